@@ -1,0 +1,1 @@
+"""Aerobee: what users import."""

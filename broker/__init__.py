@@ -1,0 +1,1 @@
+"""Commands to store to answers: the RocketMQ broker and its embedded name server."""

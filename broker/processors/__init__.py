@@ -1,0 +1,1 @@
+"""What the broker answers: one module per family of request codes."""

@@ -1,0 +1,1 @@
+"""What the broker remembers. Pure: time comes in as `now_ms`."""

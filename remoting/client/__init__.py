@@ -1,0 +1,1 @@
+"""Hands of the client side: waiting calls and the channels that carry them."""

@@ -1,0 +1,1 @@
+"""Hands of the server side: the reactor."""

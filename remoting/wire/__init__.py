@@ -1,0 +1,1 @@
+"""Words of the wire: bytes to commands and back. Pure: no socket, no clock."""

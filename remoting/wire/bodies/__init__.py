@@ -1,0 +1,1 @@
+"""JSON bodies, one module per subject."""

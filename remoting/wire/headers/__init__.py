@@ -1,0 +1,1 @@
+"""Header declarations, one module per family of request codes."""

@@ -1,0 +1,1 @@
+"""Records and disk: the commit log, its queues and what keeps them true. Knows no socket and no command."""

@@ -1,0 +1,1 @@
+"""Hands of the store: where the bytes lie. Only `disk` calls the operating system."""

@@ -1,0 +1,1 @@
+"""Clocks of the store: what happens by itself."""
