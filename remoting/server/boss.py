@@ -1,0 +1,100 @@
+"""The boss: accept, and hand each socket to the next selector."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from itertools import cycle
+from typing import TYPE_CHECKING, NoReturn
+
+import structlog
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from remoting.server.selector import Selector
+    from remoting.server.worker import Worker
+    from remoting.stats import RemotingStats
+
+__all__ = ["ACCEPT_PAUSE_S", "listen", "run"]
+
+ACCEPT_PAUSE_S = 0.1
+"""How long accepting rests when the system has no descriptor or buffer to give."""
+ACCEPTS_PER_WAKE = 64
+OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.EINTR}
+"""The peer left between its SYN and our accept."""
+
+log = structlog.stdlib.get_logger("aerobee.remoting")
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """A listening socket, IPv4 or IPv6 by the address.
+
+    Raises: OSError naming the address when it cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return sock
+
+
+async def run(
+    listener: socket.socket,
+    name: str,
+    worker: Worker,
+    selectors: Sequence[Selector],
+    stats: RemotingStats,
+) -> NoReturn:
+    """Accept until cancelled; the listener is closed on the way out."""
+    turns = cycle(selectors)
+    with listener:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            if not _accept_ready(listener, name, worker, turns, stats):
+                await trio.sleep(ACCEPT_PAUSE_S)
+
+
+def _accept_ready(
+    listener: socket.socket,
+    name: str,
+    worker: Worker,
+    selectors: Iterator[Selector],
+    stats: RemotingStats,
+) -> bool:
+    """Accept what waits; False when the system is out of something."""
+    for _ in range(ACCEPTS_PER_WAKE):
+        try:
+            sock, address = listener.accept()
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno in GONE:
+                continue
+            if error.errno not in OVERLOADED:
+                raise
+            stats.accept_failures += 1
+            log.warning("connection.refused", listener=name, reason=error.strerror)
+            return False
+        _adopt(sock, address, name, worker, next(selectors))
+    return True
+
+
+def _adopt(
+    sock: socket.socket, address: tuple[str, int], name: str, worker: Worker, selector: Selector
+) -> None:
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        selector.adopt(sock, address, name, worker)
+    except OSError:
+        # The peer is already gone; its socket says so on every call.
+        sock.close()

@@ -1,0 +1,288 @@
+"""One peer: its decoder, what waits to be sent and the limit on that, its calls, its names.
+
+Bytes leave through `write`, once per round; answers only queue here. Nothing in this file waits.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from remoting.errors import CallTimedOut, ChannelClosed
+from remoting.wire import command as wire
+from remoting.wire.frame import FrameDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remoting.server.selector import Selector
+    from remoting.server.worker import Worker
+    from remoting.wire.answer import Answer
+    from remoting.wire.command import Command
+    from remoting.wire.header import Header
+
+__all__ = ["Connection", "packed_host"]
+
+JOIN_BYTES = 16 * 1024
+"""Below this, several answers are cheaper joined than as separate vectors."""
+MAX_VECTORS = 1024
+"""IOV_MAX of Linux."""
+ANNOUNCE_FIELD = "aeroSer"
+ANNOUNCE_VALUE = "2"
+
+
+def packed_host(address: tuple[Any, ...]) -> bytes:
+    """Socket address → RocketMQ host: 4 or 16 bytes of address, then the port as i32.
+
+    An IPv4 peer seen through a dual-stack socket is packed as IPv4.
+    """
+    ip = ipaddress.ip_address(address[0].split("%")[0])
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return (mapped or ip).packed + struct.pack(">i", address[1])
+
+
+class Connection:
+    """A peer of the reactor; handlers see it as where a request came from.
+
+    Law: `unsent` is the bytes in `out`. Above the high-water mark nothing more is read or served
+    (`backlog` keeps whole frames already received) until `unsent` falls below the low mark.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_announce",
+        "_calls",
+        "_next_opaque",
+        "address",
+        "backlog",
+        "closed",
+        "decoder",
+        "dirty",
+        "encoding",
+        "host",
+        "id",
+        "last_active",
+        "listener",
+        "local_address",
+        "on_close",
+        "out",
+        "paused",
+        "requests",
+        "selector",
+        "sock",
+        "stalled_since",
+        "unsent",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: tuple[Any, ...],
+        selector: Selector,
+        worker: Worker,
+        listener: str,
+    ) -> None:
+        self.sock = sock
+        self.selector = selector
+        self.worker = worker
+        self.id = selector.reactor.next_number()
+        self.listener = listener
+        self.host = packed_host(address)
+        self.address = f"{ipaddress.ip_address(self.host[:-4])}:{address[1]}"
+        local = sock.getsockname()
+        self.local_address = f"{ipaddress.ip_address(packed_host(local)[:-4])}:{local[1]}"
+        limits = selector.limits
+        self.decoder = FrameDecoder(limits.max_frame_bytes, limits.max_header_bytes)
+        self.out: deque[bytes | memoryview] = deque()
+        self.unsent = 0
+        self.dirty = False
+        self.paused = False
+        self.backlog: deque[tuple[int, bytes, bytes]] = deque()
+        self.closed = False
+        self.encoding = 0
+        self.requests = 0
+        self.last_active = selector.now
+        self.stalled_since: float | None = None
+        self.on_close: list[Callable[[Connection, str], None]] = []
+        self._calls: dict[int, _Call] = {}
+        self._next_opaque = 0
+        self._announce: int | None = None
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def answer(self, command: Command, answer: Answer) -> None:
+        """Queue `answer` for the request `command`; dropped when the peer asked one-way or is gone."""
+        pool = command.pool
+        if pool is not None:
+            pool.depth -= 1
+            command.pool = None
+        if command.flag & wire.ONEWAY or self.closed:
+            return
+        body = answer.body
+        if isinstance(body, (bytes, memoryview)):
+            length = len(body)
+        else:
+            length = sum(map(len, body))
+        header: Header | dict[str, str] | None = answer.header
+        if self._announce == command.opaque:
+            header = self._announced(header)
+        head = wire.answer_head(command, answer.code, header, answer.remark, length)
+        out = self.out
+        out.append(head)
+        if length:
+            if isinstance(body, (bytes, memoryview)):
+                out.append(body)
+            else:
+                out.extend(body)
+        self.unsent += len(head) + length
+        if not self.dirty:
+            self.dirty = True
+            self.selector.outbox.append(self)
+
+    def announce(self, command: Command) -> None:
+        """On the first request: if it asks for MSGPACK headers, its answer says that we speak them."""
+        self.requests = 1
+        if command.ext_fields().get(ANNOUNCE_FIELD) == ANNOUNCE_VALUE:
+            self._announce = command.opaque
+
+    def _announced(self, header: Header | dict[str, str] | None) -> dict[str, str]:
+        self._announce = None
+        ext = header if isinstance(header, dict) else header.ext() if header is not None else {}
+        return {**ext, ANNOUNCE_FIELD: ANNOUNCE_VALUE}
+
+    # -- our own requests to the peer ------------------------------------------------------------
+
+    def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
+        """Send a one-way request, in the type last seen from this peer. Dropped when it is gone."""
+        self._request(code, header, body, oneway=True)
+
+    async def call(
+        self, code: int, header: Header | None, body: bytes, timeout_s: float
+    ) -> Command:
+        """Send a request and wait for its answer.
+
+        Raises: CallTimedOut after `timeout_s`; ChannelClosed when the peer goes first.
+        """
+        opaque = self._request(code, header, body, oneway=False)
+        waiting = self._calls[opaque] = _Call()
+        self.selector.reactor.flush()
+        try:
+            with trio.move_on_after(timeout_s):
+                await waiting.done.wait()
+        finally:
+            del self._calls[opaque]
+        if waiting.answer is not None:
+            return waiting.answer
+        if self.closed:
+            raise ChannelClosed(f"{self.address} closed while request {code} waited")
+        raise CallTimedOut(f"{self.address} did not answer request {code} within {timeout_s:g} s")
+
+    def answered(self, command: Command) -> None:
+        """An answer came in; one with an unknown opaque is dropped, as every RocketMQ peer does."""
+        waiting = self._calls.get(command.opaque)
+        if waiting is not None:
+            waiting.answer = command.detached()
+            waiting.done.set()
+
+    def _request(self, code: int, header: Header | None, body: bytes, *, oneway: bool) -> int:
+        self._next_opaque = opaque = self._next_opaque % 0x7FFFFFFF + 1
+        if not self.closed:
+            frame = wire.encode_request(
+                code, opaque, header, body, encoding=self.encoding, oneway=oneway
+            )
+            self.out.append(frame)
+            self.unsent += len(frame)
+            if not self.dirty:
+                self.dirty = True
+                self.selector.outbox.append(self)
+        return opaque
+
+    # -- bytes out -------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """One send of everything ready; what the kernel does not take waits for EPOLLOUT."""
+        self.dirty = False
+        if self.closed or not self.unsent:
+            return
+        out = self.out
+        try:
+            if len(out) == 1:
+                sent = self.sock.send(out[0])
+            elif self.unsent <= JOIN_BYTES:
+                joined = b"".join(out)
+                out.clear()
+                out.append(joined)
+                sent = self.sock.send(joined)
+            else:
+                sent = self.sock.sendmsg(list(islice(out, MAX_VECTORS)))
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self.close(f"send failed: {error.strerror}")
+            return
+        self.selector.stats.bytes_out += sent
+        self.last_active = self.selector.now
+        if sent == self.unsent:
+            out.clear()
+            self.unsent = 0
+            if self.stalled_since is not None or self.paused:
+                self._flowing()
+        else:
+            self._stalled(sent)
+
+    def _stalled(self, sent: int) -> None:
+        selector = self.selector
+        if sent or self.stalled_since is None:
+            self.stalled_since = selector.now
+        self.unsent -= sent
+        out = self.out
+        while sent:
+            first = out[0]
+            if len(first) > sent:
+                out[0] = memoryview(first)[sent:]
+                break
+            sent -= len(first)
+            out.popleft()
+        if self.unsent > selector.limits.high_water_bytes:
+            self.paused = True
+        elif self.paused and self.unsent <= selector.limits.low_water_bytes:
+            self.paused = False
+        selector.poller.interest(self.sock, read=not self.paused, write=True)
+
+    def _flowing(self) -> None:
+        self.stalled_since = None
+        self.paused = False
+        self.selector.poller.interest(self.sock, read=True, write=False)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def close(self, reason: str) -> None:
+        """Close now; what is unsent is dropped, waiting calls fail, `on_close` callbacks run once."""
+        if self.closed:
+            return
+        self.closed = True
+        self.selector.forget(self, reason)
+        self.sock.close()
+        self.out.clear()
+        self.unsent = 0
+        self.backlog.clear()
+        for waiting in self._calls.values():
+            waiting.done.set()
+        for callback in self.on_close:
+            callback(self, reason)
+        self.on_close.clear()
+
+
+class _Call:
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.answer: Command | None = None

@@ -1,0 +1,137 @@
+"""Which sockets are ready: one epoll object, or a task per socket where there is no epoll.
+
+Both are the same small interface; the choice is made once, by `make_poller`.
+"""
+
+from __future__ import annotations
+
+import select
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = ["READ", "WRITE", "EpollPoller", "Poller", "TaskPoller", "make_poller"]
+
+READ = 1
+WRITE = 4
+MAX_EVENTS = 512
+"""Ready sockets served in one round; the rest are seen in the next."""
+
+
+class Poller(Protocol):
+    """Sockets in, ready ones out."""
+
+    def add(self, sock: socket.socket) -> None:
+        """Watch for reading."""
+
+    def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
+        """Change what `sock` is watched for."""
+
+    def remove(self, sock: socket.socket) -> None:
+        """Stop watching; called before the socket is closed."""
+
+    async def ready(self) -> list[tuple[int, int]]:
+        """Wait until something is ready: (file descriptor, READ | WRITE bits). A checkpoint each time."""
+
+    def close(self) -> None:
+        """Release what the poller holds."""
+
+
+class EpollPoller:
+    """One epoll object, itself watched by trio only while nothing is ready."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+
+    def add(self, sock: socket.socket) -> None:
+        self._epoll.register(sock.fileno(), READ)
+
+    def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
+        self._epoll.modify(sock.fileno(), READ * read | WRITE * write)
+
+    def remove(self, sock: socket.socket) -> None:
+        self._epoll.unregister(sock.fileno())
+
+    async def ready(self) -> list[tuple[int, int]]:
+        await trio.lowlevel.checkpoint()
+        while not (events := self._epoll.poll(0, MAX_EVENTS)):
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+        return events
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+class TaskPoller:
+    """The portable form: a pair of tasks per socket, alive while their direction is wanted."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._scopes: dict[tuple[int, int], trio.CancelScope] = {}
+        self._ready: dict[int, int] = {}
+        self._some = trio.Event()
+        self._served: dict[tuple[int, int], trio.Event] = {}
+
+    def add(self, sock: socket.socket) -> None:
+        self._watch(sock, READ)
+
+    def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
+        for bit, wanted in ((READ, read), (WRITE, write)):
+            watched = (sock.fileno(), bit) in self._scopes
+            if wanted and not watched:
+                self._watch(sock, bit)
+            elif watched and not wanted:
+                self._unwatch(sock.fileno(), bit)
+
+    def remove(self, sock: socket.socket) -> None:
+        for bit in (READ, WRITE):
+            if (sock.fileno(), bit) in self._scopes:
+                self._unwatch(sock.fileno(), bit)
+        self._ready.pop(sock.fileno(), None)
+
+    async def ready(self) -> list[tuple[int, int]]:
+        await trio.lowlevel.checkpoint()
+        for event in self._served.values():
+            event.set()
+        self._served.clear()
+        if not self._ready:
+            self._some = trio.Event()
+            await self._some.wait()
+        events, self._ready = list(self._ready.items()), {}
+        return events
+
+    def close(self) -> None:
+        for scope in self._scopes.values():
+            scope.cancel()
+        self._scopes.clear()
+
+    def _watch(self, sock: socket.socket, bit: int) -> None:
+        scope = self._scopes[sock.fileno(), bit] = trio.CancelScope()
+        self._nursery.start_soon(self._wait, sock, sock.fileno(), bit, scope)
+
+    def _unwatch(self, fd: int, bit: int) -> None:
+        self._scopes.pop((fd, bit)).cancel()
+
+    async def _wait(self, sock: socket.socket, fd: int, bit: int, scope: trio.CancelScope) -> None:
+        wait = trio.lowlevel.wait_readable if bit == READ else trio.lowlevel.wait_writable
+        with scope:
+            while True:
+                try:
+                    await wait(sock)
+                except (trio.ClosedResourceError, ValueError):
+                    return
+                self._ready[fd] = self._ready.get(fd, 0) | bit
+                self._some.set()
+                # Level-triggered: asked again only once this readiness has been served.
+                served = self._served[fd, bit] = trio.Event()
+                await served.wait()
+
+
+def make_poller(nursery: trio.Nursery, *, portable: bool = False) -> Poller:
+    """Epoll where the system has it; `portable` forces the other form (tests run both)."""
+    if portable or not hasattr(select, "epoll"):
+        return TaskPoller(nursery)
+    return EpollPoller()

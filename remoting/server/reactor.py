@@ -1,0 +1,123 @@
+"""The reactor: bosses, selectors and pools of one process, started and stopped together.
+
+Answers may become ready in any round, or after a flush: all of them wait in `outbox`, and whoever
+finished a batch calls `flush`, so that each connection sees one send.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from remoting.server import boss
+from remoting.server.poller import make_poller
+from remoting.server.routes import resolve
+from remoting.server.selector import Limits, Selector
+from remoting.server.worker import Worker
+from remoting.stats import RemotingStats
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Mapping, Sequence
+
+    from remoting.server.connection import Connection
+    from remoting.server.pools import Pool
+    from remoting.server.routes import Route
+    from remoting.wire.answer import Answer
+
+__all__ = ["Listener", "Reactor"]
+
+SWEEP_S = 1.0
+
+
+class Listener(NamedTuple):
+    """A bound socket, its name for logs, and what is answered there."""
+
+    name: str
+    sock: socket.socket
+    routes: Sequence[Route]
+
+
+class Reactor:
+    """Runs listeners over shared pools.
+
+    `after_round` runs at the end of every round, before its answers are sent: a plain function that
+    makes more answers ready. `refusals` turns an exception into an answer, or None if it is unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        pools: Mapping[str, Pool],
+        limits: Limits,
+        selectors: int,
+        refusals: Callable[[Exception], Answer | None],
+        after_round: Callable[[], None] = lambda: None,
+        on_connect: Callable[[Connection], None] = lambda _: None,
+        portable: bool = False,
+    ) -> None:
+        self.pools = pools
+        self.limits = limits
+        self.stats = RemotingStats()
+        self.outbox: list[Connection] = []
+        self.connected = on_connect
+        self._after_round = after_round
+        self._refusals = refusals
+        self._selectors_wanted = selectors
+        self._portable = portable
+        self._numbers = 0
+        self._selectors: list[Selector] = []
+
+    async def run(
+        self,
+        listeners: Sequence[Listener],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until cancelled. Started means: every listener accepts."""
+        async with trio.open_nursery() as nursery:
+            self._open(nursery, listeners)
+            nursery.start_soon(self._sweep)
+            task_status.started()
+
+    def next_number(self) -> int:
+        """A number for the next connection, unique in this process."""
+        self._numbers += 1
+        return self._numbers
+
+    def end_round(self) -> None:
+        """What every round ends with."""
+        self._after_round()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write every connection that has something ready."""
+        outbox = self.outbox
+        if outbox:
+            # A write may close a connection, whose callbacks may queue for others.
+            for connection in outbox:
+                connection.write()
+            outbox.clear()
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All connections of all selectors."""
+        return [c for selector in self._selectors for c in selector.connections.values()]
+
+    def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:
+        for _ in range(self._selectors_wanted):
+            poller = make_poller(nursery, portable=self._portable)
+            selector = Selector(self, poller, self.limits)
+            self._selectors.append(selector)
+            nursery.start_soon(selector.run)
+        for name, sock, routes in listeners:
+            worker = Worker(resolve(routes, self.pools), self._refusals, nursery, self.stats)
+            nursery.start_soon(boss.run, sock, name, worker, self._selectors, self.stats)
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_S)
+            for selector in self._selectors:
+                selector.sweep()
+            self.flush()

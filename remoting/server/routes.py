@@ -1,0 +1,61 @@
+"""Routes: request code → header, handler, pool. The table itself stands in `broker/routes.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from remoting.wire.answer import Answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from remoting.server.pools import Pool
+    from remoting.wire.header import Header
+
+__all__ = ["PARKED", "Handler", "Outcome", "Resolved", "Route", "resolve"]
+
+
+class _Parked(Enum):
+    PARKED = "parked"
+
+
+PARKED: Final = _Parked.PARKED
+"""The handler will answer by `connection.answer(command, …)`; until then the request counts in its pool."""
+
+Outcome = Answer | _Parked | None | Awaitable[Answer | None]
+"""What a handler gives: an answer, PARKED, None (held or nothing to say), or something to wait for."""
+
+Handler = Callable[..., Outcome]
+"""`handler(header, command, connection) -> Outcome`; its header is the one its route names."""
+
+
+class Route(NamedTuple):
+    """One line of the table. `header.code` is the request code."""
+
+    header: type[Header]
+    handler: Handler
+    pool: str
+
+
+class Resolved(NamedTuple):
+    """A route with its pool found."""
+
+    header: type[Header]
+    handler: Handler
+    pool: Pool
+
+
+def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Resolved]:
+    """Code → resolved route. A code listed twice or an unknown pool is a fault of the table."""
+    table: dict[int, Resolved] = {}
+    for route in routes:
+        code = int(_code(route.header))
+        assert code not in table, f"request code {code} is routed twice"
+        table[code] = Resolved(route.header, route.handler, pools[route.pool])
+    return table
+
+
+def _code(header: Any) -> int:
+    return int(header.code)

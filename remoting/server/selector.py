@@ -1,0 +1,171 @@
+"""One selector: drain every ready socket, serve every whole frame in it, then send once per connection.
+
+A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches, held
+pulls wake) → one write per connection. Nothing in a round awaits, so a round is one step for the store.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import structlog
+
+from remoting.errors import FrameError
+from remoting.server.connection import Connection
+from remoting.server.poller import WRITE
+
+if TYPE_CHECKING:
+    import socket
+
+    from remoting.server.poller import Poller
+    from remoting.server.reactor import Reactor
+    from remoting.server.worker import Worker
+
+__all__ = ["RECEIVE_BYTES", "Limits", "Selector"]
+
+RECEIVE_BYTES = 256 * 1024
+"""One receive per ready socket and round; the buffer is shared by all connections of the selector."""
+
+log = structlog.stdlib.get_logger("aerobee.remoting")
+
+
+class Limits(NamedTuple):
+    """What one connection may cost. Bytes, seconds."""
+
+    max_frame_bytes: int
+    max_header_bytes: int
+    high_water_bytes: int
+    low_water_bytes: int
+    idle_s: float
+    stall_s: float
+
+
+class Selector:
+    """Owns its connections and their readiness; all of it runs in the one loop."""
+
+    def __init__(self, reactor: Reactor, poller: Poller, limits: Limits) -> None:
+        self.reactor = reactor
+        self.poller = poller
+        self.limits = limits
+        self.stats = reactor.stats
+        self.outbox = reactor.outbox
+        self.connections: dict[int, Connection] = {}
+        self.now = monotonic()
+        self._buffer = bytearray(RECEIVE_BYTES)
+        self._view = memoryview(self._buffer)
+
+    async def run(self) -> NoReturn:
+        """Serve rounds until cancelled; then close what is left."""
+        poller = self.poller
+        try:
+            while True:
+                self.round(await poller.ready())
+        finally:
+            for connection in list(self.connections.values()):
+                connection.close("server stopped")
+            poller.close()
+
+    def adopt(
+        self, sock: socket.socket, address: tuple[str, int], listener: str, worker: Worker
+    ) -> None:
+        """Take a socket from the boss; what it asks is answered by `worker`."""
+        connection = Connection(sock, address, self, worker, listener)
+        self.connections[sock.fileno()] = connection
+        self.poller.add(sock)
+        self.stats.connections_opened += 1
+        log.debug("connection.opened", address=connection.address, listener=listener)
+        self.reactor.connected(connection)
+
+    def forget(self, connection: Connection, reason: str) -> None:
+        """Called by `Connection.close`, once, while the socket is still open."""
+        self.poller.remove(connection.sock)
+        del self.connections[connection.sock.fileno()]
+        self.stats.connections_closed += 1
+        log.debug("connection.closed", address=connection.address, reason=reason)
+
+    def round(self, events: list[tuple[int, int]]) -> None:
+        """One round over the ready sockets."""
+        self.stats.rounds += 1
+        self.now = arrived = monotonic()
+        connections = self.connections
+        for fd, bits in events:
+            connection = connections.get(fd)
+            if connection is None:
+                continue
+            if bits & WRITE:
+                connection.write()
+                if connection.backlog and not connection.paused:
+                    self._serve_backlog(connection, arrived)
+            if bits & ~WRITE and not connection.closed:
+                self._drain(connection, arrived)
+        self.reactor.end_round()
+
+    def sweep(self) -> None:
+        """Close idle and stalled connections."""
+        self.now = now = monotonic()
+        idle_before = now - self.limits.idle_s
+        stalled_before = now - self.limits.stall_s
+        for connection in list(self.connections.values()):
+            if connection.stalled_since is not None:
+                if connection.stalled_since < stalled_before:
+                    connection.close("peer does not read")
+            elif connection.last_active < idle_before:
+                connection.close("idle")
+
+    def _drain(self, connection: Connection, arrived: float) -> None:
+        try:
+            received = connection.sock.recv_into(self._buffer)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            connection.close(f"receive failed: {error.strerror}")
+            return
+        if not received:
+            connection.close("closed by peer")
+            return
+        self.stats.bytes_in += received
+        connection.last_active = self.now = monotonic()
+        try:
+            frames = connection.decoder.feed(self._view[:received])
+            self._serve(connection, frames, arrived)
+        except FrameError as error:
+            self._reject(connection, error)
+
+    def _serve(
+        self,
+        connection: Connection,
+        frames: list[tuple[int, memoryview, memoryview]],
+        arrived: float,
+    ) -> None:
+        serve = connection.worker.serve
+        high_water = self.limits.high_water_bytes
+        for number, (encoding, header, body) in enumerate(frames):
+            serve(connection, encoding, header, body, arrived)
+            if connection.unsent > high_water:
+                connection.write()
+                if connection.unsent > high_water and not connection.closed:
+                    # The receive buffer is reused in the next round, so what waits is copied.
+                    rest = frames[number + 1 :]
+                    connection.backlog.extend((e, bytes(h), bytes(b)) for e, h, b in rest)
+                    return
+            if connection.closed:
+                return
+
+    def _serve_backlog(self, connection: Connection, arrived: float) -> None:
+        backlog = connection.backlog
+        try:
+            while backlog and not connection.closed:
+                encoding, header, body = backlog.popleft()
+                connection.worker.serve(connection, encoding, header, body, arrived)
+                if connection.unsent > self.limits.high_water_bytes:
+                    connection.write()
+                    if connection.paused:
+                        return
+        except FrameError as error:
+            self._reject(connection, error)
+
+    def _reject(self, connection: Connection, error: FrameError) -> None:
+        self.stats.frames_rejected += 1
+        log.info("frame.rejected", address=connection.address, reason=str(error))
+        connection.close("frame rejected")

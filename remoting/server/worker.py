@@ -1,0 +1,154 @@
+"""Frame → command → route → typed header → handler → answer. The one border where errors become answers."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from remoting.errors import BodyError, HeaderError
+from remoting.server.pools import OVERLOAD_REMARK, Pool, Waiting, timeout_remark
+from remoting.server.routes import PARKED, Resolved
+from remoting.wire.answer import Answer
+from remoting.wire.codes import ResponseCode
+from remoting.wire.command import RESPONSE, decode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import trio
+
+    from remoting.server.connection import Connection
+    from remoting.stats import RemotingStats
+    from remoting.wire.command import Command
+
+__all__ = ["Worker"]
+
+log = structlog.stdlib.get_logger("aerobee.remoting")
+
+SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
+SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)
+NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+
+AGE_CHECK_S = 0.010
+"""A round younger than this needs no look at queue times: the shortest limit one may set."""
+
+
+class Worker:
+    """Serves the frames of the listeners that share one route table."""
+
+    def __init__(
+        self,
+        routes: dict[int, Resolved],
+        refusals: Callable[[Exception], Answer | None],
+        nursery: trio.Nursery,
+        stats: RemotingStats,
+    ) -> None:
+        self._routes = routes
+        self._refusals = refusals
+        self._nursery = nursery
+        self._stats = stats
+
+    def serve(
+        self,
+        connection: Connection,
+        encoding: int,
+        header: memoryview | bytes,
+        body: memoryview | bytes,
+        arrived: float,
+    ) -> None:
+        """Serve one frame; `arrived` is the loop's clock when its round began.
+
+        Raises: FrameError when the header does not decode: the selector closes the connection.
+        """
+        command = decode(encoding, header, body)
+        connection.encoding = encoding
+        if command.flag & RESPONSE:
+            connection.answered(command)
+            return
+        self._stats.requests += 1
+        if not connection.requests:
+            connection.announce(command)
+        route = self._routes.get(command.code)
+        if route is None:
+            remark = f" request type {command.code} not supported"
+            connection.answer(command, Answer(NOT_SUPPORTED, remark=remark))
+            return
+        header_type, handler, pool = route
+        age = connection.selector.now - arrived
+        if pool.depth >= pool.capacity or (age > AGE_CHECK_S and age > pool.max_wait_s):
+            self._refuse(connection, command, pool, age)
+            return
+        pool.served += 1
+        try:
+            outcome = handler(command.header(header_type), command, connection)
+        except Exception as error:
+            connection.answer(command, self._failed(command, connection, error))
+            return
+        if type(outcome) is Answer:
+            connection.answer(command, outcome)
+        elif outcome is PARKED:
+            pool.depth += 1
+            command.pool = pool
+        elif outcome is not None:
+            self._admit(Waiting(arrived, connection, command, outcome), pool)
+
+    def _refuse(self, connection: Connection, command: Command, pool: Pool, age_s: float) -> None:
+        self._stats.requests_refused += 1
+        if pool.full:
+            pool.refused += 1
+            remark = OVERLOAD_REMARK
+        else:
+            pool.timed_out += 1
+            remark = timeout_remark(age_s * 1000, len(pool.queue))
+        connection.answer(command, Answer(SYSTEM_BUSY, remark=remark))
+
+    def _admit(self, waiting: Waiting, pool: Pool) -> None:
+        # The body is a view of the receive buffer, which the next round overwrites.
+        waiting.command.body = bytes(waiting.command.body)
+        pool.depth += 1
+        waiting.command.pool = pool
+        if pool.running < pool.width:
+            pool.running += 1
+            self._nursery.start_soon(self._work, waiting, pool)
+        else:
+            pool.queue.append(waiting)
+
+    async def _work(self, waiting: Waiting | None, pool: Pool) -> None:
+        """Answer one waiting request, then those queued behind it."""
+        try:
+            while waiting is not None:
+                waited_s = monotonic() - waiting.arrived
+                if waited_s > pool.max_wait_s:
+                    waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
+                    self._refuse(waiting.connection, waiting.command, pool, waited_s)
+                else:
+                    answer = await self._outcome(waiting)
+                    if answer is not None:
+                        waiting.connection.answer(waiting.command, answer)
+                waiting.connection.selector.reactor.flush()
+                waiting = pool.queue.popleft() if pool.queue else None
+        finally:
+            pool.running -= 1
+
+    async def _outcome(self, waiting: Waiting) -> Answer | None:
+        work: Awaitable[Answer | None] = waiting.work
+        try:
+            return await work
+        except Exception as error:
+            return self._failed(waiting.command, waiting.connection, error)
+
+    def _failed(self, command: Command, connection: Connection, error: Exception) -> Answer:
+        if isinstance(error, (HeaderError, BodyError)):
+            return Answer(SYSTEM_ERROR, remark=str(error))
+        answer = self._refusals(error)
+        if answer is not None:
+            return answer
+        self._stats.requests_failed += 1
+        log.error("request.failed", code=command.code, address=connection.address, exc_info=error)
+        return Answer(SYSTEM_ERROR, remark=_text(error))
+
+
+def _text(error: Any) -> str:
+    return f"{type(error).__name__}: {error}"

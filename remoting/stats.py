@@ -1,0 +1,39 @@
+"""Plain counters of the reactor; read on scrape, never locked."""
+
+from __future__ import annotations
+
+__all__ = ["RemotingStats"]
+
+
+class RemotingStats:
+    """What all connections of one process did. Bytes are counted on the wire, frames included."""
+
+    __slots__ = (
+        "accept_failures",
+        "bytes_in",
+        "bytes_out",
+        "connections_closed",
+        "connections_opened",
+        "frames_rejected",
+        "requests",
+        "requests_failed",
+        "requests_refused",
+        "rounds",
+    )
+
+    def __init__(self) -> None:
+        self.accept_failures = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.connections_closed = 0
+        self.connections_opened = 0
+        self.frames_rejected = 0
+        self.requests = 0
+        self.requests_failed = 0
+        self.requests_refused = 0
+        self.rounds = 0
+
+    @property
+    def connections(self) -> int:
+        """Connections open now."""
+        return self.connections_opened - self.connections_closed

@@ -1,0 +1,26 @@
+"""What a handler gives back: code, typed header, remark, body."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from remoting.wire.header import Header
+
+__all__ = ["Answer"]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One answer before it is encoded in the type of its request.
+
+    `body` is one buffer or a sequence of views that leave without a copy; a view holds its file.
+    """
+
+    code: int = 0
+    header: Header | None = None
+    remark: str | None = None
+    body: bytes | Sequence[bytes | memoryview] = b""
