@@ -6,7 +6,6 @@ Bytes leave through `write`, once per round; answers only queue here. Nothing in
 from __future__ import annotations
 
 import ipaddress
-import socket
 import struct
 from collections import deque
 from itertools import islice
@@ -19,6 +18,7 @@ from remoting.wire import command as wire
 from remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from remoting.server.selector import Selector
@@ -118,7 +118,7 @@ class Connection:
     # -- answers ---------------------------------------------------------------------------------
 
     def answer(self, command: Command, answer: Answer) -> None:
-        """Queue `answer` for the request `command`; dropped when the peer asked one-way or is gone."""
+        """Queue `answer` for `command`; dropped when it was one-way or the peer is gone."""
         pool = command.pool
         if pool is not None:
             pool.depth -= 1
@@ -147,7 +147,7 @@ class Connection:
             self.selector.outbox.append(self)
 
     def announce(self, command: Command) -> None:
-        """On the first request: if it asks for MSGPACK headers, its answer says that we speak them."""
+        """First request: if it asks for MSGPACK headers, its answer says that we speak them."""
         self.requests = 1
         if command.ext_fields().get(ANNOUNCE_FIELD) == ANNOUNCE_VALUE:
             self._announce = command.opaque
@@ -264,7 +264,7 @@ class Connection:
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
-        """Close now; what is unsent is dropped, waiting calls fail, `on_close` callbacks run once."""
+        """Close now: what is unsent is dropped, waiting calls fail, `on_close` runs once."""
         if self.closed:
             return
         self.closed = True

@@ -34,7 +34,7 @@ class Poller(Protocol):
         """Stop watching; called before the socket is closed."""
 
     async def ready(self) -> list[tuple[int, int]]:
-        """Wait until something is ready: (file descriptor, READ | WRITE bits). A checkpoint each time."""
+        """Wait for something: (file descriptor, READ | WRITE bits). Always a checkpoint."""
 
     def close(self) -> None:
         """Release what the poller holds."""

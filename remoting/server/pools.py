@@ -1,7 +1,7 @@
 """Pools: RocketMQ's processor pools as counts, a bounded queue and waits in one loop.
 
-A handler that answers at once never waits here. One that must wait holds a place: `width` of them run,
-the next ones queue, and beyond `capacity` requests read but not answered the pool refuses.
+A handler that answers at once never waits here. One that must wait holds a place: `width` of them
+run, the next ones queue, and beyond `capacity` requests read but not answered the pool refuses.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ class Pool:
         return self.depth >= self.capacity
 
     def head_wait_s(self, now: float) -> float:
-        """How long the oldest queued request has waited; 0 without one. RocketMQ's SlowTimeMills / 1000."""
+        """How long the oldest queued request has waited; 0 without one."""
         return now - self.queue[0].arrived if self.queue else 0.0

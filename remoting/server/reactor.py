@@ -42,8 +42,8 @@ class Listener(NamedTuple):
 class Reactor:
     """Runs listeners over shared pools.
 
-    `after_round` runs at the end of every round, before its answers are sent: a plain function that
-    makes more answers ready. `refusals` turns an exception into an answer, or None if it is unknown.
+    `after_round` runs at the end of every round, before its answers are sent: a plain function
+    that makes more answers ready. `refusals` turns an exception into an answer, None if unknown.
     """
 
     def __init__(

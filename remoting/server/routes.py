@@ -22,10 +22,10 @@ class _Parked(Enum):
 
 
 PARKED: Final = _Parked.PARKED
-"""The handler will answer by `connection.answer(command, …)`; until then the request counts in its pool."""
+"""The handler answers later, by `connection.answer`; until then the request counts in its pool."""
 
 Outcome = Answer | _Parked | None | Awaitable[Answer | None]
-"""What a handler gives: an answer, PARKED, None (held or nothing to say), or something to wait for."""
+"""What a handler gives: an answer, PARKED, None (held or nothing to say), or what to wait for."""
 
 Handler = Callable[..., Outcome]
 """`handler(header, command, connection) -> Outcome`; its header is the one its route names."""

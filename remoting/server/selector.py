@@ -1,7 +1,7 @@
-"""One selector: drain every ready socket, serve every whole frame in it, then send once per connection.
+"""One selector: drain every ready socket, serve every whole frame, then send once per connection.
 
-A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches, held
-pulls wake) → one write per connection. Nothing in a round awaits, so a round is one step for the store.
+A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches,
+held pulls wake) → one write per connection. Nothing in it awaits: for the store it is one step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RECEIVE_BYTES", "Limits", "Selector"]
 
 RECEIVE_BYTES = 256 * 1024
-"""One receive per ready socket and round; the buffer is shared by all connections of the selector."""
+"""One receive per ready socket and round, into a buffer that the selector's connections share."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
 

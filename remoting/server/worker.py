@@ -1,4 +1,4 @@
-"""Frame → command → route → typed header → handler → answer. The one border where errors become answers."""
+"""Frame → command → route → typed header → handler → answer; the border where errors end."""
 
 from __future__ import annotations
 
