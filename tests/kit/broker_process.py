@@ -1,0 +1,159 @@
+"""The real broker as a process of its own: `aerobee broker run` with small files and free ports.
+
+It is up when it has printed its ready line, and every test ends it by its pid. The data directory
+outlives the process, so `kill` and `start` again is a crash and a recovery.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kit.ports import HOST, PortBlock, free_block, free_port
+from tests.kit.process import Child, DidNotStart
+
+__all__ = ["SMALL_FILES", "BrokerProcess", "DidNotStart", "Ready"]
+
+MiB = 1_048_576
+
+SMALL_FILES: dict[str, object] = {
+    "mappedFileSizeCommitLog": 4 * MiB,
+    "mappedFileSizeConsumeQueue": 20 * 1_000,
+    "maxHashSlotNum": 1_000,
+    "maxIndexNum": 4_000,
+}
+"""What keeps a broker under test small enough to roll over its files often."""
+
+START_WITHIN_S = 30.0
+STOP_WITHIN_S = 20.0
+
+READY = re.compile(
+    r"aerobee ready broker=(?P<broker>\S+) namesrv=(?P<namesrv>\S+) data=(?P<data>.+) "
+    r"recovered=(?P<recovered>.+) in (?P<elapsed_s>[\d.]+) s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What the ready line says."""
+
+    broker: str
+    namesrv: str
+    data: Path
+    recovered: str
+    elapsed_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerProcess:
+    """One data directory and the broker that serves it, run after run, on the same ports."""
+
+    data: Path
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """RocketMQ keys to values, on top of `SMALL_FILES`; None takes one away."""
+    namesrv: str | None = None
+    """A foreign name server; else only the embedded one."""
+    ports: PortBlock = field(default_factory=free_block)
+    namesrv_port: int = field(default_factory=free_port)
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready: Ready | None = None
+    _child: Child | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the broker."""
+        return f"{HOST}:{self.ports.listen}"
+
+    @property
+    def namesrv_address(self) -> str:
+        """`host:port` of the name server inside it."""
+        return f"{HOST}:{self.namesrv_port}"
+
+    @property
+    def log(self) -> Path:
+        """Its stderr, all runs one after the other."""
+        return self.data.parent / f"{self.data.name}.log"
+
+    @property
+    def child(self) -> Child:
+        """The process of the current or last run."""
+        assert self._child is not None, "not started"
+        return self._child
+
+    def command(self) -> list[str]:
+        """The command line of a run."""
+        pairs = SMALL_FILES | self.port_settings() | dict(self.settings)
+        sets = [f"--set={key}={value}" for key, value in pairs.items() if value is not None]
+        names = [] if self.namesrv is None else ["-n", self.namesrv]
+        module = [sys.executable, "-m", "aerobee", "broker", "run"]
+        return [*module, "--data", str(self.data), *names, *sets]
+
+    def port_settings(self) -> dict[str, object]:
+        """The keys that keep it away from everybody else's ports."""
+        return {
+            "listenPort": self.ports.listen,
+            "vipListenPort": self.ports.vip,
+            "namesrvListenPort": self.namesrv_port,
+            "metricsPromExporterPort": self.ports.metrics,
+            "haListenPort": self.ports.ha,
+        }
+
+    def start(self) -> Ready:
+        """Run it and wait for the ready line. Raises: DidNotStart with exit code and last words."""
+        assert self._child is None or not self._child.running, "already running"
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        self._child = Child(self.command(), log=self.log, env=self._environment())
+        try:
+            line = self._child.read_until("aerobee ready ", within_s=START_WITHIN_S)
+        except DidNotStart:
+            self._child.kill()
+            raise
+        self.ready = _parse(line)
+        return self.ready
+
+    def stop(self) -> int:
+        """SIGTERM and its exit code. Raises: subprocess.TimeoutExpired after 20 s."""
+        return self.child.stop(within_s=STOP_WITHIN_S)
+
+    def kill(self) -> int:
+        """SIGKILL, in the middle of whatever it does."""
+        return self.child.kill()
+
+    def restart(self) -> Ready:
+        """A clean stop and a start."""
+        code = self.stop()
+        assert code == 0, f"stopped with {code}:\n{self.child.errors()}"
+        return self.start()
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("AEROBEE_")}
+        return inherited | {"PYTHONFAULTHANDLER": "1"} | dict(self.env)
+
+
+def _parse(line: str) -> Ready:
+    found = READY.fullmatch(line)
+    assert found, f"not the ready line: {line!r}"
+    return Ready(
+        broker=found["broker"],
+        namesrv=found["namesrv"],
+        data=Path(found["data"]),
+        recovered=found["recovered"],
+        elapsed_s=float(found["elapsed_s"]),
+    )
