@@ -1,0 +1,102 @@
+"""What the store answers: statuses are values, not exceptions."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+import msgspec
+
+__all__ = ["GetResult", "GetStatus", "PutResult", "PutStatus", "Recovery", "UnitStatus"]
+
+
+class PutStatus(Enum):
+    """How an append ended. Source: store format §2.5 (PutMessageStatus)."""
+
+    PUT_OK = auto()
+    FLUSH_DISK_TIMEOUT = auto()
+    """In the log, but not known to be on disk within the time limit."""
+    MESSAGE_ILLEGAL = auto()
+    PROPERTIES_SIZE_EXCEEDED = auto()
+    SERVICE_NOT_AVAILABLE = auto()
+    """Not stored: shut down, disk full, or a sync of the store failed."""
+    OS_PAGE_CACHE_BUSY = auto()
+    CREATE_MAPPED_FILE_FAILED = auto()
+    UNKNOWN_ERROR = auto()
+
+
+class PutResult(msgspec.Struct, gc=False):
+    """Where the messages of one put lie.
+
+    `physical_offset` and `queue_offset` are those of the first of `count` messages, `size` is the
+    sum of their records in bytes, so `physical_offset + size` is what must become durable.
+    """
+
+    status: PutStatus
+    physical_offset: int = -1
+    queue_offset: int = -1
+    size: int = 0
+    count: int = 0
+    store_timestamp: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        """One past the last byte."""
+        return self.physical_offset + self.size
+
+
+class GetStatus(Enum):
+    """How a read of a queue ended. Source: store format §7.1 (GetMessageStatus)."""
+
+    FOUND = auto()
+    NO_MATCHED_MESSAGE = auto()
+    MESSAGE_WAS_REMOVING = auto()
+    OFFSET_FOUND_NULL = auto()
+    OFFSET_OVERFLOW_BADLY = auto()
+    OFFSET_OVERFLOW_ONE = auto()
+    OFFSET_TOO_SMALL = auto()
+    NO_MATCHED_LOGIC_QUEUE = auto()
+    NO_MESSAGE_IN_QUEUE = auto()
+    OFFSET_RESET = auto()
+
+
+class GetResult(msgspec.Struct):
+    """Messages of one queue, as stored.
+
+    `views` are read-only windows into log segments, in queue order; records that lie side by side
+    share one. They stay readable for as long as someone holds them. `size` is their sum in bytes.
+    """
+
+    status: GetStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    views: list[memoryview] = []
+    size: int = 0
+    count: int = 0
+    suggest_slave: bool = False
+    """The reader lags by more than what is believed to be in memory."""
+
+
+class UnitStatus(Enum):
+    """How a consume queue took a unit."""
+
+    ADDED = auto()
+    REPEATED = auto()
+    GAP = auto()
+    """Units before it are missing: nothing was written, the queue must be rebuilt."""
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """How the store came up."""
+
+    clean: bool
+    """No abort file was found."""
+    cut_bytes: int = 0
+    """Bytes after the last whole record that were cut off and zeroed."""
+    elapsed_ms: int = 0
+    start_offset: int = 0
+    """Where the walk through the log began."""
+    end_offset: int = 0
+    """End of the log."""
+    records: int = 0
+    """Records the walk passed."""

@@ -1,0 +1,72 @@
+"""Plain counters of the store; readers take them as they are."""
+
+from __future__ import annotations
+
+__all__ = ["SYNC_BOUNDS_S", "Durations", "StoreStats"]
+
+SYNC_BOUNDS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+"""Upper bounds of the buckets for the time of a sync, in seconds."""
+
+
+class Durations:
+    """Counts of durations in fixed buckets; the last bucket has no upper bound."""
+
+    __slots__ = ("bounds", "counts", "max_s", "total_s")
+
+    def __init__(self, bounds: tuple[float, ...] = SYNC_BOUNDS_S) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total_s = 0.0
+        self.max_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more observation."""
+        self.counts[sum(bound < seconds for bound in self.bounds)] += 1
+        self.total_s += seconds
+        self.max_s = max(self.max_s, seconds)
+
+    @property
+    def count(self) -> int:
+        """Observations so far."""
+        return sum(self.counts)
+
+
+class StoreStats:
+    """Everything the store counts; written by the loop only."""
+
+    __slots__ = (
+        "allocations_failed",
+        "bytes_got",
+        "bytes_put",
+        "dispatch_fallbacks",
+        "dispatch_parsed",
+        "dispatched",
+        "log_syncs",
+        "messages_got",
+        "messages_put",
+        "puts_refused",
+        "queue_syncs",
+        "queues_stopped",
+        "segments_rolled",
+        "sync_seconds",
+        "sync_timeouts",
+    )
+
+    def __init__(self) -> None:
+        self.messages_put = 0
+        self.bytes_put = 0
+        self.puts_refused = 0
+        self.messages_got = 0
+        self.bytes_got = 0
+        self.segments_rolled = 0
+        self.allocations_failed = 0
+        self.dispatched = 0
+        self.dispatch_parsed = 0
+        """Of the dispatched records, those that were parsed from the log."""
+        self.dispatch_fallbacks = 0
+        """Times the hand-over queue was full and dropped."""
+        self.queues_stopped = 0
+        self.log_syncs = 0
+        self.queue_syncs = 0
+        self.sync_timeouts = 0
+        self.sync_seconds = Durations()
