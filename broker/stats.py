@@ -1,0 +1,130 @@
+"""Plain counters of the broker: processors add, a scrape reads, nothing here knows Prometheus.
+
+    stats.topic_in("orders").messages_in += 1
+    stats.group_out("billing", "orders").messages_out += 32
+
+Law: a counter never goes back while its topic exists; `forget_topic` and `forget_group` take its
+series away with it. The number of series is bounded: past `series_limit` whatever is new is counted
+together, so a flood of names costs no memory and the sums stay right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "LOOP_LAG_BOUNDS_S",
+    "NORMAL",
+    "BrokerStats",
+    "Buckets",
+    "GroupTopicStats",
+    "LoopStats",
+    "TopicStats",
+]
+
+NORMAL = "normal"
+"""The message type of what is neither ordered by a sharding key, delayed nor transactional."""
+
+LOOP_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class TopicStats:
+    """What clients put into one topic under one message type: acknowledged puts only."""
+
+    __slots__ = ("bytes_in", "messages_in")
+
+    def __init__(self) -> None:
+        self.messages_in = 0
+        self.bytes_in = 0
+
+
+class GroupTopicStats:
+    """What one consumer group was given from one topic."""
+
+    __slots__ = ("bytes_out", "messages_out")
+
+    def __init__(self) -> None:
+        self.messages_out = 0
+        self.bytes_out = 0
+
+
+class Buckets:
+    """Durations of something rare, in fixed buckets; `counts` has one place more, for the rest."""
+
+    __slots__ = ("bounds_s", "counts", "sum_s")
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        assert list(bounds_s) == sorted(bounds_s), "bucket bounds must ascend"
+        self.bounds_s = tuple(bounds_s)
+        self.counts = [0] * (len(self.bounds_s) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration; a bound belongs to the bucket it closes."""
+        self.counts[bisect_left(self.bounds_s, seconds)] += 1
+        self.sum_s += seconds
+
+
+class LoopStats:
+    """How long the loop stood still, as its ticker saw it."""
+
+    __slots__ = ("lag", "last_turn", "max_lag_s")
+
+    def __init__(self) -> None:
+        self.lag = Buckets(LOOP_LAG_BOUNDS_S)
+        self.max_lag_s = 0.0
+        self.last_turn = float("-inf")
+        """Monotonic seconds of the ticker's last turn; minus infinity before the first."""
+
+
+class BrokerStats:
+    """All of them. `series_limit` bounds topics and pairs of group and topic, each by itself."""
+
+    __slots__ = ("_limit", "groups_out", "loop", "overflow_in", "overflow_out", "topics_in")
+
+    def __init__(self, series_limit: int = 50_000) -> None:
+        assert series_limit > 0, "a limit of zero would count nothing by name"
+        self._limit = series_limit
+        self.topics_in: dict[tuple[str, str], TopicStats] = {}
+        """By (topic, message type)."""
+        self.groups_out: dict[tuple[str, str], GroupTopicStats] = {}
+        """By (group, topic)."""
+        self.overflow_in = TopicStats()
+        self.overflow_out = GroupTopicStats()
+        self.loop = LoopStats()
+
+    def topic_in(self, topic: str, message_type: str = NORMAL) -> TopicStats:
+        """The counters to add a stored message to; one dict look-up for a known topic."""
+        key = (topic, message_type)
+        return self.topics_in.get(key) or self._new_topic(key)
+
+    def group_out(self, group: str, topic: str) -> GroupTopicStats:
+        """The counters to add a delivered batch to; one dict look-up for a known pair."""
+        key = (group, topic)
+        return self.groups_out.get(key) or self._new_group(key)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop every series of a deleted topic."""
+        for key in [key for key in self.topics_in if key[0] == topic]:
+            del self.topics_in[key]
+        for pair in [pair for pair in self.groups_out if pair[1] == topic]:
+            del self.groups_out[pair]
+
+    def forget_group(self, group: str) -> None:
+        """Drop every series of a deleted consumer group."""
+        for pair in [pair for pair in self.groups_out if pair[0] == group]:
+            del self.groups_out[pair]
+
+    def _new_topic(self, key: tuple[str, str]) -> TopicStats:
+        if len(self.topics_in) >= self._limit:
+            return self.overflow_in
+        return self.topics_in.setdefault(key, TopicStats())
+
+    def _new_group(self, key: tuple[str, str]) -> GroupTopicStats:
+        if len(self.groups_out) >= self._limit:
+            return self.overflow_out
+        return self.groups_out.setdefault(key, GroupTopicStats())
