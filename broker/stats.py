@@ -10,17 +10,12 @@ together, so a flood of names costs no memory and the sums stay right.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from store.stats import Durations
 
 __all__ = [
     "LOOP_LAG_BOUNDS_S",
     "NORMAL",
     "BrokerStats",
-    "Buckets",
     "GroupTopicStats",
     "LoopStats",
     "TopicStats",
@@ -52,31 +47,13 @@ class GroupTopicStats:
         self.bytes_out = 0
 
 
-class Buckets:
-    """Durations of something rare, in fixed buckets; `counts` has one place more, for the rest."""
-
-    __slots__ = ("bounds_s", "counts", "sum_s")
-
-    def __init__(self, bounds_s: Sequence[float]) -> None:
-        assert list(bounds_s) == sorted(bounds_s), "bucket bounds must ascend"
-        self.bounds_s = tuple(bounds_s)
-        self.counts = [0] * (len(self.bounds_s) + 1)
-        self.sum_s = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one duration; a bound belongs to the bucket it closes."""
-        self.counts[bisect_left(self.bounds_s, seconds)] += 1
-        self.sum_s += seconds
-
-
 class LoopStats:
     """How long the loop stood still, as its ticker saw it."""
 
-    __slots__ = ("lag", "last_turn", "max_lag_s")
+    __slots__ = ("lag", "last_turn")
 
     def __init__(self) -> None:
-        self.lag = Buckets(LOOP_LAG_BOUNDS_S)
-        self.max_lag_s = 0.0
+        self.lag = Durations(LOOP_LAG_BOUNDS_S)
         self.last_turn = float("-inf")
         """Monotonic seconds of the ticker's last turn; minus infinity before the first."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from broker.stats import BrokerStats, Buckets
+from broker.stats import BrokerStats
 
 
 def test_the_same_topic_and_type_is_counted_in_one_place() -> None:
@@ -49,13 +47,3 @@ def test_a_deleted_group_takes_only_its_own_series_along() -> None:
     kept = stats.group_out("h", "a")
     stats.forget_group("g")
     assert stats.groups_out == {("h", "a"): kept}
-
-
-@pytest.mark.parametrize(
-    ("seconds", "place"), [(0.0, 0), (0.001, 0), (0.0011, 1), (0.01, 1), (5.0, 2)]
-)
-def test_a_bound_belongs_to_the_bucket_it_closes(seconds: float, place: int) -> None:
-    buckets = Buckets((0.001, 0.01))
-    buckets.observe(seconds)
-    assert buckets.counts.index(1) == place
-    assert buckets.sum_s == seconds
