@@ -1,1 +1,4 @@
-"""Records and disk: the commit log, its queues and what keeps them true. Knows no socket and no command."""
+"""Records and disk: the commit log, its queues and what keeps them true.
+
+Knows no socket and no command.
+"""

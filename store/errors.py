@@ -1,0 +1,62 @@
+"""What can be wrong with a store or a message, as a tree.
+
+StoreError
+├─ MessageIllegal          the message cannot be stored as it is; nothing was written
+│  └─ PropertiesTooLong      its property string exceeds the 32,767 bytes of the format
+├─ RecordDamaged           the bytes at that place are no whole record
+└─ StoreRefused            the start is refused: file and remedy in the text, nothing changed
+   ├─ StoreLocked            another process, or another store of this one, holds the lock file
+   ├─ StoreForeign           the directory carries data of a kind that is not served here
+   ├─ StoreUnusable          the directory cannot be made, read or written
+   └─ StoreDamaged           files contradict each other; recovery must not choose
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "MessageIllegal",
+    "PropertiesTooLong",
+    "RecordDamaged",
+    "StoreDamaged",
+    "StoreError",
+    "StoreForeign",
+    "StoreLocked",
+    "StoreRefused",
+    "StoreUnusable",
+]
+
+
+class StoreError(Exception):
+    """Base of everything the store raises on purpose."""
+
+
+class MessageIllegal(StoreError):
+    """The message breaks a rule of the format or a limit; it is not in the log."""
+
+
+class PropertiesTooLong(MessageIllegal):
+    """The encoded property string is longer than its length field can say."""
+
+
+class RecordDamaged(StoreError):
+    """The bytes at that place are no whole record."""
+
+
+class StoreRefused(StoreError):
+    """The store does not start; the text names the file and what to do about it."""
+
+
+class StoreLocked(StoreRefused):
+    """Another store holds the lock file of this directory."""
+
+
+class StoreForeign(StoreRefused):
+    """The directory holds data of a kind that is not served here."""
+
+
+class StoreUnusable(StoreRefused):
+    """The directory cannot be made, read or written."""
+
+
+class StoreDamaged(StoreRefused):
+    """Files contradict each other in a way that recovery must not decide alone."""

@@ -1,0 +1,41 @@
+"""Ids of messages: where a message is (offset id), and what a client calls it (UNIQ_KEY).
+
+Source: remoting §4.5 (MessageDecoder.createMessageId, MessageClientIDSetter).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+__all__ = ["offset_id", "read_offset_id", "uniq_id"]
+
+_OFFSET = Struct(">q")
+_UNIQ_TAIL = Struct(">HIIH")
+
+
+def offset_id(store_host: bytes, physical_offset: int) -> str:
+    """32 upper-case hex digits (56 with an IPv6 host): address, i32 port, physical offset."""
+    return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def read_offset_id(message_id: str) -> tuple[bytes, int]:
+    """Host (8 or 20 bytes) and physical offset.
+
+    Raises: ValueError for anything but 32 or 56 hex digits.
+    """
+    if len(message_id) not in (32, 56):
+        raise ValueError(f"message id {message_id[:60]!r} has neither 32 nor 56 digits")
+    raw = bytes.fromhex(message_id)
+    if len(raw) * 2 != len(message_id):
+        raise ValueError(f"message id {message_id!r} has spaces in it")
+    return raw[:-8], _OFFSET.unpack_from(raw, len(raw) - 8)[0]
+
+
+def uniq_id(address: bytes, process_id: int, salt: int, month_ms: int, counter: int) -> str:
+    """A UNIQ_KEY as clients make it: 32 hex digits (56 with an IPv6 address).
+
+    `address` is packed (4 or 16 bytes), `salt` stands where Java has its class loader's hash,
+    `month_ms` counts from the start of the month.
+    """
+    tail = _UNIQ_TAIL.pack(process_id & 0xFFFF, salt & 0xFFFFFFFF, month_ms, counter & 0xFFFF)
+    return (address + tail).hex().upper()

@@ -1,0 +1,59 @@
+"""The property string `name 0x01 value 0x02 …` ↔ dict.
+
+Readers accept it with and without the last 0x02; we write it. Source: store format §1.2.3
+(MessageDecoder).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PROPERTIES_BYTES_MAX", "append", "decode", "encode", "value_of"]
+
+PROPERTIES_BYTES_MAX = 32_767
+"""What the signed 16-bit length field of a record can say."""
+_IS = "\x01"
+_END = "\x02"
+
+
+def decode(properties: str | bytes) -> dict[str, str]:
+    """Names and values; the last of equal names wins, pieces without name or value are dropped."""
+    if isinstance(properties, bytes):
+        properties = properties.decode("utf-8", "replace")
+    found: dict[str, str] = {}
+    for piece in properties.split(_END):
+        name, _, value = piece.partition(_IS)
+        if name and value:
+            found[name] = value
+    return found
+
+
+def encode(properties: Mapping[str, str]) -> str:
+    """The string, each pair closed by 0x02; empty values are left out, as readers drop them."""
+    return "".join(f"{name}{_IS}{value}{_END}" for name, value in properties.items() if value)
+
+
+def append(properties: str, extra: str) -> str:
+    """Both strings as one, with the 0x02 between them that older producers leave out."""
+    if properties and extra and not properties.endswith(_END):
+        return properties + _END + extra
+    return properties + extra
+
+
+def value_of(properties: bytes, name: bytes) -> str | None:
+    """One value of an encoded string without decoding the others; None if absent or empty."""
+    start = b"\x02" + name + b"\x01"
+    at = properties.rfind(start)
+    if at >= 0:
+        at += len(start)
+    elif properties.startswith(start[1:]):
+        at = len(start) - 1
+    else:
+        return None
+    end = properties.find(b"\x02", at)
+    value = properties[at:] if end < 0 else properties[at:end]
+    # An empty value does not count, so an earlier one of the same name may.
+    return value.decode("utf-8", "replace") if value else decode(properties).get(name.decode())

@@ -1,0 +1,442 @@
+"""A commit-log record, written and read; batch bodies; the blank that ends a file.
+
+Words only: values in, bytes out, and back. Nothing here knows a file. A record is 91 bytes + body +
+topic + properties (V1, two IPv4 hosts), 12 more per IPv6 host, 1 more as V2.
+Source: store format §1.2, §5.2 (MessageExtEncoder, CommitLog.checkMessageAndReturnSize).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from zlib import crc32
+
+import msgspec
+
+from store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
+from store.format.layout import Buffer, Layout, host4, host6, i8, i16, i32, i64, u32
+from store.format.properties import PROPERTIES_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "BAD",
+    "BLANK_BYTES",
+    "BLANK_FOUND",
+    "BLANK_MAGIC",
+    "BORN_HOST_IPV6",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "STORE_HOST_IPV6",
+    "TRANSACTION_COMMIT",
+    "TRANSACTION_MASK",
+    "TRANSACTION_PREPARED",
+    "TRANSACTION_ROLLBACK",
+    "Digest",
+    "MessageDraft",
+    "Record",
+    "batch_items",
+    "blank",
+    "check",
+    "encode",
+    "explain",
+    "parse",
+    "read",
+    "record_size",
+    "store_timestamp_at",
+]
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+"""Topic length in two bytes; written only for a topic of more than 127 bytes."""
+BLANK_MAGIC = 0xCBD43194
+BLANK_BYTES = 8
+"""Room every append leaves at the end of a file, so that the blank always fits."""
+BORN_HOST_IPV6 = 0x10
+STORE_HOST_IPV6 = 0x20
+_HOST_FLAGS = BORN_HOST_IPV6 | STORE_HOST_IPV6
+TRANSACTION_MASK = 0xC
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+TOPIC_BYTES_MAX_V1 = 127
+TOPIC_BYTES_MAX = 255
+
+
+class Head(NamedTuple):
+    """The fixed fields in front of the body."""
+
+    size: i32
+    magic: u32
+    body_crc: u32
+    queue_id: i32
+    flag: i32
+    queue_offset: i64
+    physical_offset: i64
+    sys_flag: i32
+    born_timestamp: i64
+    born_host: host4
+    store_timestamp: i64
+    store_host: host4
+    reconsume_times: i32
+    prepared_transaction_offset: i64
+    body_length: i32
+
+
+class Start(NamedTuple):
+    """What a record and the blank have in common."""
+
+    size: i32
+    magic: u32
+
+
+class BatchHead(NamedTuple):
+    """The fixed fields of one message in a batch body; `magic` and `body_crc` are 0."""
+
+    size: i32
+    magic: u32
+    body_crc: u32
+    flag: i32
+    body_length: i32
+
+
+class Length8(NamedTuple):
+    """Topic length of V1."""
+
+    length: i8
+
+
+class Length16(NamedTuple):
+    """Length of the properties, and of the topic in V2."""
+
+    length: i16
+
+
+START = Layout(Start, size=BLANK_BYTES)
+BATCH_HEAD = Layout(BatchHead, size=20)
+LENGTH8 = Layout(Length8, size=1)
+LENGTH16 = Layout(Length16, size=2)
+HEAD = Layout(Head, size=88)
+HEADS = {
+    0: HEAD,
+    BORN_HOST_IPV6: Layout(Head, size=100, hosts={"born_host": host6}),
+    STORE_HOST_IPV6: Layout(Head, size=100, hosts={"store_host": host6}),
+    _HOST_FLAGS: Layout(Head, size=112, hosts={"born_host": host6, "store_host": host6}),
+}
+"""By the two address-family bits of the sysFlag."""
+FIXED_BYTES = HEAD.size + LENGTH8.size + LENGTH16.size
+_HEADS_BY_HOSTS = {
+    (8, 8): (0, HEADS[0]),
+    (20, 8): (BORN_HOST_IPV6, HEADS[BORN_HOST_IPV6]),
+    (8, 20): (STORE_HOST_IPV6, HEADS[STORE_HOST_IPV6]),
+    (20, 20): (_HOST_FLAGS, HEADS[_HOST_FLAGS]),
+}
+
+
+class MessageDraft(msgspec.Struct):
+    """A message on its way into the log: everything but what only the log knows.
+
+    Hosts are packed address and i32 port (8 or 20 bytes); times in ms. `tags_code` travels along
+    for the consume queue and is not part of the record.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes | memoryview
+    properties: bytes
+    born_host: bytes
+    store_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    tags_code: int = 0
+
+
+class Record(NamedTuple):
+    """One record as read; `body` is a slice of what it was read from."""
+
+    size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes | memoryview
+    topic: str
+    properties: bytes
+
+
+@lru_cache(maxsize=4_096)
+def _topic_field(topic: str) -> tuple[int, bytes]:
+    """Magic and length-prefixed bytes of a topic. Raises: MessageIllegal."""
+    raw = topic.encode("utf-8", "replace")
+    if not raw or len(raw) > TOPIC_BYTES_MAX:
+        raise MessageIllegal(f"topic of {len(raw)} bytes, 1 to {TOPIC_BYTES_MAX} can be stored")
+    if len(raw) <= TOPIC_BYTES_MAX_V1:
+        return MAGIC_V1, LENGTH8.pack(len(raw)) + raw
+    return MAGIC_V2, LENGTH16.pack(len(raw)) + raw
+
+
+def encode(
+    draft: MessageDraft,
+    queue_offset: int,
+    physical_offset: int,
+    store_timestamp: int,
+) -> bytes:
+    """The whole record, at its place in the log and its queue.
+
+    The address-family bits of the sysFlag follow the hosts, whatever the producer sent.
+    Raises: MessageIllegal, PropertiesTooLong.
+    """
+    body = draft.body
+    properties = draft.properties
+    born_host = draft.born_host
+    store_host = draft.store_host
+    body_length = len(body)
+    properties_length = len(properties)
+    magic, topic = _topic_field(draft.topic)
+    if properties_length > PROPERTIES_BYTES_MAX:
+        raise PropertiesTooLong(
+            f"{properties_length} bytes of properties, {PROPERTIES_BYTES_MAX} fit"
+        )
+    family, layout = _HEADS_BY_HOSTS[len(born_host), len(store_host)]
+    return b"".join(
+        (
+            layout.pack(
+                layout.size + 2 + body_length + len(topic) + properties_length,
+                magic,
+                crc32(body) & 0x7FFFFFFF,
+                draft.queue_id,
+                draft.flag,
+                queue_offset,
+                physical_offset,
+                draft.sys_flag & ~_HOST_FLAGS | family,
+                draft.born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                draft.reconsume_times,
+                draft.prepared_transaction_offset,
+                body_length,
+            ),
+            body,
+            topic,
+            properties_length.to_bytes(2, "big"),
+            properties,
+        )
+    )
+
+
+def record_size(draft: MessageDraft) -> int:
+    """Length `encode` will give. Raises: MessageIllegal for a topic that cannot be stored."""
+    hosts = len(draft.born_host) + len(draft.store_host) - 16
+    return (
+        HEAD.size
+        + 2
+        + hosts
+        + len(draft.body)
+        + len(_topic_field(draft.topic)[1])
+        + len(draft.properties)
+    )
+
+
+def blank(remaining: int) -> bytes:
+    """The 8 bytes that close a file whose last `remaining` ≥ 8 bytes stay unused."""
+    assert remaining >= BLANK_BYTES, remaining
+    return START.pack(remaining, BLANK_MAGIC)
+
+
+# ── Reading ──
+
+Digest: TypeAlias = tuple[int, str, int, int, int, int, bytes]
+"""(size, topic, queue id, queue offset, sysFlag, store timestamp, properties) of a whole record."""
+BLANK_FOUND = 0
+"""`parse`: the blank; go on in the next file."""
+BAD = -1
+"""`parse`: not a record, length unknown. Below: −n, a length whose parts do not add up."""
+
+_head = HEAD.unpack_from
+_start = START.unpack_from
+_length16 = LENGTH16.unpack_from
+_TOPICS: dict[bytes, str] = {}
+_TOPICS_MAX = 16_384
+
+
+def parse(buffer: Buffer, at: int, position: int, crc: bool = False) -> Digest | int:
+    """What dispatch and recovery need of the record at `buffer[at]`, or why there is none.
+
+    `position` is the physical offset the record must name. Never reads beyond the buffer and never
+    raises, whatever the bytes. A whole record gives a Digest, else BLANK_FOUND, BAD, or −size.
+    """
+    end = len(buffer)
+    try:
+        (
+            size,
+            magic,
+            body_crc,
+            queue_id,
+            _,
+            queue_offset,
+            place,
+            sys_flag,
+            _,
+            _,
+            stored,
+            _,
+            _,
+            _,
+            length,
+        ) = _head(buffer, at)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return BLANK_FOUND if magic == BLANK_MAGIC else BAD
+        body_at = at + 88
+        if sys_flag & _HOST_FLAGS:
+            layout = HEADS[sys_flag & _HOST_FLAGS]
+            body_at = at + layout.size
+            *_, stored, _, _, _, length = layout.unpack_from(buffer, at)
+        topic_at = body_at + length
+        if (
+            place != position
+            or length < 0
+            or not at + FIXED_BYTES <= at + size <= end
+            or topic_at >= at + size
+        ):
+            return BAD
+        if crc and length and crc32(memoryview(buffer)[body_at:topic_at]) & 0x7FFFFFFF != body_crc:
+            return BAD
+        if magic == MAGIC_V1:
+            topic_length = buffer[topic_at]
+            if topic_length > TOPIC_BYTES_MAX_V1:
+                return BAD
+            topic_at += 1
+        else:
+            topic_length = _length16(buffer, topic_at)[0]
+            topic_at += 2
+        properties_at = topic_at + topic_length + 2
+        if at + size - properties_at != _length16(buffer, properties_at - 2)[0]:
+            return -int(size)
+    except struct.error:
+        return _short(buffer, at)
+    name = bytes(buffer[topic_at : properties_at - 2])
+    topic = _TOPICS.get(name) or _topic(name)
+    if topic is None:
+        return BAD
+    return (
+        size,
+        topic,
+        queue_id,
+        queue_offset,
+        sys_flag,
+        stored,
+        bytes(buffer[properties_at : at + size]),
+    )
+
+
+def _short(buffer: Buffer, at: int) -> int:
+    """Fewer bytes left than a record's head: at most the blank fits."""
+    if len(buffer) - at >= BLANK_BYTES and _start(buffer, at)[1] == BLANK_MAGIC:
+        return BLANK_FOUND
+    return BAD
+
+
+def _topic(raw: bytes) -> str | None:
+    """A topic from its bytes, remembered; None for what no broker ever stored (a torn record)."""
+    if not raw or 0 in raw:
+        return None
+    try:
+        topic = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    if len(_TOPICS) >= _TOPICS_MAX:
+        _TOPICS.clear()
+    _TOPICS[raw] = topic
+    return topic
+
+
+def check(buffer: Buffer, at: int, position: int, crc: bool = True) -> int:
+    """Size of the whole record there, else BLANK_FOUND, BAD or −size, as `parse`."""
+    found = parse(buffer, at, position, crc)
+    return found if isinstance(found, int) else found[0]
+
+
+def explain(buffer: Buffer, at: int, position: int, crc: bool = True) -> str:
+    """Why `parse` finds no record there, in words. For logs and the verifier, not for decisions."""
+    left = len(buffer) - at
+    if left < BLANK_BYTES:
+        return f"{left} bytes left"
+    size, magic = _start(buffer, at)
+    if magic not in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC):
+        return f"magic {magic:#010x}"
+    if magic == BLANK_MAGIC:
+        return "the blank"
+    if not FIXED_BYTES <= size <= left:
+        return f"size {size}, {left} bytes left"
+    place = HEAD.read(buffer, at).physical_offset if left >= HEAD.size else -1
+    if place != position:
+        return f"physicalOffset {place} at position {position}"
+    found = parse(buffer, at, position, crc=False)
+    if not isinstance(found, int):
+        return "body CRC" if crc and check(buffer, at, position) < 0 else "a whole record"
+    return "lengths do not add up" if found < BAD else "body length or topic"
+
+
+def read(buffer: Buffer, at: int = 0) -> Record:
+    """The record at `buffer[at]`, its body a slice of the buffer; the CRC is not checked.
+
+    Raises: RecordDamaged for anything but a whole record.
+    """
+    if len(buffer) - at < FIXED_BYTES:
+        raise RecordDamaged(f"no record at {at}: {len(buffer) - at} bytes left")
+    first = HEAD.read(buffer, at)
+    found = parse(buffer, at, first.physical_offset)
+    if isinstance(found, int):
+        raise RecordDamaged(f"no record at {at}: {explain(buffer, at, first.physical_offset)}")
+    layout = HEADS[first.sys_flag & _HOST_FLAGS]
+    head = layout.read(buffer, at)
+    body_at = at + layout.size
+    body = buffer[body_at : body_at + head.body_length]
+    if isinstance(body, bytearray):
+        body = bytes(body)
+    return Record(*head[:14], body, found[1], found[6])
+
+
+def store_timestamp_at(sys_flag: int) -> int:
+    """Place of the store timestamp within a record, by its address family."""
+    return 68 if sys_flag & BORN_HOST_IPV6 else 56
+
+
+# ── Batches ──
+
+
+def batch_items(body: bytes | memoryview) -> Iterator[tuple[int, memoryview, bytes]]:
+    """Flag, body and properties of each message in a batch body.
+
+    Raises: MessageIllegal as soon as a length contradicts what is left. Source: remoting §4.6.
+    """
+    view = memoryview(body)
+    at, end = 0, len(view)
+    while at < end:
+        if end - at < BATCH_HEAD.size + LENGTH16.size:
+            raise MessageIllegal(f"batch ends within the head of a message at byte {at}")
+        size, _, _, flag, body_length = BATCH_HEAD.unpack_from(view, at)
+        body_at = at + BATCH_HEAD.size
+        properties_at = body_at + body_length + LENGTH16.size
+        if body_length < 0 or not properties_at <= at + size <= end:
+            raise MessageIllegal(f"batch message at byte {at}: size {size}, body {body_length}")
+        properties_length = _length16(view, properties_at - LENGTH16.size)[0]
+        if properties_at + properties_length != at + size:
+            raise MessageIllegal(f"batch message at byte {at}: properties {properties_length}")
+        yield flag, view[body_at : body_at + body_length], bytes(view[properties_at : at + size])
+        at += size

@@ -1,0 +1,85 @@
+"""Tag expression ↔ codes, and the string hash both the codes and the index are made of.
+
+Source: store format §1.3 (MessageExtBrokerInner.tagsString2tagsCode, String.hashCode).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from store.format.properties import value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ALL", "EXT_ADDRESS_MAX", "TagFilter", "java_hash", "tags_code", "tags_code_of"]
+
+EXT_ADDRESS_MAX = -2_147_483_649
+"""A code at or below this is an address in consumequeue_ext, never a hash or a time."""
+
+
+@lru_cache(maxsize=4_096)
+def java_hash(text: str) -> int:
+    """Hash over the UTF-16 units, h = 31·h + unit, as a signed 32-bit number."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (31 * value + unit) & 0xFFFFFFFF
+    else:
+        raw = text.encode("utf-16-be", "surrogatepass")
+        for at in range(0, len(raw), 2):
+            value = (31 * value + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+def tags_code(tags: str | None) -> int:
+    """The code of a tags string, hashed as it stands; 0 for none."""
+    return java_hash(tags) if tags else 0
+
+
+def tags_code_of(properties: bytes) -> int:
+    """The code of the TAGS in an encoded property string."""
+    if b"TAGS\x01" not in properties:
+        return 0
+    return tags_code(value_of(properties, b"TAGS"))
+
+
+class TagFilter:
+    """What a subscription expression lets through, by tags code.
+
+    `codes` is None for everything. Equal hashes of different tags pass: the client compares
+    strings.
+    """
+
+    __slots__ = ("codes",)
+
+    def __init__(self, codes: Iterable[int] | None) -> None:
+        self.codes = None if codes is None else frozenset(codes)
+
+    @classmethod
+    def parse(cls, expression: str | None) -> TagFilter:
+        """`*` or nothing → everything; `a || b` → those two.
+
+        Raises: ValueError for separators only.
+        """
+        if not expression or expression == "*":
+            return ALL
+        pieces = expression.split("||")
+        if not any(pieces):
+            raise ValueError(f"subscription expression {expression!r} names no tag")
+        return cls(java_hash(tag) for piece in pieces if (tag := piece.strip()))
+
+    def matches(self, code: int) -> bool:
+        """Whether a unit with this tags code may be of interest."""
+        codes = self.codes
+        if codes is None or code in codes:
+            return True
+        if -0x8000_0000 <= code <= 0x7FFF_FFFF:
+            return False
+        # A unit of consumequeue_ext is not read here, so it passes; a time loses its upper half.
+        return code <= EXT_ADDRESS_MAX or ((code + 0x8000_0000) & 0xFFFFFFFF) - 0x8000_0000 in codes
+
+
+ALL = TagFilter(None)
+"""Lets everything through."""
