@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+from typing import TypeVar
+
 __all__ = [
     "ABORT",
     "CHECKPOINT",
@@ -12,11 +15,17 @@ __all__ = [
     "LOCK",
     "RESERVE",
     "SEGMENT_DIGITS",
-    "SPARE",
+    "backup_name",
     "file_start",
+    "is_spare",
     "segment_name",
     "segment_start",
+    "spare_path",
+    "temporary_name",
 ]
+
+_SPARE = ".new"
+AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 ABORT = "abort"
 """Exists while a broker runs on the directory."""
@@ -28,8 +37,6 @@ INDEX = "index"
 CONFIG = "config"
 RESERVE = "reserve"
 """Blocks set aside so that a stop on a full disk still has room."""
-SPARE = "spare"
-"""Files being made, then renamed into their directory: brokers stop at strangers there."""
 SEGMENT_DIGITS = 20
 
 
@@ -49,3 +56,27 @@ def segment_start(name: str) -> int | None:
 def file_start(offset: int, file_size: int) -> int:
     """Start of the file that holds this byte."""
     return offset - offset % file_size
+
+
+def spare_path(path: AnyPath) -> AnyPath:
+    """Where a file is made before it gets its name: beside its directory, never in it.
+
+    Brokers stop at strangers in a directory of segments.
+    """
+    return path.parent.with_name(f"{path.parent.name}.{path.name}{_SPARE}")
+
+
+def is_spare(name: str) -> bool:
+    """Whether this is a file that a crash kept from getting its name; it may go."""
+    start = name.removesuffix(_SPARE)
+    return start != name and segment_start(start.rpartition(".")[2]) is not None
+
+
+def temporary_name(name: str) -> str:
+    """The file that is written before it takes this name."""
+    return name + ".tmp"
+
+
+def backup_name(name: str) -> str:
+    """The file that keeps the content before the last change."""
+    return name + ".bak"

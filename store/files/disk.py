@@ -1,0 +1,448 @@
+"""Every system call of the store, and its clocks. Nothing else may touch files or the time.
+
+Paths and bytes flow in, bytes and handles flow out; no rule of the business is here. All calls pass
+`Disk._call`, so a test's disk can count, delay, fail or lose any of them.
+Law: a name appears in its directory only when the file behind it has its final size, and what is
+called durable was synced, the directory included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import time
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+import trio
+
+from store.format.names import backup_name, spare_path, temporary_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Clock", "Disk", "Handle", "Space", "SystemClock"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+_COPY_BYTES = 1 << 20
+_THREADS = 8
+_NOT_SUPPORTED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
+_FLOCK = Struct("hh4xqqi4x")
+_MEMORY_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now_ms(self) -> int:
+        """Wall clock in ms since 1970; may step back."""
+
+    def monotonic(self) -> float:
+        """Seconds that never step back."""
+
+
+class SystemClock:
+    """The clocks of the machine."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class Space(NamedTuple):
+    """Room on a file system, in bytes; `available_bytes` is what ordinary users may still take."""
+
+    total_bytes: int
+    free_bytes: int
+    available_bytes: int
+
+
+class Handle:
+    """An open file. Reads and writes name their position and move nothing."""
+
+    __slots__ = ("_disk", "fd", "path")
+
+    def __init__(self, disk: Disk, fd: int, path: Path) -> None:
+        self._disk = disk
+        self.fd = fd
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.path} fd={self.fd}>"
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file. Raises: OSError."""
+        return self._disk._call(os.pread, self.fd, size, position)
+
+    def pread_if_cached(self, size: int, position: int) -> bytes | None:
+        """As `pread`, but None instead of waiting for the disk. Raises: OSError."""
+        buffer = bytearray(size)
+        try:
+            got = self._disk._call(os.preadv, self.fd, [buffer], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno == errno.EAGAIN or error.errno in _NOT_SUPPORTED:
+                return None
+            raise
+        return bytes(buffer[:got])
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write all of it. Raises: OSError; then any prefix may be in the file."""
+        view = memoryview(data)
+        while view:
+            wrote = self._disk._call(os.pwrite, self.fd, view, position)
+            position += wrote
+            view = view[wrote:]
+
+    def truncate(self, size: int) -> None:
+        """Set the length; new bytes are a hole. Raises: OSError."""
+        self._disk._call(os.ftruncate, self.fd, size)
+
+    def size(self) -> int:
+        """Length in bytes. Raises: OSError."""
+        return self._disk._call(os.fstat, self.fd).st_size
+
+    def data_ranges(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of [begin, end) that may hold other bytes than zeros. Raises: OSError."""
+        while begin < end:
+            try:
+                first = self._disk._call(os.lseek, self.fd, begin, os.SEEK_DATA)
+                hole = self._disk._call(os.lseek, self.fd, first, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                if error.errno not in _NOT_SUPPORTED:
+                    raise
+                first, hole = begin, end
+            if first < end:
+                yield first, min(hole, end)
+            begin = hole
+
+    def close(self) -> None:
+        """Give the descriptor back; mappings made from it live on. A second call does nothing."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            self._disk._call(os.close, fd)
+
+
+class Disk:
+    """The one door to the file system. Every method may raise OSError."""
+
+    _held: set[tuple[int, int]] = set()  # noqa: RUF012 - one per process, as POSIX locks are
+    """Device and inode of the lock files this process holds: POSIX would let it lock them twice."""
+
+    def __init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(_THREADS)
+
+    def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Every system call passes here; a test's disk overrides this one method."""
+        return function(*args, **kwargs)
+
+    # ── Names ──
+
+    def exists(self, path: Path) -> bool:
+        """Whether the name is there, whatever it is."""
+        try:
+            self._call(os.lstat, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether the name is a directory (or leads to one)."""
+        return self._call(os.path.isdir, path)
+
+    def listdir(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; none when the directory does not exist."""
+        try:
+            return sorted(self._call(os.listdir, path))
+        except FileNotFoundError:
+            return []
+
+    def mkdir(self, path: Path) -> None:
+        """Make the directory and those above it, durably; nothing when it is there."""
+        missing = [path]
+        while not self.exists(missing[-1].parent):
+            missing.append(missing[-1].parent)
+        for directory in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                self._call(os.mkdir, directory, _DIRECTORY_MODE)
+                self.sync_directory(directory.parent)
+
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        """Unlink a file; the directory is not synced."""
+        try:
+            self._call(os.unlink, path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        self._call(os.rmdir, path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name, replacing what had it; the directory is not synced."""
+        self._call(os.replace, old, new)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        fd = self._call(os.open, path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            self._call(os.fsync, fd)
+        finally:
+            self._call(os.close, fd)
+
+    # ── Whole files ──
+
+    def size(self, path: Path) -> int:
+        """Length in bytes."""
+        return self._call(os.stat, path).st_size
+
+    def mtime_ms(self, path: Path) -> int:
+        """Time of the last modification, in ms."""
+        return self._call(os.stat, path).st_mtime_ns // 1_000_000
+
+    def read(self, path: Path) -> bytes:
+        """All bytes of a (small) file."""
+        handle = self.open(path, writable=False)
+        try:
+            pieces = []
+            position = 0
+            while piece := handle.pread(_COPY_BYTES, position):
+                pieces.append(piece)
+                position += len(piece)
+            return b"".join(pieces)
+        finally:
+            handle.close()
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Create or overwrite a small file in place, durably; not atomic."""
+        handle = self.open(path, create=True)
+        try:
+            handle.truncate(len(data))
+            handle.pwrite(data, 0)
+            self._call(os.fsync, handle.fd)
+        finally:
+            handle.close()
+        self.sync_directory(path.parent)
+
+    def write_atomically(self, path: Path, data: bytes, *, backup: bool = True) -> None:
+        """Replace a file: after a crash it has the old or the new content, never a mixture.
+
+        With `backup` the old content stays reachable as `<name>.bak`.
+        """
+        temporary = path.with_name(temporary_name(path.name))
+        handle = self.open(temporary, create=True)
+        try:
+            handle.truncate(0)
+            handle.pwrite(data, 0)
+            self._call(os.fsync, handle.fd)
+        finally:
+            handle.close()
+        if backup and self.exists(path):
+            self._keep_backup(path)
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
+
+    def _keep_backup(self, path: Path) -> None:
+        backup = path.with_name(backup_name(path.name))
+        self.remove(backup, missing_ok=True)
+        try:
+            self._call(os.link, path, backup)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # No hard links here: for a moment only the backup has the content, and readers know it.
+            self.rename(path, backup)
+
+    # ── Files of fixed size ──
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
+        """Open a file; a symbolic link in its place is refused."""
+        flags = os.O_NOFOLLOW | (os.O_RDWR if writable or create else os.O_RDONLY)
+        if create:
+            flags |= os.O_CREAT
+        return Handle(self, self._call(os.open, path, flags, _FILE_MODE), path)
+
+    def allocate(self, path: Path, size: int) -> Handle:
+        """Make a file of `size` zeros with every block reserved, durably, directory included."""
+        handle = self._make(path, size, fill=True)
+        try:
+            self._call(os.fsync, handle.fd)
+            self.rename(spare_path(path), path)
+            self.sync_directory(path.parent)
+        except BaseException:
+            self._unmake(handle, path)
+            raise
+        return handle
+
+    def create(self, path: Path, size: int, data: bytes = b"", position: int = 0) -> Handle:
+        """Make a sparse file of `size` bytes that holds `data` when its name appears.
+
+        Nothing is synced: that is for the next sync of the file and of its directory.
+        """
+        handle = self._make(path, size, fill=False)
+        try:
+            handle.pwrite(data, position)
+            self.rename(spare_path(path), path)
+        except BaseException:
+            self._unmake(handle, path)
+            raise
+        return handle
+
+    def _make(self, path: Path, size: int, *, fill: bool) -> Handle:
+        # Other brokers refuse to start over a file of the wrong length, so it grows outside.
+        handle = self.open(spare_path(path), create=True)
+        try:
+            handle.truncate(0)
+            handle.truncate(size)
+            if fill:
+                self.fill(handle, size)
+        except BaseException:
+            self._unmake(handle, path)
+            raise
+        handle.path = path
+        return handle
+
+    def _unmake(self, handle: Handle, path: Path) -> None:
+        handle.close()
+        with contextlib.suppress(OSError):
+            self.remove(spare_path(path), missing_ok=True)
+
+    def fill(self, handle: Handle, size: int) -> None:
+        """Reserve every block up to `size`; changes no byte. Raises: OSError (ENOSPC)."""
+        self._call(os.posix_fallocate, handle.fd, 0, size)
+
+    def map(self, handle: Handle, size: int, *, writable: bool) -> mmap.mmap:
+        """Map the first `size` bytes, shared. The mapping outlives the handle."""
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return self._call(mmap.mmap, handle.fd, size, access=access)
+
+    def zero(self, handle: Handle, begin: int, end: int) -> int:
+        """Overwrite [begin, end) with zeros where it is not; returns how far other bytes reached.
+
+        Synced when anything was written. Holes and reserved blocks stay as they are.
+        """
+        reach = begin
+        for first, last in list(handle.data_ranges(begin, end)):
+            for at in range(first, last, _COPY_BYTES):
+                piece = handle.pread(min(_COPY_BYTES, last - at), at)
+                if used := len(piece.rstrip(b"\0")):
+                    handle.pwrite(bytes(used), at)
+                    reach = at + used
+        if reach > begin:
+            self.sync(handle)
+        return reach - begin
+
+    def rewrite(self, handle: Handle, begin: int, end: int) -> None:
+        """Write [begin, end) again with the same bytes, and sync.
+
+        After a failed sync the page cache may show, as clean, what the disk lacks.
+        """
+        for at in range(begin, end, _COPY_BYTES):
+            handle.pwrite(handle.pread(min(_COPY_BYTES, end - at), at), at)
+        self.sync(handle)
+
+    # ── Durability ──
+
+    def sync(self, handle: Handle) -> None:
+        """Block until the file's bytes are on disk, those written through mappings included."""
+        self._call(os.fdatasync, handle.fd)
+
+    async def sync_in_thread(self, handle: Handle) -> None:
+        """`sync` while the loop goes on; a cancelled caller still waits for its end."""
+        await self.in_thread(self.sync, handle)
+
+    async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
+        """Run a blocking call of this disk in one of a few threads."""
+        return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)
+
+    # ── The machine ──
+
+    def lock(self, path: Path) -> Handle:
+        """Hold byte 0 of a file exclusively, as Java's brokers do, until the handle is unlocked.
+
+        Raises: BlockingIOError naming the holder's pid, which may be our own.
+        """
+        # Closing any descriptor of a locked file drops the lock, so no second one is opened.
+        if self.exists(path) and self._identity(path) in self._held:
+            raise BlockingIOError(
+                errno.EAGAIN, f"held by this process, pid {os.getpid()}", str(path)
+            )
+        handle = self.open(path, create=True)
+        try:
+            self._call(fcntl.lockf, handle.fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, 0)
+        except OSError as error:
+            pid = _holder(handle.fd) if error.errno in (errno.EAGAIN, errno.EACCES) else 0
+            handle.close()
+            if pid:
+                raise BlockingIOError(errno.EAGAIN, f"held by pid {pid}", str(path)) from error
+            raise
+        self._held.add(self._identity(path))
+        return handle
+
+    def unlock(self, handle: Handle) -> None:
+        """Let go of a lock."""
+        self._held.discard(self._identity(handle.path))
+        handle.close()
+
+    def _identity(self, path: Path) -> tuple[int, int]:
+        status = self._call(os.stat, path)
+        return status.st_dev, status.st_ino
+
+    def process_id(self) -> int:
+        """Ours."""
+        return os.getpid()
+
+    def free_space(self, path: Path) -> Space:
+        """Room on the file system of an existing path."""
+        status = self._call(os.statvfs, path)
+        block = status.f_frsize
+        return Space(status.f_blocks * block, status.f_bfree * block, status.f_bavail * block)
+
+    def file_system(self, path: Path) -> str:
+        """Type of the file system an existing path lies on (`ext4`, `tmpfs`, …), or "?"."""
+        device = self._call(os.stat, path).st_dev
+        number = f"{os.major(device)}:{os.minor(device)}"
+        try:
+            mounts = self.read(Path("/proc/self/mountinfo")).decode("utf-8", "replace")
+        except OSError:
+            return "?"
+        for line in reversed(mounts.splitlines()):
+            before, _, after = line.partition(" - ")
+            if before.split()[2:3] == [number]:
+                return after.split()[0]
+        return "?"
+
+    def total_memory(self) -> int:
+        """Memory of the machine in bytes, or of the container if that has less."""
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for limit in _MEMORY_LIMITS:
+            with contextlib.suppress(OSError, ValueError):
+                total = min(total, int(self.read(limit)))
+        return total
+
+
+def _holder(fd: int) -> int:
+    """Pid of the process that keeps us from the lock; 0 when the system does not say."""
+    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    try:
+        return int(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))[4])
+    except (OSError, ValueError):
+        return 0
