@@ -10,14 +10,26 @@ together, so a flood of names costs no memory and the sums stay right.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
 from store.stats import Durations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from remoting.stats import RemotingStats
+    from store.stats import StoreStats
 
 __all__ = [
     "LOOP_LAG_BOUNDS_S",
     "NORMAL",
     "BrokerStats",
+    "ClientKind",
     "GroupTopicStats",
     "LoopStats",
+    "PoolDepth",
+    "Sources",
     "TopicStats",
 ]
 
@@ -105,3 +117,54 @@ class BrokerStats:
         if len(self.groups_out) >= self._limit:
             return self.overflow_out
         return self.groups_out.setdefault(key, GroupTopicStats())
+
+
+class ClientKind(NamedTuple):
+    """One client connection as the gauges group them; `language` as its code is named."""
+
+    language: str
+    version: int
+    consumer_group: str = ""
+    consume_mode: str = ""
+    """push, pull or pop; empty for a producer."""
+
+
+class PoolDepth(Protocol):
+    """What the gauges read of a processor pool."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the route table."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """Requests read and not yet answered, those held on purpose left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Everything a scrape reads: counters as they are, tables behind calls that answer at once."""
+
+    cluster: str
+    node_id: str
+    """The broker name."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The operator's own labels, on every series of ours."""
+    broker: BrokerStats
+    store: StoreStats
+    remoting: RemotingStats
+    pools: Sequence[PoolDepth]
+    is_system_topic: Callable[[str], bool]
+    producers: Callable[[], Iterable[ClientKind]]
+    """One entry per producer connection."""
+    consumers: Callable[[], Iterable[ClientKind]]
+    """One entry per consumer connection and group."""
+    topic_number: Callable[[], int]
+    consumer_group_number: Callable[[], int]
+    broker_permission: Callable[[], int]
+    flush_behind_bytes: Callable[[], int]
+    dispatch_behind_bytes: Callable[[], int]
+    storage_size_bytes: Callable[[], int]
+    """Used space of the file system that the store lies on."""

@@ -1,0 +1,271 @@
+"""The text of a scrape, read back with Prometheus' own parser."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker import metrics
+from broker.stats import BrokerStats, ClientKind, Sources
+from remoting.stats import RemotingStats
+from store.stats import StoreStats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+COMMON = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
+SCOPE = {"otel_scope_name": "broker-meter"}
+DISK = {"storage_type": "local", "storage_medium": "disk"}
+
+
+@dataclass
+class FakePool:
+    name: str
+    depth: int
+
+
+def make_sources() -> Sources:
+    """The counters of a broker that did nothing yet."""
+    return Sources(
+        cluster="DefaultCluster",
+        node_id="broker-a",
+        broker=BrokerStats(),
+        store=StoreStats(),
+        remoting=RemotingStats(),
+        pools=[],
+        is_system_topic=lambda topic: topic == "TBW102",
+        producers=list,
+        consumers=list,
+        topic_number=lambda: 7,
+        consumer_group_number=lambda: 3,
+        broker_permission=lambda: 6,
+        flush_behind_bytes=lambda: 4096,
+        dispatch_behind_bytes=lambda: 128,
+        storage_size_bytes=lambda: 2**40,
+    )
+
+
+@pytest.fixture
+def sources() -> Sources:
+    return make_sources()
+
+
+def text_of(sources: Sources) -> str:
+    return b"".join(metrics.pages(sources)).decode()
+
+
+def scrape(sources: Sources) -> dict[Series, float]:
+    found: dict[Series, float] = {}
+    for family in text_string_to_metric_families(text_of(sources)):
+        for sample in family.samples:
+            series = (sample.name, frozenset(sample.labels.items()))
+            assert series not in found, f"twice: {series}"
+            found[series] = sample.value
+    return found
+
+
+def value(found: Mapping[Series, float], name: str, **labels: str) -> float:
+    scope = SCOPE if name.startswith("rocketmq_") else {}
+    return found[name, frozenset((COMMON | scope | labels).items())]
+
+
+def test_messages_and_bytes_in_are_counted_per_topic_and_type(sources: Sources) -> None:
+    orders = sources.broker.topic_in("orders")
+    orders.messages_in, orders.bytes_in = 3, 900
+    sources.broker.topic_in("orders", "fifo").messages_in = 1
+    sources.broker.topic_in("TBW102").messages_in = 2
+    found = scrape(sources)
+    plain = {"topic": "orders", "message_type": "normal", "is_system": "false"}
+    assert value(found, "rocketmq_messages_in_total", **plain) == 3
+    assert value(found, "rocketmq_throughput_in_total", **plain) == 900
+    assert value(found, "rocketmq_messages_in_total", **plain | {"message_type": "fifo"}) == 1
+    system = plain | {"topic": "TBW102", "is_system": "true"}
+    assert value(found, "rocketmq_messages_in_total", **system) == 2
+
+
+def test_messages_and_bytes_out_are_counted_per_group(sources: Sources) -> None:
+    out = sources.broker.group_out("billing", "orders")
+    out.messages_out, out.bytes_out = 32, 9600
+    sources.broker.group_out("cid_rmq_sys_x", "orders").messages_out = 1
+    found = scrape(sources)
+    labels = {"topic": "orders", "consumer_group": "billing", "is_system": "false"}
+    assert value(found, "rocketmq_messages_out_total", **labels) == 32
+    assert value(found, "rocketmq_throughput_out_total", **labels) == 9600
+    system = labels | {"consumer_group": "cid_rmq_sys_x", "is_system": "true"}
+    assert value(found, "rocketmq_messages_out_total", **system) == 1
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])
+def test_retry_and_dead_letter_topics_are_left_out_of_in_and_out(
+    sources: Sources, topic: str
+) -> None:
+    sources.broker.topic_in(topic).messages_in = 1
+    sources.broker.group_out("g", topic).messages_out = 1
+    assert topic not in text_of(sources)
+
+
+def test_series_of_a_deleted_topic_are_gone(sources: Sources) -> None:
+    sources.broker.topic_in("orders").messages_in = 1
+    sources.broker.group_out("g", "orders").messages_out = 1
+    assert "orders" in text_of(sources)
+    sources.broker.forget_topic("orders")
+    assert "orders" not in text_of(sources)
+
+
+def test_too_many_series_are_counted_together(sources: Sources) -> None:
+    small = replace(sources, broker=BrokerStats(series_limit=1))
+    for topic in ("a", "b", "c"):
+        small.broker.topic_in(topic).messages_in += 1
+    found = scrape(small)
+    assert value(found, "rocketmq_messages_in_total", otel_metric_overflow="true") == 2
+    names = [name for name, _ in found if name == "rocketmq_messages_in_total"]
+    assert len(names) == 2
+
+
+def test_client_connections_are_grouped_by_language_and_version(sources: Sources) -> None:
+    java = ClientKind("JAVA", 479)
+    consumer = ClientKind("GO", 409, "billing", "push")
+    found = scrape(replace(sources, producers=lambda: [java, java], consumers=lambda: [consumer]))
+    labels = {"language": "java", "version": "v5_3_3", "protocol_type": "remoting"}
+    assert value(found, "rocketmq_producer_connections", **labels) == 2
+    labels = {
+        "language": "go",
+        "version": "v4_9_8",
+        "protocol_type": "remoting",
+        "consumer_group": "billing",
+        "consume_mode": "push",
+        "is_system": "false",
+    }
+    assert value(found, "rocketmq_consumer_connections", **labels) == 1
+
+
+def test_pools_are_named_as_in_rocketmq(sources: Sources) -> None:
+    found = scrape(replace(sources, pools=[FakePool("send", 4), FakePool("client", 1)]))
+    assert value(found, "rocketmq_processor_watermark", processor="send") == 4
+    assert value(found, "rocketmq_processor_watermark", processor="client_manager") == 1
+
+
+def test_the_gauges_of_store_and_tables_are_what_the_sources_say(sources: Sources) -> None:
+    sources.remoting.connections_opened, sources.remoting.connections_closed = 5, 2
+    found = scrape(sources)
+    assert value(found, "rocketmq_topic_number") == 7
+    assert value(found, "rocketmq_consumer_group_number") == 3
+    assert value(found, "rocketmq_broker_permission") == 6
+    assert value(found, "rocketmq_storage_flush_behind_bytes", **DISK) == 4096
+    assert value(found, "rocketmq_storage_dispatch_behind_bytes", **DISK) == 128
+    assert value(found, "rocketmq_storage_size_bytes", **DISK) == 2**40
+    assert value(found, "aerobee_connections") == 3
+
+
+def test_a_histogram_counts_upwards_and_ends_with_all(sources: Sources) -> None:
+    for seconds in (0.0001, 0.003, 0.004, 9.0):
+        sources.store.sync_seconds.add(seconds)
+    found = scrape(sources)
+    counts = [
+        count for (name, _), count in found.items() if name == "aerobee_fdatasync_seconds_bucket"
+    ]
+    assert counts == sorted(counts)
+    assert value(found, "aerobee_fdatasync_seconds_bucket", le="0.002") == 1
+    assert value(found, "aerobee_fdatasync_seconds_bucket", le="0.005") == 3
+    assert value(found, "aerobee_fdatasync_seconds_bucket", le="+Inf") == 4
+    assert value(found, "aerobee_fdatasync_seconds_count") == 4
+    assert value(found, "aerobee_fdatasync_seconds_sum") == pytest.approx(9.0071)
+
+
+def test_the_operators_labels_are_on_every_series_but_cannot_lie_about_ours(
+    sources: Sources,
+) -> None:
+    labelled = replace(sources, labels={"zone": "eu", "node_id": "another"})
+    text = text_of(labelled)
+    ours = [line for line in text.splitlines() if line.startswith(("rocketmq_", "aerobee_"))]
+    assert ours
+    assert all('zone="eu"' in line and 'node_id="broker-a"' in line for line in ours)
+
+
+def test_label_values_of_any_kind_are_escaped(sources: Sources) -> None:
+    sources.broker.group_out('a"b\\c\nd', "orders").messages_out = 1
+    groups = {dict(labels).get("consumer_group") for _, labels in scrape(sources)}
+    assert 'a"b\\c\nd' in groups
+
+
+def test_a_family_cut_into_pages_has_one_head(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(25):
+        sources.broker.topic_in(f"t{number}").messages_in = number
+    whole = [line for line in text_of(sources).splitlines() if not line.startswith("process_")]
+    monkeypatch.setattr(metrics, "PAGE_SAMPLES", 10)
+    cut = list(metrics.pages(sources))
+    assert max(page.count(b"\n") for page in cut) <= 12
+    lines = [x for x in b"".join(cut).decode().splitlines() if not x.startswith("process_")]
+    assert lines == whole
+
+
+def test_a_topic_made_or_deleted_between_two_pages_disturbs_nothing(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "PAGE_SAMPLES", 1)
+    for name in ("a", "b", "c"):
+        sources.broker.topic_in(name).messages_in = 1
+    for number, _ in enumerate(metrics.pages(sources)):
+        sources.broker.forget_topic("b")
+        sources.broker.topic_in(f"new{number}").messages_in = 1
+
+
+def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -> None:
+    sources.broker.topic_in("orders").messages_in = 1
+    sources.broker.group_out("g", "orders").messages_out = 1
+    full = replace(
+        sources,
+        pools=[FakePool("pull", 0)],
+        producers=lambda: [ClientKind("JAVA", 479)],
+        consumers=lambda: [ClientKind("JAVA", 479, "g", "push")],
+    )
+    labels: dict[str, set[str]] = defaultdict(set)
+    for name, pairs in scrape(full):
+        labels[name].update(key for key, _ in pairs)
+    for metric in metrics.METRICS:
+        name = metric.name + ("_count" if metric.kind == "histogram" else "")
+        scope = SCOPE if name.startswith("rocketmq_") else {}
+        assert labels[name] == {*COMMON, *scope, *metric.labels}
+
+
+def test_names_follow_the_rules_of_prometheus() -> None:
+    names = [metric.name for metric in metrics.METRICS]
+    assert len(set(names)) == len(names)
+    for metric in metrics.METRICS:
+        assert metric.name.startswith(("rocketmq_", "aerobee_"))
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.help.endswith(".")
+
+
+def test_the_constant_series_of_opentelemetry_are_there(sources: Sources) -> None:
+    text = text_of(sources)
+    assert 'otel_scope_info{otel_scope_name="broker-meter"} 1.0' in text
+    assert "target_info{" in text
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs/metrics.md"
+    assert page.read_text(encoding="utf-8") == metrics.document(), (
+        "run: python -m broker.metrics docs/metrics.md"
+    )
+
+
+def test_the_check_says_by_its_exit_code_whether_the_page_is_old(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "metrics.md"
+    assert metrics.main(["--check", str(page)]) == 1
+    assert metrics.main([str(page)]) == 0
+    assert metrics.main(["--check", str(page)]) == 0
+    page.write_text(page.read_text() + "by hand\n")
+    assert metrics.main(["--check", str(page)]) == 1
+    assert "by hand" not in capsys.readouterr().err
