@@ -1,0 +1,39 @@
+"""The file that exists while a broker runs: found at start, the last stop was none.
+
+Law: made, durably, before the first change of any other file; removed, durably, after the last.
+Source: store format §1.6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.files.disk import Disk
+
+__all__ = ["AbortFile"]
+
+
+class AbortFile:
+    """Only its existence matters; the content is our process id, as 5.x writes it."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+
+    def exists(self) -> bool:
+        """Whether the last run on this directory did not end well."""
+        return self._disk.exists(self.path)
+
+    def create(self) -> None:
+        """From now on a crash is seen by the next start. Raises: OSError."""
+        self._disk.write(self.path, str(self._disk.process_id()).encode())
+
+    def remove(self) -> None:
+        """Everything is on disk: the next start is a clean one. Raises: OSError."""
+        self._disk.remove(self.path)
+        self._disk.sync_directory(self.path.parent)

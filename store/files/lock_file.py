@@ -1,0 +1,71 @@
+"""The lock of a store directory: one broker at a time, ours or Java's.
+
+Law: taken before anything in the directory is changed, kept until the last file is closed. One
+descriptor per process, since closing any would drop the lock. Source: store format §1.6.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from store.errors import StoreLocked, StoreUnusable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.files.disk import Disk, Handle
+
+__all__ = ["LockFile"]
+
+_CONTENT = b"lock"
+
+
+class LockFile:
+    """Held from `acquire` to `release`."""
+
+    __slots__ = ("_disk", "_handle", "path")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._handle: Handle | None = None
+        self.path = path
+
+    @property
+    def held(self) -> bool:
+        """Whether the directory is ours."""
+        return self._handle is not None
+
+    def acquire(self) -> None:
+        """Take the lock without waiting.
+
+        Raises: StoreLocked when another store has it, StoreUnusable when there can be no lock.
+        """
+        assert self._handle is None, self
+        try:
+            handle = self._disk.lock(self.path)
+        except BlockingIOError as error:
+            raise StoreLocked(
+                f"{self.path} is {error.strerror}: stop that broker, or choose another directory "
+                "with storePathRootDir"
+            ) from error
+        except OSError as error:
+            raise StoreUnusable(_unusable(self.path, error)) from error
+        self._handle = handle
+        if handle.size() == 0:
+            handle.pwrite(_CONTENT, 0)
+
+    def release(self) -> None:
+        """Let others in; a second call does nothing."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._disk.unlock(handle)
+
+
+def _unusable(path: Path, error: OSError) -> str:
+    if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP):
+        return f"{path} cannot be locked ({error.strerror}): this file system knows no locks"
+    return (
+        f"{path} cannot be opened for writing ({error.strerror}): give this user the directory, "
+        "or choose another one with storePathRootDir"
+    )
