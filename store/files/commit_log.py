@@ -1,0 +1,277 @@
+"""The commit log: every message of every queue, one record behind the other, in segments.
+
+Records flow in as bytes already encoded for their place; views of the mapping flow out. It knows
+where the log begins and ends, what is on disk, and how to walk it; it starts no thread.
+
+Laws: `flushed` ≤ `max_offset`; a record never spans segments; every append leaves room for the
+blank; a segment is durable before anything in a later one is promised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from store.errors import StoreDamaged
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.format.record import BLANK_BYTES, BLANK_FOUND, parse, store_timestamp_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from store.files.disk import Disk, Handle
+    from store.format.record import Digest
+
+__all__ = ["CommitLog", "Stop", "SyncPlan", "Walk"]
+
+STORE_TIME_BYTES = 8
+PHYSICAL_OFFSET_AT = 28
+SYS_FLAG_AT = 36
+
+
+class SyncPlan(NamedTuple):
+    """What one sync covers: taken in the loop, carried out in a thread, booked in the loop."""
+
+    files: tuple[tuple[MappedFile, int], ...]
+    """Segments in order, each with its `wrote` when the plan was made."""
+    end_offset: int
+    store_timestamp: int
+    """Of the last record covered; 0 when this run appended none."""
+
+
+class Stop(NamedTuple):
+    """Where a walk ended, and what stands there: `found` as `parse` says."""
+
+    physical_offset: int
+    found: int
+
+
+class CommitLog:
+    """Segments of the log. Source: store format §1.2, §2.3 (CommitLog)."""
+
+    __slots__ = (
+        "_disk",
+        "flushed",
+        "last_store_timestamp",
+        "max_offset",
+        "new_segment",
+        "queue",
+        "tail",
+    )
+
+    def __init__(self, disk: Disk, directory: Path, segment_bytes: int) -> None:
+        self._disk = disk
+        self.queue = MappedFileQueue(disk, directory, segment_bytes)
+        self.tail: MappedFile | None = None
+        """The segment that takes appends, mapped for writing; None until the first is needed."""
+        self.max_offset = 0
+        """One past the last byte: where the next record goes, unless it must roll."""
+        self.flushed = 0
+        """Everything before this byte is on disk."""
+        self.last_store_timestamp = 0
+        """Store time of the last record, in ms; later ones are never smaller."""
+        self.new_segment: Callable[[Path, int], Handle] = disk.allocate
+        """Gives the allocated file of the next segment under its name; may have it prepared."""
+
+    @property
+    def segment_bytes(self) -> int:
+        """Size of every segment."""
+        return self.queue.file_size
+
+    @property
+    def min_offset(self) -> int:
+        """First byte that is still there."""
+        return self.queue.min_offset
+
+    # ── Appending ──
+
+    def append(self, records: bytes, store_timestamp: int) -> bool:
+        """Put whole records, encoded for `max_offset`, at the end; False: roll first. Hot."""
+        tail = self.tail
+        if tail is None:
+            return False
+        wrote = tail.wrote
+        end = wrote + len(records)
+        if end + BLANK_BYTES > tail.size:
+            return False
+        tail.append(records)
+        self.last_store_timestamp = tail.store_timestamp = store_timestamp
+        self.max_offset = tail.start + end
+        return True
+
+    def roll(self) -> None:
+        """Close the tail with the blank and go on in a new segment, which appears before the blank.
+
+        With room left for nothing but a blank, or no segment at all, the same. Raises: OSError.
+        """
+        old = self.queue.last
+        if old is not None and self.tail is None and not old.full:
+            self._take_tail(old)
+            return
+        start = self.queue.next_start()
+        path = self.queue.path_of(start)
+        handle = self.new_segment(path, self.segment_bytes)
+        fresh = MappedFile(self._disk, path, start, self.segment_bytes, handle=handle)
+        fresh.named = False
+        fresh.map_for_writes()
+        if old is not None and not old.full:
+            old.close_with_blank()
+        self.queue.add(fresh)
+        self._take_tail(fresh)
+
+    def _take_tail(self, file: MappedFile) -> None:
+        file.prepare_writes()
+        self.tail = file
+        self.max_offset = file.max_offset
+
+    # ── Durability ──
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes that a power cut may take."""
+        return self.max_offset - self.flushed
+
+    def plan_sync(self) -> SyncPlan:
+        """Everything appended so far that is not on disk."""
+        files = tuple(
+            (file, file.wrote)
+            for file in reversed(self.queue.files[-1:] if self._only_tail() else self._unflushed())
+        )
+        return SyncPlan(files, self.max_offset, self.last_store_timestamp)
+
+    def _only_tail(self) -> bool:
+        tail = self.queue.last
+        return tail is not None and self.flushed >= tail.start and tail.named
+
+    def _unflushed(self) -> list[MappedFile]:
+        """Newest first."""
+        return [
+            file for file in reversed(self.queue.files) if file.end > self.flushed or not file.named
+        ]
+
+    def carry_out(self, plan: SyncPlan) -> None:
+        """Sync what the plan names, oldest segment first. For a thread. Raises: OSError."""
+        for file, _ in plan.files:
+            if not file.named:
+                # Before its data is promised the segment must be found again.
+                self._disk.sync_directory(self.queue.directory)
+            file.sync()
+
+    def book(self, plan: SyncPlan) -> None:
+        """The plan was carried out: move `flushed`."""
+        for file, position in plan.files:
+            file.mark_flushed(position)
+            file.named = True
+        assert plan.end_offset <= self.max_offset, (plan, self.max_offset)
+        self.flushed = max(self.flushed, plan.end_offset)
+
+    def sync_all(self) -> None:
+        """Make everything durable, here and now. Raises: OSError."""
+        plan = self.plan_sync()
+        self.carry_out(plan)
+        self.book(plan)
+
+    # ── Reading ──
+
+    def view(self, physical_offset: int, size: int) -> memoryview | None:
+        """`size` bytes of one segment; None when they are not all there. Raises: OSError."""
+        file = self.queue.find(physical_offset)
+        return None if file is None else file.view(physical_offset - file.start, size)
+
+    def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
+        """The record that begins there, whole; None for any other place. Raises: OSError."""
+        file = self.queue.find(physical_offset)
+        if file is None:
+            return None
+        position = physical_offset - file.start
+        found = parse(file.readable()[: file.wrote], position, physical_offset)
+        if isinstance(found, int) or size not in (None, found[0]):
+            return None
+        return file.view(position, found[0])
+
+    def store_time(self, physical_offset: int) -> int:
+        """Store time of the record there, in ms; −1 when it cannot be read. Raises: OSError."""
+        file = self.queue.find(physical_offset)
+        if file is None:
+            return -1
+        head = file.view(physical_offset - file.start, store_timestamp_at(0x10) + STORE_TIME_BYTES)
+        if head is None or int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT]) != physical_offset:
+            return -1
+        at = store_timestamp_at(int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]))
+        return int.from_bytes(head[at : at + STORE_TIME_BYTES], signed=True)
+
+    def walk(self, start: int, end: int | None = None, *, crc: bool = False) -> Walk:
+        """Whole records from `start`, a record's begin, up to `end` or the last readable byte."""
+        return Walk(self, start, self.max_offset if end is None else end, crc)
+
+    def parse_at(self, file: MappedFile, physical_offset: int) -> Digest | int:
+        """One record as dispatch needs it, without its CRC. Raises: OSError."""
+        return parse(file.readable()[: file.wrote], physical_offset - file.start, physical_offset)
+
+    # ── Start ──
+
+    def load(self) -> None:
+        """Take over the segments found, all counted as full and durable.
+
+        Raises: StoreDamaged, OSError.
+        """
+        self.queue.load()
+        self.max_offset = self.flushed = self.queue.max_offset
+        if self.segment_bytes < 2 * BLANK_BYTES:
+            raise StoreDamaged(f"{self.queue.directory}: segments of {self.segment_bytes} bytes")
+
+    def truncate(self, physical_offset: int) -> int:
+        """Make this the end: later segments go, the rest of its own is zeroed and synced.
+
+        Returns how far old bytes had reached behind it. Raises: OSError.
+        """
+        used = [f.max_offset for f in self.queue.files if f.start > physical_offset and f.in_use()]
+        self.queue.truncate(physical_offset)
+        reach = max([physical_offset + self.queue.zero_tail(), *used]) - physical_offset
+        self.tail = None
+        self.max_offset = self.flushed = physical_offset if self.queue.files else 0
+        return reach
+
+    def take_over(self) -> None:
+        """Make the last segment ready for appends, its blocks reserved. Raises: OSError."""
+        last = self.queue.last
+        if last is not None and not last.full:
+            self._take_tail(last)
+
+    def close(self) -> None:
+        """Let go of all segments; views handed out stay readable."""
+        self.tail = None
+        self.queue.close()
+
+
+class Walk:
+    """Iterates (physical offset, digest) of whole records; `stop` then says where it ended, why."""
+
+    __slots__ = ("_crc", "_end", "_log", "_start", "stop")
+
+    def __init__(self, log: CommitLog, start: int, end: int, crc: bool) -> None:
+        self._log = log
+        self._start = start
+        self._end = end
+        self._crc = crc
+        self.stop = Stop(start, BLANK_FOUND)
+
+    def __iter__(self) -> Iterator[tuple[int, Digest]]:
+        at, end, crc = self._start, self._end, self._crc
+        file = self._log.queue.find(at)
+        while file is not None and at < end:
+            data = file.readable()[: file.wrote]
+            found: Digest | int = BLANK_FOUND
+            while at < end:
+                found = parse(data, at - file.start, at, crc)
+                if isinstance(found, int):
+                    break
+                yield at, found
+                at += found[0]
+            self.stop = Stop(at, found if isinstance(found, int) else BLANK_FOUND)
+            following = self._log.queue.after(file) if found == BLANK_FOUND else None
+            if following is None:
+                return
+            file, at = following, following.start
+            self.stop = Stop(at, BLANK_FOUND)

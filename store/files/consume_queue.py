@@ -1,0 +1,372 @@
+"""One consume queue: units of 20 bytes that say where the messages of a queue lie in the log.
+
+New units go to a tail in memory, which readers see at once; the flush service writes the tail to
+the files. A crash loses tails: recovery builds them again from the log. Files are sparse and are
+made together with their first unit, since an all-zero file is one phantom message to other brokers.
+
+Laws: `min_offset` ≤ `end_offset` ≤ `next_offset`; in bytes `tail_position` ≤ `written` ≤ end, and
+`synced` ≤ `written`. Physical offsets strictly increase along the units.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+from store.format.names import file_start, segment_name, segment_start
+from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank
+from store.results import UnitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from store.files.disk import Disk
+    from store.files.open_files import OpenFiles
+
+__all__ = ["KEEP_BYTES", "ConsumeQueue", "TailWrite"]
+
+KEEP_BYTES = 4_000
+"""Written units that stay in memory, so that readers at the end never ask the disk."""
+CHUNK_BYTES = 64_000
+RECOVER_FILES = 3
+
+_pack = UNIT.pack
+_iter_units = UNIT.iter_unpack
+ADDED = UnitStatus.ADDED
+REPEATED = UnitStatus.REPEATED
+GAP = UnitStatus.GAP
+
+
+class TailWrite(NamedTuple):
+    """Units on their way to one file: what a thread needs, and nothing that the loop may change."""
+
+    queue: ConsumeQueue
+    path: Path
+    position: int
+    """Of the first unit, within the file, in bytes."""
+    data: bytes
+    creates: bool
+    end: int
+    """What `written` becomes."""
+
+    def blanks(self) -> bytes:
+        """What fills a new file in front of its first unit (fillPreBlank)."""
+        return BLANK * (self.position // UNIT_SIZE) if self.creates else b""
+
+
+class ConsumeQueue:
+    """Units of (topic, queue id). Source: store format §1.3, §4, §5.3 (ConsumeQueue)."""
+
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_open",
+        "directory",
+        "end_offset",
+        "file_size",
+        "max_physical_offset",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "stopped",
+        "synced",
+        "tail",
+        "tail_position",
+        "topic",
+        "written",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        file_size: int,
+        disk: Disk,
+        open_files: OpenFiles,
+    ) -> None:
+        assert file_size % UNIT_SIZE == 0, file_size
+        self._disk = disk
+        self._open = open_files
+        self._files: list[int] = []
+        self.topic = topic
+        self.queue_id = queue_id
+        self.directory = directory
+        self.file_size = file_size
+        self.min_offset = 0
+        self.end_offset = 0
+        """One past the last unit: the queue's max offset."""
+        self.next_offset = 0
+        """The queue offset the next message gets; beyond `end_offset` while dispatch is behind."""
+        self.max_physical_offset = -1
+        """End in the log of the last message that has a unit; -1 without one."""
+        self.stopped = False
+        """A unit is missing: nothing is added any more, the next start rebuilds."""
+        self.tail = bytearray()
+        self.tail_position = 0
+        self.written = 0
+        self.synced = 0
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}-{self.queue_id} {self.min_offset}…{self.end_offset}>"
+
+    # ── Adding ──
+
+    def append(
+        self, queue_offset: int, physical_offset: int, size: int, tags_code: int
+    ) -> UnitStatus:
+        """Add the unit of one message at the end; readers see it at once. Hot.
+
+        Repeated ones are ignored, by place in the log and by queue offset. With a gap nothing is
+        added: an entry in the wrong place would be worse.
+        """
+        end = physical_offset + size
+        if queue_offset != self.end_offset or end <= self.max_physical_offset:
+            return self._append_out_of_line(queue_offset, physical_offset, size, tags_code)
+        self.tail += _pack(physical_offset, size, tags_code)
+        self.max_physical_offset = end
+        self.end_offset = queue_offset + 1
+        return ADDED
+
+    def _append_out_of_line(
+        self, queue_offset: int, physical_offset: int, size: int, tags_code: int
+    ) -> UnitStatus:
+        if physical_offset + size <= self.max_physical_offset or queue_offset < self.end_offset:
+            return REPEATED
+        if self.end_offset or self._files or self.stopped:
+            return GAP
+        # The first unit of a queue may have any number: the file is filled in front of it.
+        self._begin_at(queue_offset)
+        return self.append(queue_offset, physical_offset, size, tags_code)
+
+    def _begin_at(self, queue_offset: int) -> None:
+        self.min_offset = self.end_offset = queue_offset
+        self.next_offset = max(self.next_offset, queue_offset)
+        self.written = self.synced = self.tail_position = queue_offset * UNIT_SIZE
+
+    # ── Reading ──
+
+    def units(self, queue_offset: int, count: int) -> bytes | bytearray:
+        """Up to `count` units from `queue_offset`, never beyond the end of the file they begin in.
+
+        Empty when there is no file for them. Raises: OSError.
+        """
+        position = queue_offset * UNIT_SIZE
+        size = count * UNIT_SIZE
+        room = self.file_size - position % self.file_size
+        if size > room:
+            size = room
+        at = position - self.tail_position
+        if at >= 0:
+            return self.tail[at : at + size]
+        data = self._read(position, min(size, -at))
+        if len(data) == -at and size > -at:
+            return data + self.tail[: size + at]
+        return data
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Physical offset, size and tags code of one unit; None when there is none."""
+        if not self.min_offset <= queue_offset < self.end_offset:
+            return None
+        data = self.units(queue_offset, 1)
+        return UNIT.unpack_from(data) if len(data) == UNIT_SIZE else None
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """The first queue offset of the next file."""
+        per_file = self.file_size // UNIT_SIZE
+        return queue_offset + per_file - queue_offset % per_file
+
+    def _read(self, position: int, size: int) -> bytes:
+        start = file_start(position, self.file_size)
+        if start not in self._files:
+            return b""
+        return self._open.get(self._path(start)).pread(size, position - start)
+
+    def _path(self, start: int) -> Path:
+        return self.directory / segment_name(start)
+
+    # ── To the files ──
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes of units that are only in memory."""
+        return self.end_offset * UNIT_SIZE - self.written
+
+    @property
+    def unsynced_bytes(self) -> int:
+        """Bytes of written units that a power cut may take."""
+        return self.written - self.synced
+
+    def take_writes(self) -> list[TailWrite]:
+        """What must be written for everything added so far, one piece per file, in order."""
+        pieces = []
+        position, end = self.written, self.end_offset * UNIT_SIZE
+        while position < end:
+            start = file_start(position, self.file_size)
+            stop = min(end, start + self.file_size)
+            at = position - self.tail_position
+            data = bytes(self.tail[at : at + stop - position])
+            creates = start not in self._files
+            pieces.append(TailWrite(self, self._path(start), position - start, data, creates, stop))
+            position = stop
+        return pieces
+
+    def mark_written(self, write: TailWrite) -> None:
+        """The piece is in its file; all but the last written units leave the memory."""
+        self.written = write.end
+        if write.creates:
+            self._files.append(write.end - len(write.data) - write.position)
+        surplus = self.written - KEEP_BYTES - self.tail_position
+        if surplus > 0:
+            del self.tail[:surplus]
+            self.tail_position += surplus
+
+    def unsynced_paths(self) -> list[Path]:
+        """Files with written bytes that were never synced."""
+        first = file_start(self.synced, self.file_size)
+        return [self._path(start) for start in self._files if first <= start < self.written]
+
+    def mark_synced(self, position: int) -> None:
+        """Everything written before this byte is on disk."""
+        self.synced = max(self.synced, position)
+
+    # ── Start ──
+
+    def load(self) -> None:
+        """Take over the files found; `recover` finds the end. Raises: OSError."""
+        starts = (segment_start(name) for name in self._disk.listdir(self.directory))
+        self._files = sorted(start for start in starts if start is not None)
+
+    def recover(self, *, scan: bool) -> None:
+        """Find the end: by halving after a clean stop, unit by unit (`scan`) after a crash.
+
+        With `scan`, what lies behind the first invalid unit is zeroed; files behind it and files
+        without a unit are removed. Source: store format §5.3. Raises: OSError.
+        """
+        self._drop_wrong_sizes()
+        files = self._files
+        end = files[0] if files else 0
+        for start in files[-RECOVER_FILES:] if scan else files[-1:]:
+            used = self._scan(start) if scan else self._halve(start)
+            end = start + used
+            if used < self.file_size:
+                break
+        if not scan and len(files) > 1 and end == files[-1]:
+            end = files[-2] + self.file_size
+        self._end_at(end, zero=scan)
+
+    def _drop_wrong_sizes(self) -> None:
+        """A file of another length ends the queue there: the log has what it said."""
+        for index, start in enumerate(self._files):
+            broken = index and start != self._files[index - 1] + self.file_size
+            if broken or self._disk.size(self._path(start)) != self.file_size:
+                self._remove_files_from(index)
+                return
+
+    def _scan(self, start: int) -> int:
+        """Bytes of valid units at the begin of a file; physical offsets must increase."""
+        last = -1
+        for position in range(start, start + self.file_size, CHUNK_BYTES):
+            size = min(CHUNK_BYTES, start + self.file_size - position)
+            for index, (physical, length, _) in enumerate(_iter_units(self._read(position, size))):
+                if physical < 0 or length <= 0 or (physical <= last and length != 0x7FFFFFFF):
+                    return position - start + index * UNIT_SIZE
+                last = physical if length != 0x7FFFFFFF else last
+        return self.file_size
+
+    def _halve(self, start: int) -> int:
+        """Bytes of valid units at the begin of a file, all of them in one piece."""
+        low, high = 0, self.file_size // UNIT_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = UNIT.unpack_from(self._read(start + middle * UNIT_SIZE, UNIT_SIZE))
+            if physical >= 0 and size > 0:
+                low = middle + 1
+            else:
+                high = middle
+        return low * UNIT_SIZE
+
+    def _end_at(self, end: int, *, zero: bool) -> None:
+        """Make byte `end` the end: no file behind it, none without a unit, nothing in memory."""
+        keep = bisect_left(self._files, end)
+        self._remove_files_from(keep)
+        if zero and self._files and end < self._files[-1] + self.file_size:
+            self._zero(self._files[-1], end)
+        if self._only_blanks(end):
+            self._remove_files_from(0)
+        self.end_offset = self.next_offset = end // UNIT_SIZE
+        first = self._files[0] if self._files else end
+        self.min_offset = max(min(self.min_offset, self.end_offset), first // UNIT_SIZE)
+        self.written = self.synced = self.tail_position = end
+        self.tail = bytearray()
+        self.max_physical_offset = self._last_message_end()
+
+    def _only_blanks(self, end: int) -> bool:
+        """Whether there is no message before `end`: blanks alone look like one to other brokers."""
+        last = self._read(end - UNIT_SIZE, UNIT_SIZE) if self._files else b""
+        return not last or last == BLANK
+
+    def _last_message_end(self) -> int:
+        last = self.unit(self.end_offset - 1)
+        return -1 if last is None or is_blank(last[0], last[1]) else last[0] + last[1]
+
+    def _zero(self, start: int, end: int) -> None:
+        """Old units behind the end would count as messages after the next crash."""
+        handle = self._disk.open(self._path(start))
+        try:
+            for position in range(end, start + self.file_size, CHUNK_BYTES):
+                size = min(CHUNK_BYTES, start + self.file_size - position)
+                if handle.pread(size, position - start).strip(b"\0"):
+                    handle.pwrite(bytes(size), position - start)
+            self._disk.sync(handle)
+        finally:
+            handle.close()
+
+    def _remove_files_from(self, index: int) -> None:
+        for start in self._files[index:]:
+            self._open.forget(self._path(start))
+            self._disk.remove(self._path(start))
+        del self._files[index:]
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drop every unit of a message at or behind this byte of the log.
+
+        Units in memory must have been written. Source: store format §5.4. Raises: OSError.
+        """
+        if self.max_physical_offset <= physical_offset:
+            return
+        assert not self.unwritten_bytes, self
+        self._end_at(self._first_at_or_after(physical_offset) * UNIT_SIZE, zero=True)
+
+    def _first_at_or_after(self, physical_offset: int) -> int:
+        """The first queue offset whose message lies there or later; the end when none does."""
+        low = self._files[0] // UNIT_SIZE if self._files else self.min_offset
+        low, high = min(low, self.end_offset), self.end_offset
+        while low < high:
+            middle = (low + high) // 2
+            found = UNIT.unpack_from(self.units(middle, 1))
+            if is_blank(found[0], found[1]) or found[0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def correct_min_offset(self, min_physical_offset: int) -> None:
+        """The first unit whose message is still in the log becomes the minimum.
+
+        Never goes back. A queue without one becomes empty: min = max. Source: store format §5.5.
+        """
+        first = self._first_at_or_after(min_physical_offset)
+        self.min_offset = max(self.min_offset, first)
+
+    def destroy(self) -> None:
+        """Remove all files and forget all units. Raises: OSError."""
+        self._remove_files_from(0)
+        self.min_offset = 0
+        self._end_at(0, zero=False)
+
+    @property
+    def files(self) -> Sequence[int]:
+        """Start positions of the files, ascending."""
+        return self._files

@@ -1,0 +1,156 @@
+"""All consume queues: found by (topic, queue id), loaded, recovered and cut together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.files.consume_queue import ConsumeQueue
+from store.files.open_files import OpenFiles
+from store.format.unit import UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from store.files.consume_queue import TailWrite
+    from store.files.disk import Disk
+    from store.results import UnitStatus
+
+__all__ = ["ConsumeQueues"]
+
+
+class ConsumeQueues:
+    """The table of queues below one directory. Source: store format §1.1 (ConsumeQueueStore)."""
+
+    __slots__ = ("_disk", "_open", "directory", "file_size", "table")
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
+        self._disk = disk
+        self._open = OpenFiles(disk)
+        self.directory = directory
+        self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
+        """Rounded up to whole units."""
+        self.table: dict[tuple[str, int], ConsumeQueue] = {}
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if anything was ever put into it."""
+        return self.table.get((topic, queue_id))
+
+    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made in memory when it is new; its file comes with its first unit."""
+        queue = self.table.get((topic, queue_id))
+        if queue is None:
+            directory = self.directory / topic / str(queue_id)
+            queue = ConsumeQueue(topic, queue_id, directory, self.file_size, self._disk, self._open)
+            self.table[topic, queue_id] = queue
+        return queue
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+    ) -> UnitStatus:
+        """Add the unit of one message found in the log."""
+        queue = self.obtain(topic, queue_id)
+        status = queue.append(queue_offset, physical_offset, size, tags_code)
+        queue.next_offset = max(queue.next_offset, queue.end_offset)
+        return status
+
+    # ── Start ──
+
+    def load(self) -> None:
+        """Take over the queues found; plain files and names that are no numbers are left alone.
+
+        Raises: OSError.
+        """
+        disk = self._disk
+        for topic in disk.listdir(self.directory):
+            if not disk.is_directory(self.directory / topic):
+                continue
+            for name in disk.listdir(self.directory / topic):
+                path = self.directory / topic / name
+                if name.isdigit() and name == str(int(name)) and disk.is_directory(path):
+                    self.obtain(topic, int(name)).load()
+
+    def recover(self, *, scan: bool) -> None:
+        """Find the end of every queue; see `ConsumeQueue.recover`. Raises: OSError."""
+        for queue in self.table.values():
+            queue.recover(scan=scan)
+
+    def max_physical_offset(self) -> int:
+        """How far into the log the units of all queues reach; −1 without any."""
+        return max((queue.max_physical_offset for queue in self.table.values()), default=-1)
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drop every unit of a message at or behind this byte of the log. Raises: OSError."""
+        for queue in self.table.values():
+            queue.truncate(physical_offset)
+
+    def correct_min_offsets(self, min_physical_offset: int) -> None:
+        """After the log lost its oldest segments. Raises: OSError."""
+        for queue in self.table.values():
+            queue.correct_min_offset(min_physical_offset)
+
+    def destroy(self) -> None:
+        """Remove every file of every queue: there is no log behind them. Raises: OSError."""
+        for queue in self.table.values():
+            queue.destroy()
+
+    # ── To the files ──
+
+    def unwritten(self) -> list[TailWrite]:
+        """Everything that is only in memory, queue by queue."""
+        return [
+            write
+            for queue in self.table.values()
+            if queue.end_offset * UNIT_SIZE != queue.written
+            for write in queue.take_writes()
+        ]
+
+    def write(self, writes: Iterable[TailWrite]) -> None:
+        """Bring units to their files. For a thread. Raises: OSError; repeating it does no harm."""
+        disk = self._disk
+        for write in writes:
+            if write.creates:
+                disk.mkdir(write.path.parent)
+                handle = disk.create(write.path, self.file_size, write.blanks() + write.data)
+            else:
+                handle = disk.open(write.path)
+            try:
+                if write.creates:
+                    # An all-zero file after a power cut would be one message to other brokers.
+                    disk.sync(handle)
+                    disk.sync_directory(write.path.parent)
+                else:
+                    handle.pwrite(write.data, write.position)
+            finally:
+                handle.close()
+
+    def sync(self, paths: Iterable[Path]) -> None:
+        """Make queue files durable. For a thread. Raises: OSError."""
+        for path in paths:
+            handle = self._disk.open(path)
+            try:
+                self._disk.sync(handle)
+            finally:
+                handle.close()
+
+    def write_all(self, *, sync: bool) -> None:
+        """Write, and with `sync` make durable, everything here and now. Raises: OSError."""
+        writes = self.unwritten()
+        self.write(writes)
+        for write in writes:
+            write.queue.mark_written(write)
+        if sync:
+            behind = [queue for queue in self.table.values() if queue.unsynced_bytes]
+            self.sync(path for queue in behind for path in queue.unsynced_paths())
+            for queue in behind:
+                queue.mark_synced(queue.written)
+
+    def close(self) -> None:
+        """Close what is open for reading."""
+        self._open.close()

@@ -1,0 +1,174 @@
+"""One log segment: appended and read through its mapping, made durable through its handle.
+
+Law: `flushed` ≤ `wrote` ≤ `size`. Only `flushed` is a promise. Every byte up to `wrote` is readable
+and never changes again; views handed out keep the mapping alive, so nothing here ever unmaps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.format.record import BLANK_BYTES, blank
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.files.disk import Disk, Handle
+
+__all__ = ["MappedFile"]
+
+_NOTHING = memoryview(bytearray())
+
+
+class MappedFile:
+    """A file of fixed size that begins at byte `start` of its queue. Source: store format §1.1.
+
+    Opened and mapped on first use. `pages` is the writable view; `readable` what readers slice.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_readable",
+        "end",
+        "flushed",
+        "handle",
+        "named",
+        "pages",
+        "path",
+        "size",
+        "start",
+        "store_timestamp",
+        "wrote",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: Path,
+        start: int,
+        size: int,
+        *,
+        used: int = 0,
+        handle: Handle | None = None,
+    ) -> None:
+        assert 0 <= used <= size, (path, used, size)
+        self._disk = disk
+        self._readable: memoryview | None = None
+        self.pages = _NOTHING
+        self.handle = handle
+        self.path = path
+        self.start = start
+        self.size = size
+        self.end = start + size
+        self.wrote = used
+        self.flushed = used
+        self.store_timestamp = 0
+        """Store time of the last record appended in this run, in ms; 0 before the first."""
+        self.named = True
+        """Whether the directory entry is durable."""
+
+    def __repr__(self) -> str:
+        return f"<MappedFile {self.path.name} wrote={self.wrote} flushed={self.flushed}>"
+
+    @property
+    def max_offset(self) -> int:
+        """One past the last byte written, as an offset of the queue."""
+        return self.start + self.wrote
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more fits, not even a blank."""
+        return self.wrote == self.size
+
+    def open(self) -> Handle:
+        """The handle, opened when needed. Raises: OSError."""
+        if self.handle is None:
+            self.handle = self._disk.open(self.path)
+        return self.handle
+
+    def prepare_writes(self) -> None:
+        """Reserve every block, then map for writing: a hole in a mapping is fatal on a full disk.
+
+        Raises: OSError.
+        """
+        if self.pages is _NOTHING:
+            self._disk.fill(self.open(), self.size)
+            self.map_for_writes()
+
+    def map_for_writes(self) -> None:
+        """Map a file that has all its blocks. Raises: OSError."""
+        self.pages = memoryview(self._disk.map(self.open(), self.size, writable=True))
+        self._readable = self.pages.toreadonly()
+
+    def in_use(self) -> bool:
+        """Whether the file begins with anything; one prepared ahead is all zeros."""
+        return any(self.readable()[:BLANK_BYTES])
+
+    def readable(self) -> memoryview:
+        """The whole file, read-only; only bytes below `wrote` mean anything. Raises: OSError."""
+        if self._readable is None:
+            self._readable = memoryview(
+                self._disk.map(self.open(), self.size, writable=False)
+            ).toreadonly()
+        return self._readable
+
+    def append(self, data: bytes) -> None:
+        """Copy behind the last byte; the caller has seen that it fits. Hot."""
+        wrote = self.wrote
+        end = wrote + len(data)
+        assert end <= self.size, (self, len(data))
+        self.pages[wrote:end] = data
+        self.wrote = end
+
+    def close_with_blank(self) -> None:
+        """Write the blank and count the rest of the file as used. Source: store format §1.2.1."""
+        remaining = self.size - self.wrote
+        assert remaining >= BLANK_BYTES, self
+        self.pages[self.wrote : self.wrote + BLANK_BYTES] = blank(remaining)
+        self.wrote = self.size
+
+    def view(self, position: int, size: int) -> memoryview | None:
+        """`size` bytes from `position`; None when they are not all there."""
+        if position < 0 or position + size > self.wrote:
+            return None
+        return self.readable()[position : position + size]
+
+    def sync(self) -> None:
+        """Block until everything written so far is on disk. For a thread; moves no position.
+
+        Raises: OSError.
+        """
+        self._disk.sync(self.open())
+
+    def mark_flushed(self, position: int) -> None:
+        """What a sync that began with `wrote` = `position` has promised."""
+        assert position <= self.wrote, (self, position)
+        self.flushed = max(self.flushed, position)
+
+    def truncate(self, position: int) -> None:
+        """Set the positions back; the bytes behind stay (see `zero_from`)."""
+        assert 0 <= position <= self.size, (self, position)
+        self.wrote = position
+        self.flushed = min(self.flushed, position)
+
+    def rewrite(self, position: int, end: int) -> None:
+        """Write the bytes from `position` to `end` again and sync: the page cache may show what the
+        disk lacks. Raises: OSError.
+        """
+        self._disk.rewrite(self.open(), position, end)
+
+    def zero_from(self, position: int) -> int:
+        """Zero what lies behind `position` and sync; returns how far old bytes had reached.
+
+        Otherwise an old record behind the end could line up with new ones and come back to life.
+        Raises: OSError.
+        """
+        return self._disk.zero(self.open(), position, self.size)
+
+    def close(self) -> None:
+        """Let go of the file; views handed out stay readable."""
+        self.pages = _NOTHING
+        self._readable = None
+        if self.handle is not None:
+            self.handle.close()
+            self.handle = None

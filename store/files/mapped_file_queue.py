@@ -1,0 +1,159 @@
+"""The row of segment files in one directory: find, add, truncate, drop from the front.
+
+Knows names and sizes, not what the bytes mean. Nothing else may lie in the directory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.errors import StoreDamaged
+from store.files.mapped_file import MappedFile
+from store.format.names import segment_name, segment_start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.files.disk import Disk
+
+__all__ = ["MappedFileQueue"]
+
+
+class MappedFileQueue:
+    """Files of equal size, each named by its first byte. Source: store format §1.1.
+
+    Law: `files` is sorted by start; only the last one grows. `file_size` is that of files found.
+    """
+
+    __slots__ = ("_disk", "directory", "file_size", "files")
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.file_size = file_size
+        self.files: list[MappedFile] = []
+
+    def load(self) -> None:
+        """Take over the files found, all counted as full; recovery moves the positions back.
+
+        Raises: StoreDamaged naming a file that does not belong here, OSError.
+        """
+        disk = self._disk
+        names = disk.listdir(self.directory)
+        sizes = {name: disk.size(self.directory / name) for name in names}
+        if names and sizes[names[-1]] == 0:
+            # A crash between creating and sizing; it stops a 4.9 broker.
+            disk.remove(self.directory / names.pop())
+        self._agree_on_size([sizes[name] for name in names])
+        for name in names:
+            self._take_over(name, sizes[name])
+
+    def _agree_on_size(self, sizes: list[int]) -> None:
+        """The files found say how long a file is, when all agree."""
+        if sizes and sizes.count(sizes[0]) == len(sizes) and sizes[0] > 0:
+            self.file_size = sizes[0]
+
+    def _take_over(self, name: str, size: int) -> None:
+        path = self.directory / name
+        start = segment_start(name)
+        if start is None:
+            raise StoreDamaged(f"{path} is no segment file: move it out of {self.directory}")
+        if size != self.file_size:
+            raise StoreDamaged(
+                f"{path} has {size} bytes, its neighbours {self.file_size}: "
+                "restore it from a copy, or move it and all later ones away"
+            )
+        self.files.append(MappedFile(self._disk, path, start, size, used=size))
+
+    # ── Finding ──
+
+    @property
+    def first(self) -> MappedFile | None:
+        """The oldest file."""
+        return self.files[0] if self.files else None
+
+    @property
+    def last(self) -> MappedFile | None:
+        """The one that grows."""
+        return self.files[-1] if self.files else None
+
+    @property
+    def min_offset(self) -> int:
+        """First byte that is still there; 0 without files."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def max_offset(self) -> int:
+        """One past the last byte written; 0 without files."""
+        return self.files[-1].max_offset if self.files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds this byte; None outside all files and in a hole between two. Hot."""
+        files = self.files
+        if not files:
+            return None
+        index = (offset - files[0].start) // self.file_size
+        if 0 <= index < len(files):
+            file = files[index]
+            if file.start <= offset < file.end:
+                return file
+        return next((file for file in files if file.start <= offset < file.end), None)
+
+    def after(self, file: MappedFile) -> MappedFile | None:
+        """The next file of the row, None behind the last. It need not begin where this one ends."""
+        later = self.files.index(file) + 1
+        return self.files[later] if later < len(self.files) else None
+
+    def next_start(self) -> int:
+        """Where the file after the last one begins."""
+        return self.files[-1].end if self.files else 0
+
+    def path_of(self, start: int) -> Path:
+        """Where the file that begins at this byte lies."""
+        return self.directory / segment_name(start)
+
+    # ── Changing ──
+
+    def add(self, file: MappedFile) -> None:
+        """Put a new file behind the last one."""
+        assert file.start == self.next_start() or not self.files, (file, self.next_start())
+        assert file.size == self.file_size, (file, self.file_size)
+        self.files.append(file)
+
+    def truncate(self, offset: int) -> None:
+        """Drop files that begin behind `offset`, set the positions of the one that holds it.
+
+        A file that begins exactly there is kept, empty, as Java does. Raises: OSError.
+        """
+        while self.files and self.files[-1].start > offset:
+            self._remove(self.files.pop())
+        if self.files:
+            file = self.files[-1]
+            file.truncate(min(offset - file.start, file.size))
+        if self._disk.exists(self.directory):
+            self._disk.sync_directory(self.directory)
+
+    def zero_tail(self) -> int:
+        """Zero the last file behind its end; returns how far old bytes reached. Raises: OSError."""
+        return self.files[-1].zero_from(self.files[-1].wrote) if self.files else 0
+
+    def remove_first(self) -> MappedFile:
+        """Drop the oldest file from row and disk; readers that hold it go on. Raises: OSError."""
+        assert len(self.files) > 1, "the last file is never dropped"
+        file = self.files.pop(0)
+        self._remove(file)
+        return file
+
+    def remove_all(self) -> None:
+        """Drop every file. Raises: OSError."""
+        while self.files:
+            self._remove(self.files.pop())
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for file in self.files:
+            file.close()
+
+    def _remove(self, file: MappedFile) -> None:
+        file.close()
+        self._disk.remove(file.path)

@@ -1,0 +1,54 @@
+"""Handles for files that are many and seldom read: opened on demand, bounded in number."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.files.disk import Disk, Handle
+
+__all__ = ["OPEN_FILES_MAX", "OpenFiles"]
+
+OPEN_FILES_MAX = 512
+
+
+class OpenFiles:
+    """At most `limit` open handles; the one unused for longest is closed first.
+
+    For the loop only: a thread opens its own handles, so that none is closed under it.
+    """
+
+    __slots__ = ("_disk", "_handles", "_limit")
+
+    def __init__(self, disk: Disk, limit: int = OPEN_FILES_MAX) -> None:
+        self._disk = disk
+        self._handles: OrderedDict[Path, Handle] = OrderedDict()
+        self._limit = limit
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def get(self, path: Path) -> Handle:
+        """The handle of this file. Raises: OSError."""
+        handle = self._handles.get(path)
+        if handle is None:
+            handle = self._handles[path] = self._disk.open(path)
+            if len(self._handles) > self._limit:
+                self._handles.popitem(last=False)[1].close()
+        else:
+            self._handles.move_to_end(path)
+        return handle
+
+    def forget(self, path: Path) -> None:
+        """Close the handle of a file that is about to go."""
+        handle = self._handles.pop(path, None)
+        if handle is not None:
+            handle.close()
+
+    def close(self) -> None:
+        """Close all of them."""
+        while self._handles:
+            self._handles.popitem()[1].close()
