@@ -1,0 +1,107 @@
+"""Seen from outside: the listener for /metrics and the probes, and what the probes ask.
+
+Light on purpose: the web framework behind it takes about 70 ms to import, so it is imported when it
+is about to serve (`prepare`), while the listener is opened, and its port proved free, at once. Who
+connects in between waits in the backlog.
+
+    /metrics     every metric, as text
+    /startupz    the broker has begun to serve
+    /livez       the loop turns
+    /readyz      recovered, the store takes writes, the disk has room
+
+A probe answers 200 or 503, and in JSON which of its checks failed and why.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import trio
+
+from remoting.server.boss import listen
+
+if TYPE_CHECKING:
+    from broker.services.statistics import MonotonicClock
+    from broker.stats import LoopStats, Sources
+
+__all__ = [
+    "LOOP_LIMIT_S",
+    "PORT_KEY",
+    "STALLED_PEER_MS",
+    "Check",
+    "Health",
+    "loop_turns",
+    "open_listener",
+    "prepare",
+    "serve_http",
+]
+
+PORT_KEY = "metricsPromExporterPort"
+LOOP_LIMIT_S = 5.0
+"""A loop that has not turned for this long is not alive."""
+STALLED_PEER_MS = 3_000
+"""A peer that takes nothing for this long is cut off; less than the grace of a stop."""
+BACKLOG = 64
+
+Check = Callable[[], str | None]
+"""None when all is well, else what is not, in words for the person who reads the probe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The checks behind each probe, by name; a probe passes when all of its checks do."""
+
+    startup: Mapping[str, Check]
+    live: Mapping[str, Check]
+    ready: Mapping[str, Check]
+
+
+def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
+    """The check that the loop's ticker has run within LOOP_LIMIT_S."""
+
+    def check() -> str | None:
+        still_s = clock.monotonic() - stats.last_turn
+        return f"the loop has stood still for {still_s:.1f} s" if still_s > LOOP_LIMIT_S else None
+
+    return check
+
+
+def open_listener(host: str, port: int) -> socket.socket | None:
+    """The listening socket; None for port 0, which turns the listener off.
+
+    Raises: OSError naming the address and the key when it cannot be bound.
+    """
+    if port == 0:
+        return None
+    try:
+        listener = listen(host, port, BACKLOG)
+    except OSError as error:
+        remedy = f"{error.strerror}; set {PORT_KEY} to another port, or to 0 for none"
+        raise OSError(error.errno, remedy) from error
+    # Inherited by every connection. The server shields its sends from cancellation, so without
+    # this a peer that reads nothing could keep the broker from stopping.
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
+    return listener
+
+
+def prepare() -> None:
+    """Import what `serve_http` needs, about 70 ms; may run in a thread while the store loads."""
+    import_module("broker.http_app")
+
+
+async def serve_http(
+    listener: socket.socket,
+    sources: Sources,
+    health: Health,
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled; takes the listener over and closes it. Started with its address."""
+    from broker.http_app import make_app, serve
+
+    await serve(make_app(sources, health), listener, task_status=task_status)
