@@ -1,8 +1,8 @@
 """Seen from outside: the listener for /metrics and the probes, and what the probes ask.
 
-Light on purpose: the web framework behind it takes about 70 ms to import, so it is imported when it
-is about to serve (`prepare`), while the listener is opened, and its port proved free, at once. Who
-connects in between waits in the backlog.
+Light on purpose: the web framework behind it takes about 70 ms to import. So the listener is
+opened, and its port proved free, at once; the framework is imported in a thread when it is about to
+serve, where it delays nobody. Who connects in between waits in the backlog.
 
     /metrics     every metric, as text
     /startupz    the broker has begun to serve
@@ -90,7 +90,7 @@ def open_listener(host: str, port: int) -> socket.socket | None:
 
 
 def prepare() -> None:
-    """Import what `serve_http` needs, about 70 ms; may run in a thread while the store loads."""
+    """Import what `serve_http` needs; safe in a thread."""
     import_module("broker.http_app")
 
 
@@ -102,6 +102,7 @@ async def serve_http(
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; takes the listener over and closes it. Started with its address."""
+    await trio.to_thread.run_sync(prepare)
     from broker.http_app import make_app, serve
 
     await serve(make_app(sources, health), listener, task_status=task_status)

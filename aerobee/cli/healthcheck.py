@@ -1,0 +1,77 @@
+"""`aerobee healthcheck`: ask a probe of a running broker, for containers and supervisors.
+
+Standard library only: it runs every few seconds.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+
+import click
+
+__all__ = ["EXIT_FAILING", "EXIT_UNREACHABLE", "healthcheck"]
+
+EXIT_FAILING = 1
+EXIT_UNREACHABLE = 4
+ANSWER_MAX_BYTES = 65_536
+
+
+@click.command()
+@click.option(
+    "--probe",
+    type=click.Choice(["readyz", "livez", "startupz"]),
+    default="readyz",
+    show_default=True,
+    help="readyz: takes messages. livez: the loop turns. startupz: has begun to serve.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the probes.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65_535),
+    default=5557,
+    show_default=True,
+    envvar="AEROBEE_METRICS_PROM_EXPORTER_PORT",
+    help="Port of the probes (metricsPromExporterPort).",
+)
+@click.option(
+    "--timeout-ms",
+    type=click.IntRange(1, 60_000),
+    default=3_000,
+    show_default=True,
+    help="How long to wait for the answer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the broker's own answer.")
+def healthcheck(probe: str, host: str, port: int, timeout_ms: int, as_json: bool) -> None:
+    """Say by the exit code whether the broker is well: 0 yes, 1 no, 4 not reachable.
+
+    Example: aerobee healthcheck --probe livez
+    """
+    try:
+        status, body = _ask(host, port, f"/{probe}", timeout_ms / 1000)
+    except (OSError, http.client.HTTPException) as error:
+        click.echo(f"no answer from {host}:{port}: {str(error) or type(error).__name__}", err=True)
+        sys.exit(EXIT_UNREACHABLE)
+    wrong = _wrong(body)
+    click.echo(body if as_json else f"{probe} {'; '.join(wrong) or 'ok'}")
+    sys.exit(EXIT_FAILING if wrong or status != http.HTTPStatus.OK else 0)
+
+
+def _ask(host: str, port: int, path: str, timeout_s: float) -> tuple[int, str]:
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path, headers={"connection": "close"})
+        answer = connection.getresponse()
+        return answer.status, answer.read(ANSWER_MAX_BYTES).decode("utf-8", "replace")
+    finally:
+        connection.close()
+
+
+def _wrong(body: str) -> list[str]:
+    """What the broker's answer complains of; another server's answer is a complaint by itself."""
+    try:
+        checks = json.loads(body)["checks"].items()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ["gave no answer of a broker"]
+    return [f"{name}: {said}" for name, said in checks if said != "ok"]

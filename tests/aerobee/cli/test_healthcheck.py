@@ -1,0 +1,78 @@
+"""The command against a listener that answers as a broker does, or does not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aerobee.cli.healthcheck import healthcheck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def answering(status: str, body: str) -> Iterator[int]:
+    """A listener that answers one request."""
+    with socket.create_server((HOST, 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65_536)
+                head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n"
+                peer.sendall((head + body).encode())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+def run(port: int, *arguments: str) -> Result:
+    return CliRunner().invoke(healthcheck, ["--port", str(port), *arguments])
+
+
+def test_a_broker_that_is_well_is_exit_code_0() -> None:
+    body = json.dumps({"status": "ok", "checks": {"disk": "ok"}})
+    with answering("200 OK", body) as port:
+        result = run(port)
+    assert (result.exit_code, result.output) == (0, "readyz ok\n")
+
+
+def test_a_broker_that_is_not_is_exit_code_1_and_says_why() -> None:
+    body = json.dumps({"status": "failing", "checks": {"recovered": "ok", "disk": "91 % used"}})
+    with answering("503 Service Unavailable", body) as port:
+        result = run(port)
+    assert (result.exit_code, result.output) == (1, "readyz disk: 91 % used\n")
+
+
+def test_json_is_what_the_broker_said() -> None:
+    body = json.dumps({"status": "ok", "checks": {"loop": "ok"}})
+    with answering("200 OK", body) as port:
+        result = run(port, "--probe", "livez", "--json")
+    assert result.output == body + "\n"
+
+
+def test_nobody_there_is_exit_code_4() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+    result = run(port)
+    assert result.exit_code == 4
+    assert f"no answer from {HOST}:{port}" in result.output
+
+
+@pytest.mark.parametrize("body", ["it works!", "[]", "{}", '{"checks": 3}'])
+def test_another_server_on_that_port_is_told_apart(body: str) -> None:
+    with answering("200 OK", body) as port:
+        result = run(port)
+    assert result.exit_code == 1
+    assert "no answer of a broker" in result.output
