@@ -100,3 +100,7 @@ class Recovery(msgspec.Struct, frozen=True):
     """End of the log."""
     records: int = 0
     """Records the walk passed."""
+    last_store_timestamp: int = 0
+    """Store time of the log's last record, in ms; 0 for an empty log."""
+    rebuilt_queues: int = 0
+    """Consume queues that were built again from the whole log."""
