@@ -1,0 +1,178 @@
+"""The container files, checked by reading them: no engine is needed, and none is trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PORTS = {9876, 10911, 10909, 5557}
+
+
+class Step(NamedTuple):
+    stage: int
+    word: str
+    rest: str
+
+
+def read_steps() -> list[Step]:
+    """The instructions, continuation lines joined, comments left out."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    steps: list[Step] = []
+    stage = -1
+    for line in filter(str.strip, joined.splitlines()):
+        word, _, rest = line.partition(" ")
+        stage += word == "FROM"
+        steps.append(Step(stage, word, rest.strip()))
+    return steps
+
+
+STEPS = read_steps()
+LAST = [step for step in STEPS if step.stage == STEPS[-1].stage]
+
+
+def last(word: str) -> str:
+    """The one instruction of that name in the image itself."""
+    (found,) = (step.rest for step in LAST if step.word == word)
+    return found
+
+
+def environment() -> dict[str, str]:
+    return dict(re.findall(r"(\w+)=(\S+)", last("ENV")))
+
+
+def compose() -> dict[str, Any]:
+    loaded = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def service() -> dict[str, Any]:
+    (found,) = compose()["services"].values()
+    assert isinstance(found, dict)
+    return found
+
+
+def test_every_instruction_is_one_that_we_know() -> None:
+    known = {"FROM", "WORKDIR", "COPY", "RUN", "LABEL", "ENV", "USER", "EXPOSE", "HEALTHCHECK"}
+    assert {step.word for step in STEPS} <= known | {"ENTRYPOINT", "CMD"}
+
+
+def test_base_images_name_a_python_that_we_support() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    oldest = int(project["requires-python"].rpartition(".")[2])
+    bases = {step.rest.split()[0] for step in STEPS if step.word == "FROM"}
+    assert len(bases) == 1, "a venv moves only between images of the same Python"
+    version = re.fullmatch(r"python:3\.(\d+)-slim", bases.pop())
+    assert version is not None
+    assert int(version[1]) >= oldest
+
+
+def test_it_does_not_run_as_root_and_by_number_so_that_kubernetes_can_see_it() -> None:
+    assert last("USER") == "10001"
+
+
+def test_the_data_directory_is_made_before_the_user_is_dropped_and_belongs_to_it() -> None:
+    words = [step.word for step in LAST]
+    (made,) = (step for step in LAST if step.word == "RUN" and "/data" in step.rest)
+    assert LAST.index(made) < words.index("USER")
+    assert "--owner=10001" in made.rest
+    assert not any("chmod 777" in step.rest or "0777" in step.rest for step in STEPS)
+
+
+def test_pid_1_is_the_broker_itself_and_gets_the_signals() -> None:
+    assert json.loads(last("ENTRYPOINT")) == ["aerobee"]
+    assert json.loads(last("CMD")) == ["broker", "run"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "aerobee" in project["scripts"]
+
+
+def test_the_environment_says_that_it_is_the_image() -> None:
+    found = environment()
+    assert found["AEROBEE_DATA"] == "/data"
+    assert found["AEROBEE_BIND_ADDRESS"] == "0.0.0.0"
+    assert found["AEROBEE_IMAGE"] == "1"
+    assert "AEROBEE_INSECURE" not in found, "whoever runs the image decides that"
+    assert not [name for name in found if re.search("PASSWORD|SECRET|TOKEN", name)]
+
+
+def test_the_health_check_is_a_command_that_exists() -> None:
+    options, _, command = last("HEALTHCHECK").partition("CMD ")
+    assert "--start-period" in options
+    program, name, *_ = json.loads(command)
+    assert program == "aerobee"
+    assert (ROOT / f"aerobee/cli/{name}.py").is_file()
+
+
+def test_the_ports_are_those_that_the_broker_opens() -> None:
+    assert {int(port) for port in last("EXPOSE").split()} == PORTS
+
+
+def ignored(path: str) -> bool:
+    """Whether .dockerignore keeps `path` from the build; the last rule that matches decides."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    verdict = False
+    for rule in (line.strip() for line in lines if line.strip() and line[0] != "#"):
+        pattern = rule.removeprefix("!").removeprefix("**/")
+        if any(fnmatch(part, pattern) for part in path.split("/")):
+            verdict = not rule.startswith("!")
+    return verdict
+
+
+def test_what_is_copied_exists_and_is_not_ignored() -> None:
+    copies = [s.rest.split() for s in STEPS if s.word == "COPY" and "--from" not in s.rest]
+    sources = [source for copy in copies for source in copy[:-1]]
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+    assert [source for source in sources if ignored(source)] == []
+
+
+def test_every_package_of_the_wheel_is_copied() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    copied = " ".join(step.rest for step in STEPS if step.word == "COPY").split()
+    assert set(packages) <= set(copied)
+    assert project["project"]["readme"] in copied
+
+
+@pytest.mark.parametrize(
+    "path", [".git", ".venv", "tests", "docs", "data", ".cache", "broker/__pycache__"]
+)
+def test_what_the_build_does_not_need_stays_outside(path: str) -> None:
+    assert ignored(path)
+
+
+def test_compose_says_insecure_with_a_word_on_why() -> None:
+    assert service()["environment"]["AEROBEE_INSECURE"] == "true"
+    lines = (ROOT / "compose.yaml").read_text(encoding="utf-8").splitlines()
+    (place,) = (n for n, line in enumerate(lines) if "AEROBEE_INSECURE" in line)
+    assert lines[place - 1].lstrip().startswith("#")
+
+
+def test_compose_publishes_all_ports_and_on_this_machine_only() -> None:
+    published = [re.fullmatch(r"127\.0\.0\.1:(\d+):(\d+)", port) for port in service()["ports"]]
+    assert all(port is not None and port[1] == port[2] for port in published)
+    assert {int(port[2]) for port in published if port} == PORTS
+
+
+def test_compose_keeps_the_data_and_gives_the_stop_time() -> None:
+    (volume,) = service()["volumes"]
+    name, _, target = volume.partition(":")
+    assert name in compose()["volumes"]
+    assert target == environment()["AEROBEE_DATA"]
+    assert service()["stop_grace_period"] == "30s"
+
+
+def test_compose_takes_away_what_a_broker_does_not_need() -> None:
+    assert service()["read_only"] is True
+    assert service()["cap_drop"] == ["ALL"]
+    assert service()["security_opt"] == ["no-new-privileges:true"]
+    assert "user" not in service()
