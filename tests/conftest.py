@@ -1,0 +1,96 @@
+"""What every test may ask for: a running broker, ours unless told otherwise.
+
+`--against java-5.4.0` runs the outside-in tests against the Java broker instead: a test that fails
+there, too, tests something else than RocketMQ. `--cycles` sizes the crash tests.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.java import toolkit
+from tests.kit.java_server import JavaBroker, JavaNamesrv
+from tests.kit.ports import PortBlock
+
+OURS = "aerobee"
+
+
+class AnyBroker(Protocol):
+    """One broker on one data directory, run after run: `BrokerProcess` or `JavaBroker`."""
+
+    data: Path
+    ports: PortBlock
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def namesrv_address(self) -> str: ...
+    def start(self) -> object: ...
+    def stop(self) -> int: ...
+    def kill(self) -> int: ...
+    def restart(self) -> object: ...
+
+
+StartBroker = Callable[..., AnyBroker]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--against", default=OURS, help="aerobee, java-5.4.0 or java-4.9.7")
+    parser.addoption("--cycles", default=20, type=int, help="kills per crash test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ours: says what only our broker does")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    against: str = config.getoption("--against")
+    if against != OURS:
+        skip = pytest.mark.skip(reason=f"not a promise of {against}")
+        for item in items:
+            if item.get_closest_marker("ours"):
+                item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def java_namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaNamesrv]:
+    """Java's name server, one for the session."""
+    namesrv = JavaNamesrv(toolkit("5.4.0"), tmp_path_factory.mktemp("namesrv"))
+    yield namesrv
+    namesrv.stop()
+
+
+def _java_broker(
+    request: pytest.FixtureRequest, version: str, data: Path, settings: Mapping[str, object]
+) -> JavaBroker:
+    namesrv: JavaNamesrv = request.getfixturevalue("java_namesrv")
+    home = data.with_name(f"{data.name}-home")
+    return JavaBroker(
+        toolkit=toolkit(version),
+        data=data,
+        home=home,
+        namesrv_address=namesrv.address,
+        settings=settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def start_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartBroker]:
+    """Start a broker with these settings on a new directory; all of a module end with it."""
+    against: str = request.config.getoption("--against")
+    with ExitStack() as running:
+
+        def start(data: Path | None = None, **settings: object) -> AnyBroker:
+            data = data or tmp_path_factory.mktemp("broker") / "data"
+            if against == OURS:
+                return running.enter_context(BrokerProcess(data=data, settings=settings))
+            version = against.removeprefix("java-")
+            return running.enter_context(_java_broker(request, version, data, settings))
+
+        yield start

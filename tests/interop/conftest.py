@@ -1,0 +1,51 @@
+"""Real RocketMQ clients for the interop tests: one JVM per version and header type and session."""
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import AnyBroker, StartBroker
+from tests.kit.java import VERSIONS, toolkit
+from tests.kit.java_driver import JavaClient
+
+CLIENTS = [(version, headers) for headers in ("JSON", "ROCKETMQ") for version in VERSIONS]
+
+GetClient = Callable[[str, str], JavaClient]
+
+
+@pytest.fixture(scope="session")
+def java_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GetClient]:
+    """The driver of a version with a header type, started on first use."""
+    started: dict[tuple[str, str], JavaClient] = {}
+
+    def get(version: str, headers: str) -> JavaClient:
+        if (version, headers) not in started:
+            home = tmp_path_factory.mktemp(f"client-{version}-{headers}")
+            started[version, headers] = JavaClient(toolkit(version), home, headers=headers)
+        return started[version, headers]
+
+    yield get
+    for client in started.values():
+        client.child.kill()
+
+
+@pytest.fixture(params=CLIENTS, ids="-".join)
+def client(request: pytest.FixtureRequest, java_client: GetClient) -> Iterator[JavaClient]:
+    """One of the four kinds of client; what a test starts in it ends with the test."""
+    version, headers = request.param
+    client = java_client(version, headers)
+    yield client
+    client.call("clear")
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    """The broker of a module."""
+    return start_broker()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A legal topic name that only this test uses."""
+    return re.sub(r"[^a-zA-Z0-9]+", "_", request.node.name).strip("_")[-100:]

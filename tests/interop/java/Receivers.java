@@ -1,0 +1,186 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** The verbs of those who receive. */
+final class Receivers {
+    /** A push consumer and all it has been given, in the order of delivery. */
+    private static final class Inbox {
+        final DefaultMQPushConsumer consumer;
+        private final List<MessageExt> messages = new ArrayList<>();
+
+        Inbox(DefaultMQPushConsumer consumer) {
+            this.consumer = consumer;
+        }
+
+        synchronized void add(List<MessageExt> delivered) {
+            messages.addAll(delivered);
+            notifyAll();
+        }
+
+        /** All so far, once there are that many or the time is over. */
+        synchronized List<MessageExt> await(int count, long withinMs) throws InterruptedException {
+            long deadline = System.nanoTime() + withinMs * 1_000_000;
+            for (long left = withinMs; messages.size() < count && left > 0;
+                 left = (deadline - System.nanoTime()) / 1_000_000) {
+                wait(left);
+            }
+            return new ArrayList<>(messages);
+        }
+    }
+
+    private final Map<String, Inbox> inboxes = new ConcurrentHashMap<>();
+
+    void register(Map<String, Driver.Verb> verbs) {
+        verbs.put("consumer", this::start);
+        verbs.put("received", this::received);
+        verbs.put("assigned", this::assigned);
+        verbs.put("committed", this::committed);
+        verbs.put("pull", this::pull);
+        verbs.put("stop-consumer", (command, answer) -> inboxes.remove(command.get("name")).consumer.shutdown());
+    }
+
+    void clear() {
+        inboxes.values().forEach(inbox -> inbox.consumer.shutdown());
+        inboxes.clear();
+    }
+
+    private void start(Line command, Driver.Answer answer) throws Exception {
+        String name = command.get("name");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.get("group"));
+        consumer.setNamesrvAddr(command.get("namesrv"));
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName(name + (command.has("named") ? "" : System.nanoTime()));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + command.get("from", "FIRST_OFFSET")));
+        consumer.setConsumeThreadMin(2);
+        consumer.setConsumeThreadMax(2);
+        consumer.setVipChannelEnabled(command.has("vip"));
+        if (command.has("broadcast")) {
+            broadcast(consumer);
+        }
+        Inbox inbox = new Inbox(consumer);
+        listen(consumer, inbox, command.has("orderly"));
+        for (String topic : command.lines("topics")) {
+            if (command.has("sql")) {
+                consumer.subscribe(topic, MessageSelector.bySql(command.get("sql")));
+            } else {
+                consumer.subscribe(topic, command.get("tags", "*"));
+            }
+        }
+        try {
+            consumer.start();
+        } catch (Exception error) {
+            consumer.shutdown();
+            throw error;
+        }
+        inboxes.put(name, inbox);
+    }
+
+    /** By reflection: the enum MessageModel lies in another package in 4.9 than in 5.x. */
+    private static void broadcast(DefaultMQPushConsumer consumer) throws ReflectiveOperationException {
+        Object current = DefaultMQPushConsumer.class.getMethod("getMessageModel").invoke(consumer);
+        for (Object model : current.getClass().getEnumConstants()) {
+            if (((Enum<?>) model).name().equals("BROADCASTING")) {
+                DefaultMQPushConsumer.class.getMethod("setMessageModel", current.getClass()).invoke(consumer, model);
+            }
+        }
+    }
+
+    private static void listen(DefaultMQPushConsumer consumer, Inbox inbox, boolean orderly) {
+        if (orderly) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                inbox.add(messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                inbox.add(messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+    }
+
+    private void received(Line command, Driver.Answer answer) throws Exception {
+        Inbox inbox = inboxes.get(command.get("name"));
+        for (MessageExt message : inbox.await(command.number("count"), command.number("withinMs"))) {
+            answer.add(row(answer.row(), message));
+        }
+    }
+
+    private static Line row(Line row, MessageExt message) {
+        return row.with("topic", message.getTopic())
+            .with("queue", message.getQueueId())
+            .with("offset", message.getQueueOffset())
+            .with("id", message.getMsgId())
+            .with("tags", message.getTags())
+            .with("keys", message.getKeys())
+            .with("reconsumed", message.getReconsumeTimes())
+            .with("body", new String(message.getBody(), StandardCharsets.UTF_8))
+            .with("bornHost", message.getBornHostString())
+            .with("cluster", message.getProperty("CLUSTER"));
+    }
+
+    /** The queues that rebalance has given to a consumer by now, retry topics included. */
+    private void assigned(Line command, Driver.Answer answer) {
+        for (MessageQueue queue : queuesOf(command)) {
+            answer.add(answer.row().with("topic", queue.getTopic()).with("queue", queue.getQueueId()));
+        }
+    }
+
+    /** What the broker has as offset of the group, for each queue of the consumer. */
+    private void committed(Line command, Driver.Answer answer) {
+        DefaultMQPushConsumer consumer = inboxes.get(command.get("name")).consumer;
+        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        for (MessageQueue queue : queuesOf(command)) {
+            long offset = consumer.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_STORE);
+            answer.add(answer.row()
+                .with("topic", queue.getTopic()).with("queue", queue.getQueueId()).with("offset", offset));
+        }
+    }
+
+    private Collection<MessageQueue> queuesOf(Line command) {
+        return new ArrayList<>(inboxes.get(command.get("name")).consumer
+            .getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet());
+    }
+
+    /** All messages of a topic from the first on, by a pull consumer that assigns the queues itself. */
+    private void pull(Line command, Driver.Answer answer) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(command.get("group"));
+        consumer.setNamesrvAddr(command.get("namesrv"));
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName("pull" + System.nanoTime());
+        consumer.setAutoCommit(false);
+        consumer.start();
+        try {
+            Collection<MessageQueue> queues = consumer.fetchMessageQueues(command.get("topic"));
+            consumer.assign(queues);
+            for (MessageQueue queue : queues) {
+                consumer.seekToBegin(queue);
+            }
+            long deadline = System.nanoTime() + command.number("withinMs") * 1_000_000L;
+            int missing = command.number("count");
+            while (missing > 0 && System.nanoTime() < deadline) {
+                for (MessageExt message : consumer.poll(200)) {
+                    answer.add(row(answer.row(), message));
+                    missing--;
+                }
+            }
+        } finally {
+            consumer.shutdown();
+        }
+    }
+}

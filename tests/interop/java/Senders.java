@@ -1,0 +1,200 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+/** The verbs of those who send, and of those who ask about queues. */
+final class Senders {
+    private final Map<String, DefaultMQProducer> producers = new ConcurrentHashMap<>();
+
+    void register(Map<String, Driver.Verb> verbs) {
+        verbs.put("producer", this::start);
+        verbs.put("send", this::send);
+        verbs.put("queues", this::queues);
+        verbs.put("topic", this::topic);
+        verbs.put("stop-producer", (command, answer) -> producers.remove(command.get("name")).shutdown());
+    }
+
+    void clear() {
+        producers.values().forEach(DefaultMQProducer::shutdown);
+        producers.clear();
+    }
+
+    private void start(Line command, Driver.Answer answer) throws Exception {
+        String name = command.get("name");
+        DefaultMQProducer producer = command.has("transaction")
+            ? transactional(command.get("group")) : new DefaultMQProducer(command.get("group"));
+        producer.setNamesrvAddr(command.get("namesrv"));
+        producer.setClientIP("127.0.0.1");
+        producer.setInstanceName(name + System.nanoTime());
+        producer.setVipChannelEnabled(command.has("vip"));
+        producer.start();
+        producers.put(name, producer);
+    }
+
+    private static TransactionMQProducer transactional(String group) {
+        TransactionMQProducer producer = new TransactionMQProducer(group);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        return producer;
+    }
+
+    /** One message per line of "bodies"; one row per result, none for one-way sends. */
+    private void send(Line command, Driver.Answer answer) throws Exception {
+        DefaultMQProducer producer = producers.get(command.get("producer"));
+        List<Message> messages = messages(command);
+        List<SendResult> results = new ArrayList<>();
+        switch (command.get("how")) {
+            case "sync":
+                for (Message message : messages) {
+                    results.add(one(producer, message, command));
+                }
+                break;
+            case "async":
+                results.addAll(async(producer, messages));
+                break;
+            case "oneway":
+                for (Message message : messages) {
+                    producer.sendOneway(message);
+                }
+                break;
+            case "batch":
+                results.add(producer.send(messages));
+                break;
+            case "ordered":
+                for (Message message : messages) {
+                    results.add(producer.send(message, (queues, message1, key) ->
+                        queues.get((Integer) key % queues.size()), command.number("key")));
+                }
+                break;
+            case "transaction":
+                for (Message message : messages) {
+                    results.add(((TransactionMQProducer) producer).sendMessageInTransaction(message, null));
+                }
+                break;
+            default:
+                throw new IllegalArgumentException(command.get("how"));
+        }
+        for (SendResult result : results) {
+            answer.add(row(answer.row(), result));
+        }
+    }
+
+    private static SendResult one(DefaultMQProducer producer, Message message, Line command) throws Exception {
+        if (command.has("queue")) {
+            MessageQueue queue =
+                new MessageQueue(command.get("topic"), command.get("broker"), command.number("queue"));
+            return producer.send(message, queue);
+        }
+        return producer.send(message);
+    }
+
+    private static List<SendResult> async(DefaultMQProducer producer, List<Message> messages) throws Exception {
+        SendResult[] results = new SendResult[messages.size()];
+        AtomicReference<Throwable> failed = new AtomicReference<>();
+        CountDownLatch open = new CountDownLatch(messages.size());
+        for (int i = 0; i < messages.size(); i++) {
+            int place = i;
+            producer.send(messages.get(i), new SendCallback() {
+                @Override
+                public void onSuccess(SendResult result) {
+                    results[place] = result;
+                    open.countDown();
+                }
+
+                @Override
+                public void onException(Throwable error) {
+                    failed.set(error);
+                    open.countDown();
+                }
+            });
+        }
+        if (!open.await(20, TimeUnit.SECONDS)) {
+            throw new IllegalStateException(open.getCount() + " callbacks never came");
+        }
+        if (failed.get() != null) {
+            throw new IllegalStateException("an asynchronous send failed", failed.get());
+        }
+        return java.util.Arrays.asList(results);
+    }
+
+    private static List<Message> messages(Line command) {
+        List<Message> messages = new ArrayList<>();
+        for (String body : command.lines("bodies")) {
+            Message message = new Message(
+                command.get("topic"), command.get("tags", ""), command.get("keys", ""),
+                body.getBytes(StandardCharsets.UTF_8));
+            if (command.has("delay")) {
+                message.setDelayTimeLevel(command.number("delay"));
+            }
+            command.under("property.").forEach((name, value) -> MessageAccessor.putProperty(message, name, value));
+            messages.add(message);
+        }
+        return messages;
+    }
+
+    private static Line row(Line row, SendResult result) {
+        return row.with("status", result.getSendStatus())
+            .with("id", result.getMsgId())
+            .with("offsetId", result.getOffsetMsgId())
+            .with("broker", result.getMessageQueue().getBrokerName())
+            .with("queue", result.getMessageQueue().getQueueId())
+            .with("offset", result.getQueueOffset())
+            .with("region", result.getRegionId())
+            .with("trace", result.isTraceOn());
+    }
+
+    /** The queues a producer may send to, each with what the broker says about its offsets. */
+    private void queues(Line command, Driver.Answer answer) throws Exception {
+        DefaultMQProducer producer = producers.get(command.get("producer"));
+        for (MessageQueue queue : producer.fetchPublishMessageQueues(command.get("topic"))) {
+            answer.add(answer.row()
+                .with("broker", queue.getBrokerName())
+                .with("queue", queue.getQueueId())
+                .with("min", producer.minOffset(queue))
+                .with("max", producer.maxOffset(queue))
+                .with("earliest", producer.earliestMsgStoreTime(queue))
+                .with("search", producer.searchOffset(queue, Long.parseLong(command.get("time", "0")))));
+        }
+    }
+
+    /** Creates a topic at one broker, as the admin tool does. */
+    private void topic(Line command, Driver.Answer answer) throws Exception {
+        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        admin.setNamesrvAddr(command.get("namesrv"));
+        admin.setInstanceName("admin" + System.nanoTime());
+        admin.start();
+        try {
+            int queues = command.number("queues");
+            TopicConfig topic = new TopicConfig(command.get("topic"), queues, queues, command.number("perm", 6));
+            admin.createAndUpdateTopicConfig(command.get("broker"), topic);
+        } finally {
+            admin.shutdown();
+        }
+    }
+}

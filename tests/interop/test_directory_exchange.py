@@ -1,0 +1,131 @@
+"""A store directory moves between the Java broker and ours, both ways, after a clean stop.
+
+Whoever opens the directory must show every record bit for bit where it was, every offset, every topic;
+a real consumer goes on where its group was, and the queues go on without a gap.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import AnyBroker
+from tests.interop.conftest import GetClient
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.java import VERSIONS, toolkit
+from tests.kit.java_driver import JavaClient
+from tests.kit.java_server import JavaBroker, JavaNamesrv
+from tests.kit.raw_client import RawConnection, RawRecord, send_fields
+from tests.kit.reading import committed_offsets, read_topic
+from tests.kit.waiting import eventually
+
+pytestmark = pytest.mark.interop
+
+TOPIC, GROUP, QUEUES = "moved", "group-of-moved", 4
+SMALL_LOG = {"mappedFileSizeCommitLog": 262_144}
+"""Small enough that the records below fill several files."""
+
+Books = tuple[dict[int, list[RawRecord]], dict[int, int]]
+"""What must be the same on both sides: records by queue, consumer offsets by queue."""
+
+
+def fill(broker: AnyBroker, client: JavaClient) -> Books:
+    """200 messages sent in three ways, of which a group has consumed the first 100."""
+    names = broker.namesrv_address
+    client.topic(names, broker.address, TOPIC, queues=QUEUES)
+    client.producer("p", names)
+    eventually(
+        lambda: client.call("queues", producer="p", topic=TOPIC), within_s=10, what="a route"
+    )
+    client.send("p", TOPIC, [f"first {n} " * 400 for n in range(90)], how="async", tags="A")
+    client.send("p", TOPIC, [f"batched {n}" for n in range(10)], how="batch", keys="k")
+    client.consumer("c", names, TOPIC, group=GROUP)
+    client.received("c", 100)
+    eventually(
+        lambda: sum(client.committed("c", TOPIC).values()) == 100, within_s=10, what="offsets"
+    )
+    client.stop(consumer="c")
+    client.send("p", TOPIC, [f"second {n} ✓" for n in range(100)], keys="k1 k2")
+    return books(broker)
+
+
+def books(broker: AnyBroker) -> Books:
+    with RawConnection(broker.address) as connection:
+        records = {queue: read_topic(connection, TOPIC, queue) for queue in range(QUEUES)}
+        return records, committed_offsets(connection, GROUP, TOPIC, QUEUES)
+
+
+def expect(broker: AnyBroker, client: JavaClient, expected: Books) -> None:
+    """All of the books, the group's next 100 messages, and room for one more in each queue."""
+    found = books(broker)
+    assert found[1] == expected[1], "consumer offsets"
+    assert found[0] == expected[0], "records"
+    assert sum(map(len, found[0].values())) == 200
+
+    client.consumer("c", broker.namesrv_address, TOPIC, group=GROUP)
+    received = [message.body for message in client.received("c", 100)]
+    assert sorted(received) == sorted(f"second {n} ✓" for n in range(100))
+
+    with RawConnection(broker.address) as connection:
+        for queue, records in found[0].items():
+            answer = connection.call(310, send_fields(TOPIC, queue), b"one more")
+            assert (answer.code, answer.ext.get("queueOffset")) == (0, str(len(records))), answer
+    assert len(client.received("c", 104)) == 104
+
+
+@contextmanager
+def java_broker(version: str, data: Path, namesrv: JavaNamesrv) -> Iterator[JavaBroker]:
+    java = toolkit(version)
+    home = data.with_name("java-home")
+    with JavaBroker(
+        toolkit=java,
+        data=data,
+        home=home,
+        namesrv_address=namesrv.address,
+        settings=SMALL_LOG,
+    ) as broker:
+        yield broker
+
+
+@contextmanager
+def our_broker(data: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(data=data, settings=SMALL_LOG | {"brokerName": "broker-a"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def new_client(java_client: GetClient) -> Iterator[JavaClient]:
+    client = java_client("5.4.0", "JSON")
+    yield client
+    client.call("clear")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_ours_opens_what_java_wrote(
+    version: str, new_client: JavaClient, java_namesrv: JavaNamesrv, tmp_path: Path
+) -> None:
+    data = tmp_path / "store"
+    with java_broker(version, data, java_namesrv) as java:
+        expected = fill(java, new_client)
+        java.stop()
+    new_client.call("clear")
+    assert not (data / "abort").exists(), "Java did not stop cleanly"
+    with our_broker(data) as ours:
+        assert ours.ready is not None
+        assert ours.ready.recovered == "clean"
+        expect(ours, new_client, expected)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_java_opens_what_ours_wrote(
+    version: str, new_client: JavaClient, java_namesrv: JavaNamesrv, tmp_path: Path
+) -> None:
+    data = tmp_path / "store"
+    with our_broker(data) as ours:
+        expected = fill(ours, new_client)
+        assert ours.stop() == 0
+    new_client.call("clear")
+    assert not (data / "abort").exists(), "ours did not stop cleanly"
+    with java_broker(version, data, java_namesrv) as java:
+        expect(java, new_client, expected)

@@ -1,0 +1,136 @@
+"""The real RocketMQ, for the tests that compare with it: jars, classes, and how to run them.
+
+The jars of a version are copied once by Maven from `tests/interop/pom.xml` into
+`.cache/java/VERSION` (or are taken from the directory that AEROBEE_TEST_JAVA names); the drivers of
+`tests/interop/java` are compiled against them once per content. Where Java, Maven or the network is
+missing the test is skipped with the reason; with AEROBEE_CI=1 it fails instead, so that a green run
+really ran everything.
+"""
+
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+__all__ = ["OPENS", "VERSIONS", "Toolkit", "toolkit"]
+
+VERSIONS = ("5.4.0", "4.9.7")
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache" / "java"
+SOURCES = ROOT / "tests" / "interop" / "java"
+POM = ROOT / "tests" / "interop" / "pom.xml"
+
+OPENS = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
+"""What RocketMQ of both lines reaches into when it runs on Java 17."""
+
+COPY_WITHIN_S = 300
+COMPILE_WITHIN_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Toolkit:
+    """One RocketMQ version, ready to run."""
+
+    version: str
+    jars: Path
+    classes: Path
+    """Our drivers, compiled against these jars."""
+
+    def command(self, main: str, *options: str, heap_mib: int, home: Path) -> list[str]:
+        """`java` for a main class, small and quick to start; all it writes goes below `home`."""
+        places = [f"-Duser.home={home}", f"-Drocketmq.client.logRoot={home}/logs"]
+        offsets = f"-Drocketmq.client.localOffsetStoreDir={home}/offsets"
+        size = [f"-Xmx{heap_mib}m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        path = f"{self.classes}:{self.jars}/*"
+        return ["java", *size, *OPENS, *places, offsets, *options, "-cp", path, main]
+
+
+@functools.cache
+def toolkit(version: str) -> Toolkit:
+    """The toolkit of a version, fetched and compiled on first use; skips where that cannot be."""
+    for program in ("java", "javac"):
+        if shutil.which(program) is None:
+            _unavailable(f"{program} is not installed (a JDK 17 is needed)")
+    with _alone():
+        jars = _jars(version)
+        return Toolkit(version, jars, _classes(version, jars))
+
+
+def _unavailable(reason: str) -> NoReturn:
+    reason = f"interop: {reason}"
+    if os.environ.get("AEROBEE_CI"):
+        pytest.fail(f"{reason}; AEROBEE_CI is set, so this is no reason to skip")
+    pytest.skip(reason)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Two test runs on one checkout must not fill the cache at the same time."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _jars(version: str) -> Path:
+    if given := os.environ.get("AEROBEE_TEST_JAVA"):
+        jars = Path(given) / version
+        if not any(jars.glob("rocketmq-client-*.jar")):
+            _unavailable(f"AEROBEE_TEST_JAVA has no RocketMQ {version} in {jars}")
+        return jars
+    jars = CACHE / version
+    if not jars.exists():
+        _copy_jars(version, jars)
+    return jars
+
+
+def _copy_jars(version: str, jars: Path) -> None:
+    """By Maven, into a directory that gets its name only when it is complete."""
+    if shutil.which("mvn") is None:
+        _unavailable(f"Maven is not installed and {jars} is not there yet")
+    half = jars.with_name(f"{version}.part")
+    shutil.rmtree(half, ignore_errors=True)
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={half}"]
+    _run(["mvn", "-q", "-B", "-f", str(POM), "-P", version, *copy], COPY_WITHIN_S)
+    half.rename(jars)
+
+
+def _classes(version: str, jars: Path) -> Path:
+    sources = sorted(SOURCES.glob("*.java"))
+    content = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    classes = CACHE / "classes" / f"{version}-{content[:16]}"
+    if not classes.exists():
+        half = classes.with_name(f"{classes.name}.part")
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir(parents=True)
+        options = ["-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", str(half)]
+        _run(["javac", *options, *map(str, sources)], COMPILE_WITHIN_S)
+        half.rename(classes)
+    return classes
+
+
+def _run(command: Sequence[str], within_s: float) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=within_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        _unavailable(f"{command[0]} took more than {within_s:g} s")
+    if done.returncode:
+        _unavailable(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-2_000:]}")

@@ -1,0 +1,147 @@
+"""Java's own name server and broker as processes: the other side of a directory exchange.
+
+Both are the classes that RocketMQ's start scripts run, with small heaps and small files. They are
+up when they have said so on stdout ("boot success").
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kit.broker_process import SMALL_FILES
+from tests.kit.java import Toolkit
+from tests.kit.ports import HOST, PortBlock, free_block, free_port
+from tests.kit.process import Child
+from tests.kit.raw_client import RawConnection
+from tests.kit.waiting import eventually
+
+__all__ = ["JavaBroker", "JavaNamesrv"]
+
+NAMESRV_HEAP_MIB = 64
+BROKER_HEAP_MIB = 256
+START_WITHIN_S = 60.0
+REGISTER_WITHIN_S = 20.0
+STOP_WITHIN_S = 60.0
+"""5.4.0 takes 11 to 20 seconds to stop."""
+
+UPDATE_BROKER_CONFIG = 25
+GET_BROKER_CLUSTER_INFO = 106
+
+LOGBACK = '<configuration><root level="OFF"/></configuration>'
+"""4.9 refuses to start without this file; 5.x does not look for it."""
+
+
+def _home(home: Path) -> Path:
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    for name in ("logback_broker.xml", "logback_namesrv.xml"):
+        (home / "conf" / name).write_text(LOGBACK)
+    return home
+
+
+def _write_conf(path: Path, values: Mapping[str, object]) -> Path:
+    path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    return path
+
+
+class JavaNamesrv:
+    """One name server, from construction to `stop`."""
+
+    def __init__(self, toolkit: Toolkit, home: Path) -> None:
+        self.port = free_port()
+        conf = _write_conf(_home(home) / "namesrv.conf", {"listenPort": self.port})
+        option = f"-Drocketmq.home.dir={home}"
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        command = toolkit.command(main, option, heap_mib=NAMESRV_HEAP_MIB, home=home)
+        self.child = Child([*command, "-c", str(conf)], log=home / "namesrv.log")
+        self.child.read_until("boot success", within_s=START_WITHIN_S)
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{HOST}:{self.port}"
+
+    def stop(self) -> None:
+        """It keeps nothing, so it is killed."""
+        self.child.kill()
+
+
+@dataclass(slots=True, kw_only=True)
+class JavaBroker:
+    """One data directory and the Java broker that serves it; the same shape as `BrokerProcess`."""
+
+    toolkit: Toolkit
+    data: Path
+    home: Path
+    namesrv_address: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    ports: PortBlock = field(default_factory=free_block)
+    _child: Child | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the broker."""
+        return f"{HOST}:{self.ports.listen}"
+
+    def start(self) -> None:
+        """Run it until it says that it is up. Raises: DidNotStart."""
+        assert shutil.which("java")
+        conf = _write_conf(_home(self.home) / "broker.conf", self._values())
+        option = f"-Drocketmq.home.dir={self.home}"
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        command = self.toolkit.command(main, option, heap_mib=BROKER_HEAP_MIB, home=self.home)
+        self._child = Child([*command, "-c", str(conf)], log=self.home / "broker.log")
+        self._child.read_until("boot success", within_s=START_WITHIN_S)
+        eventually(self._registered, within_s=REGISTER_WITHIN_S, what="the broker registers")
+
+    def _registered(self) -> bool:
+        """5.4.0 often misses its first chance to register; a set permission is the next one."""
+        with RawConnection(self.address) as broker, RawConnection(self.namesrv_address) as namesrv:
+            if self.address.encode() in namesrv.call(GET_BROKER_CLUSTER_INFO).body:
+                return True
+            broker.call(UPDATE_BROKER_CONFIG, body=b"brokerPermission=6\n")
+            return self.address.encode() in namesrv.call(GET_BROKER_CLUSTER_INFO).body
+
+    def stop(self) -> int:
+        """SIGTERM and its exit code: 143, Java's for a shutdown by signal, when all went well."""
+        assert self._child is not None
+        return self._child.stop(within_s=STOP_WITHIN_S)
+
+    def kill(self) -> int:
+        """SIGKILL."""
+        assert self._child is not None
+        return self._child.kill()
+
+    def restart(self) -> None:
+        """A clean stop and a start."""
+        self.stop()
+        self.start()
+
+    def _values(self) -> dict[str, object]:
+        own = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerIP1": HOST,
+            "bindAddress": HOST,
+            "namesrvAddr": self.namesrv_address,
+            "listenPort": self.ports.listen,
+            "haListenPort": self.ports.ha,
+            "storePathRootDir": self.data,
+            "timerWheelEnable": "false",
+        }
+        return own | SMALL_FILES | dict(self.settings)

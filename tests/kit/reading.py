@@ -1,0 +1,54 @@
+"""Everything that is in a topic, by raw pulls: how tests see what a broker really kept."""
+
+from collections.abc import Sequence
+
+from tests.kit.raw_client import RawConnection, RawRecord, pull_fields, records
+
+__all__ = ["committed_offsets", "max_offset", "read_topic"]
+
+PULL_MESSAGE, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET = 11, 14, 30
+FOUND, NOTHING, MOVED = 0, 19, 21
+NOT_FOUND = 22
+READER = "raw-reader"
+
+
+def read_topic(
+    connection: RawConnection, topic: str, queue_id: int, *, start: int = 0
+) -> list[RawRecord]:
+    """All records of a queue from `start` to its end, in the order of their offsets."""
+    found: list[RawRecord] = []
+    queue_offset = start
+    while batch := _pull(connection, topic, queue_id, queue_offset):
+        found += batch
+        queue_offset = batch[-1].queue_offset + 1
+    assert queue_offset >= max_offset(connection, topic, queue_id), "a pull ended before the end"
+    return found
+
+
+def _pull(
+    connection: RawConnection, topic: str, queue_id: int, queue_offset: int
+) -> Sequence[RawRecord]:
+    answer = connection.call(PULL_MESSAGE, pull_fields(READER, topic, queue_id, queue_offset))
+    assert answer.code in (FOUND, NOTHING), f"{topic}-{queue_id} at {queue_offset}: {answer}"
+    return list(records(answer.body))
+
+
+def max_offset(connection: RawConnection, topic: str, queue_id: int) -> int:
+    """The next offset that the queue will give out."""
+    answer = connection.call(GET_MAX_OFFSET, {"topic": topic, "queueId": queue_id})
+    assert answer.code == 0, answer
+    return int(answer.ext["offset"])
+
+
+def committed_offsets(
+    connection: RawConnection, group: str, topic: str, queues: int
+) -> dict[int, int]:
+    """Queue id → what the group has committed; queues without an offset are left out."""
+    offsets: dict[int, int] = {}
+    for queue_id in range(queues):
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
+        answer = connection.call(QUERY_CONSUMER_OFFSET, {**fields, "setZeroIfNotFound": False})
+        assert answer.code in (0, NOT_FOUND), answer
+        if answer.code == 0:
+            offsets[queue_id] = int(answer.ext["offset"])
+    return offsets
