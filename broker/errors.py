@@ -1,0 +1,110 @@
+"""What the broker says no to, and why.
+
+    BrokerError
+    ├── Refused(code, remark)          the end of one request: the answer that goes out
+    │   ├── NameIllegal                a topic or group name breaks the rule of names       29
+    │   ├── TopicNotExist              the topic is unknown and may not be created          17
+    │   ├── GroupNotExist              the group is unknown and may not be created          26
+    │   ├── NoPermission               the broker, the topic or the group forbids it        16
+    │   ├── AttributesIllegal          an attribute edit that cannot be applied              1
+    │   └── LimitReached               a table is full: its limit and its key are named      1
+    └── TableDamaged                   a table's file and its backup both do not decode: no start
+
+A `Refused` carries its response code, so the border where errors become answers needs no table for
+it. Everything else that a request may end with comes from `store.errors` and `remoting.errors`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from remoting.wire.header import Header
+
+__all__ = [
+    "AttributesIllegal",
+    "BrokerError",
+    "GroupNotExist",
+    "LimitReached",
+    "NameIllegal",
+    "NoPermission",
+    "Refused",
+    "TableDamaged",
+    "TopicNotExist",
+]
+
+
+class BrokerError(Exception):
+    """The root of what this package raises."""
+
+
+class Refused(BrokerError):
+    """The request ends here with `code` and one line for the person who reads the remark.
+
+    `header` goes out with it where a refusal has fields of its own.
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = int(code)
+        self.remark = remark
+        self.header: Header | None = None
+
+
+class NameIllegal(Refused):
+    """A topic or group name is blank, too long or holds a character outside the allowed set."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.INVALID_PARAMETER, remark)
+
+
+class TopicNotExist(Refused):
+    """The topic has no configuration here and none could be made."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please!",
+        )
+
+
+class GroupNotExist(Refused):
+    """The consumer group has no configuration here and none could be made."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{group}] does not exist",
+        )
+
+
+class NoPermission(Refused):
+    """The broker, the topic or the group does not allow it."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+
+
+class AttributesIllegal(Refused):
+    """An edit of topic attributes that cannot be applied."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, remark)
+
+
+class LimitReached(Refused):
+    """A table is full. The remark names the limit and the key that raises it."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_ERROR, f"no room for another {what}: {limit} is the limit"
+        )
+
+
+class TableDamaged(BrokerError):
+    """A table's file is lost and its backup does not decode: starting would forget what it held.
+
+    The text names the file and what to do about it.
+    """

@@ -1,0 +1,104 @@
+"""One table's JSON file: written whole and crash-safe, read from the file, else from its backup.
+
+The files are RocketMQ's: a Java broker reads ours and we read a Java broker's, its bare integer
+keys included. A file that does not decode is moved to `<name>.corrupt-TIME`, never deleted; when
+the backup that must stand in for it does not decode either, the start is refused.
+Source: store format §1.7 (ConfigManager).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import structlog
+from remoting.errors import BodyError
+
+from broker.errors import TableDamaged
+from remoting.wire import relaxed_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from store.files.disk import Clock, Disk
+
+__all__ = ["JsonFile"]
+
+T = TypeVar("T")
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+UNREADABLE = (ValueError, TypeError, AttributeError, BodyError)
+"""What a reader raises for a document of another shape: a list for a table, a word for a number."""
+
+
+class JsonFile:
+    """A file of `config/`. Its directory is made with the first write."""
+
+    def __init__(self, path: Path, disk: Disk, clock: Clock) -> None:
+        self.path = path
+        self.backup = path.with_name(path.name + ".bak")
+        self.disk = disk
+        self.clock = clock
+
+    def load(self, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """Give the document to `read` and return what it makes of it; None: nothing was stored.
+
+        `read` must leave its table as it was when it raises one of UNREADABLE.
+        Raises: TableDamaged; OSError.
+        """
+        content = self.content(self.path)
+        if content is not None:
+            try:
+                return read(document_of(content))
+            except UNREADABLE as error:
+                self.set_aside(error)
+        return self.load_backup(read)
+
+    def load_backup(self, read: Callable[[Mapping[str, Any]], T]) -> T | None:
+        """As `load`, from the backup: the file is missing, empty or has been set aside."""
+        content = self.content(self.backup)
+        if content is None:
+            return None
+        try:
+            result = read(document_of(content))
+        except UNREADABLE as error:
+            raise TableDamaged(
+                f"{self.path} has no readable content and its backup {self.backup} does not decode"
+                f" ({error}): restore one of them, or move the backup away to start without"
+            ) from error
+        log.warning("table.restored", path=str(self.path), backup=str(self.backup))
+        return result
+
+    def content(self, path: Path) -> bytes | None:
+        """The bytes of a file, None when it is missing or blank."""
+        if not self.disk.exists(path):
+            return None
+        return self.disk.read(path).strip() or None
+
+    def set_aside(self, error: Exception) -> None:
+        """Move an unreadable file out of the way, so that the next write cannot bury it."""
+        moment = datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+        corrupt = self.path.with_name(f"{self.path.name}.corrupt-{moment:%Y%m%dT%H%M%S}")
+        self.disk.rename(self.path, corrupt)
+        self.disk.sync_directory(self.path.parent)
+        log.error("table.corrupt", path=str(self.path), moved_to=str(corrupt), reason=str(error))
+
+    async def write(self, document: Mapping[str, Any]) -> None:
+        """Replace the content, durably; encoding and disk wait in a thread. Raises: OSError."""
+        await self.disk.in_thread(self.write_now, document)
+
+    def write_now(self, document: Mapping[str, Any]) -> None:
+        """As `write`, blocking."""
+        self.disk.mkdir(self.path.parent)
+        self.disk.write_atomically(self.path, msgspec.json.encode(document))
+
+
+def document_of(content: bytes) -> Mapping[str, Any]:
+    """Decoded JSON object. Raises: ValueError, BodyError."""
+    document = relaxed_json.decode(content)
+    if not isinstance(document, dict):
+        raise ValueError("the document is no JSON object")
+    return document

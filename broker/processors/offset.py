@@ -1,0 +1,128 @@
+"""What consumers ask about places in a queue: how far a group is, where the queue begins and ends.
+
+Source: remoting §3.7, semantics §3.2–3.3 (ConsumerManageProcessor, AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from remoting.wire.codes import ResponseCode
+
+from broker.errors import GroupNotExist, Refused, TopicNotExist
+from broker.tables.consumer_offsets import NO_OFFSET
+from remoting.wire.answer import Answer
+from remoting.wire.headers import offset as headers
+
+if TYPE_CHECKING:
+    from remoting.wire.command import Command
+    from store.message_store import MessageStore
+
+    from broker.tables.consumer_offsets import ConsumerOffsetTable
+    from broker.tables.groups import GroupTable
+    from broker.tables.topics import TopicTable
+    from remoting.server.connection import Connection
+    from store.files.disk import Clock
+
+__all__ = ["OffsetProcessor"]
+
+DONE: Final = Answer()
+
+
+class OffsetProcessor:
+    """Codes 14, 15, 29, 30, 31, 32. None of them checks the queue id against the topic's queues."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsetTable,
+        store: MessageStore,
+        clock: Clock,
+    ) -> None:
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.store = store
+        self.clock = clock
+
+    def query(
+        self, header: headers.QueryConsumerOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """QUERY_CONSUMER_OFFSET: what the group consumes next.
+
+        A group without an offset starts at 0 on a queue so young that its first message is still
+        in memory; elsewhere the client decides, told by QUERY_NOT_FOUND.
+        """
+        at = self.offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if at == NO_OFFSET:
+            if header.set_zero_if_not_found is False:
+                raise not_found("do not set to zero, maybe this group boot first")
+            if not self.starts_at_zero(header.topic, header.queue_id):
+                raise not_found("V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            at = 0
+        return Answer(header=headers.QueryConsumerOffsetResponse(offset=at))
+
+    def starts_at_zero(self, topic: str, queue_id: int) -> bool:
+        """Whether the message at offset 0 is there and was written recently."""
+        if self.store.min_offset(topic, queue_id) > 0:
+            return False
+        return self.store.is_in_memory(topic, queue_id, 0)
+
+    def update(
+        self, header: headers.UpdateConsumerOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """UPDATE_CONSUMER_OFFSET: store it, whatever was there. Makes neither group nor topic."""
+        if self.groups.get(header.consumer_group) is None:
+            raise GroupNotExist(header.consumer_group)
+        if self.topics.get(header.topic) is None:
+            raise TopicNotExist(header.topic)
+        if header.queue_id is None or header.commit_offset is None:
+            missing = "queueId" if header.queue_id is None else "commitOffset"
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"{missing} is missing")
+        self.offsets.commit(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+            self.clock.now_ms(),
+        )
+        return DONE
+
+    def max_offset(
+        self, header: headers.GetMaxOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_MAX_OFFSET: the offset the next message gets; 0 for an unknown queue."""
+        at = self.store.max_offset(header.topic, header.queue_id)
+        return Answer(header=headers.GetMaxOffsetResponse(offset=at))
+
+    def min_offset(
+        self, header: headers.GetMinOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_MIN_OFFSET: the oldest message still there; 0 for an unknown queue."""
+        at = self.store.min_offset(header.topic, header.queue_id)
+        return Answer(header=headers.GetMinOffsetResponse(offset=at))
+
+    def search(
+        self, header: headers.SearchOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at or after a time.
+
+        With the upper boundary: the last one stored at or before it.
+        """
+        upper = (header.boundary_type or "").lower() == "upper"
+        at = self.store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper)
+        return Answer(header=headers.SearchOffsetResponse(offset=at))
+
+    def earliest_store_time(
+        self, header: headers.GetEarliestMessageStoreTime, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_EARLIEST_MSG_STORETIME: when the oldest message was stored, −1 for an empty queue."""
+        at_ms = self.store.earliest_time(header.topic, header.queue_id)
+        return Answer(header=headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms))
+
+
+def not_found(reason: str) -> Refused:
+    """No offset is stored and none is made up."""
+    return Refused(ResponseCode.QUERY_NOT_FOUND, f"Not found, {reason}")

@@ -1,0 +1,256 @@
+"""The embedded name server: routes, clusters, registration of brokers, the KV table.
+
+What an answer says about the broker of this process follows the asking connection (`advertised`).
+Source: nameserver §3–4 (DefaultRequestProcessor, ClientRequestProcessor).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+from remoting.wire.bodies.data_version import DataVersion
+from remoting.wire.bodies.kv_table import KVTable
+from remoting.wire.bodies.register_broker import RegisterBrokerBody
+from remoting.wire.bodies.topic_list import TopicList
+from remoting.wire.codes import ResponseCode
+
+from broker.errors import Refused
+from broker.tables.kv_config import ORDER_TOPIC_CONFIG
+from broker.tables.routes import DEFAULT_TIMEOUT_MS, Registration
+from remoting.wire.answer import Answer
+from remoting.wire.headers import namesrv as headers
+
+if TYPE_CHECKING:
+    from remoting.wire.command import Command
+
+    from broker.tables.advertised import Advertised
+    from broker.tables.kv_config import KvConfigTable
+    from broker.tables.routes import BrokerConnection, RouteTable
+    from remoting.server.connection import Connection
+    from remoting.server.routes import Outcome
+    from store.files.disk import Clock
+
+__all__ = ["NamesrvSettings", "RouteProcessor"]
+
+DONE: Final = Answer()
+FAQ: Final = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+log = structlog.stdlib.get_logger("aerobee.namesrv")
+
+
+class NamesrvSettings(Protocol):
+    """The settings of the name server that its answers depend on."""
+
+    @property
+    def order_message_enable(self) -> bool: ...
+    @property
+    def return_order_topic_config_to_broker(self) -> bool: ...
+    @property
+    def enable_all_topic_list(self) -> bool: ...
+    @property
+    def enable_topic_list(self) -> bool: ...
+
+
+class RouteProcessor:
+    """Codes 100–106, 205, 206, 216, 219, 224, 304, 322 and 327."""
+
+    def __init__(
+        self,
+        *,
+        routes: RouteTable,
+        kv: KvConfigTable,
+        advertised: Advertised,
+        settings: NamesrvSettings,
+        clock: Clock,
+    ) -> None:
+        self.routes = routes
+        self.kv = kv
+        self.advertised = advertised
+        self.settings = settings
+        self.clock = clock
+
+    def monotonic_ms(self) -> int:
+        """The clock of the route table."""
+        return int(self.clock.monotonic() * 1000)
+
+    def own_address(self, connection: Connection) -> str:
+        """What this client is told about the broker of this process."""
+        return self.advertised.address_for(connection.address, connection.local_address)
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def route(
+        self, header: headers.GetRouteInfo, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_ROUTEINFO_BY_TOPIC: brokers and queues of a topic. Makes no topic."""
+        route = self.routes.route(header.topic, self.own_address(connection))
+        if route is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}\n{FAQ}",
+            )
+        if self.settings.order_message_enable:
+            route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
+        return Answer(body=route.to_bytes())
+
+    def cluster_info(
+        self, header: headers.GetBrokerClusterInfo, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_BROKER_CLUSTER_INFO: every broker of every cluster."""
+        return Answer(body=self.routes.cluster_info(self.own_address(connection)).to_bytes())
+
+    def topic_list(
+        self, header: headers.GetAllTopicList, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic that has a route."""
+        if not self.settings.enable_all_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return Answer(body=TopicList(topic_list=self.routes.topics()).to_bytes())
+
+    def topics_of_cluster(
+        self, header: headers.GetTopicsByCluster, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_TOPICS_BY_CLUSTER: an unknown cluster has none."""
+        if not self.settings.enable_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return Answer(body=TopicList(topic_list=self.routes.topics(header.cluster)).to_bytes())
+
+    def system_topics(
+        self, header: headers.GetSystemTopicListFromNs, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS: the topics named after clusters and brokers."""
+        names, address = self.routes.system_names(self.own_address(connection))
+        return Answer(body=TopicList(topic_list=names, broker_addr=address).to_bytes())
+
+    # -- brokers ---------------------------------------------------------------------------------
+
+    def register(
+        self, header: headers.RegisterBroker, command: Command, connection: Connection
+    ) -> Answer:
+        """REGISTER_BROKER: a broker with its topics, or with some that changed."""
+        body = bytes(command.body)
+        if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        content = RegisterBrokerBody.from_request(
+            body, version=command.version, compressed=header.compressed
+        )
+        known = (header.cluster_name, header.broker_addr) in self.routes.live
+        result = self.routes.register(
+            Registration(
+                cluster=header.cluster_name,
+                broker=header.broker_name,
+                address=header.broker_addr,
+                broker_id=header.broker_id,
+                ha_address=header.ha_server_addr,
+                topics=content.topics,
+                version=content.data_version,
+                filter_servers=content.filter_server_list,
+                timeout_ms=header.heartbeat_timeout_millis or DEFAULT_TIMEOUT_MS,
+                enable_acting_master=header.enable_acting_master,
+                connection=connection,
+            ),
+            self.monotonic_ms(),
+        )
+        if not known:
+            log.info("broker.registered", broker=header.broker_name, address=header.broker_addr)
+        return Answer(
+            header=headers.RegisterBrokerResponse(
+                ha_server_addr=result.ha_address, master_addr=result.master_address
+            ),
+            body=self.order_config(),
+        )
+
+    def order_config(self) -> bytes:
+        """Which topics are ordered, for the brokers; nothing if no one ever said so."""
+        entries = self.kv.namespace(ORDER_TOPIC_CONFIG)
+        if entries is None or not self.settings.return_order_topic_config_to_broker:
+            return b""
+        return KVTable(table=dict(entries)).to_bytes()
+
+    def unregister(
+        self, header: headers.UnregisterBroker, command: Command, connection: Connection
+    ) -> Answer:
+        """UNREGISTER_BROKER: a broker leaves."""
+        self.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
+        log.info("broker.unregistered", broker=header.broker_name, address=header.broker_addr)
+        return DONE
+
+    def query_data_version(
+        self, header: headers.QueryDataVersion, command: Command, connection: Connection
+    ) -> Answer:
+        """QUERY_DATA_VERSION: whether a broker's topics differ from those it registered."""
+        stored = self.routes.stored_version(
+            header.cluster_name, header.broker_addr, self.monotonic_ms()
+        )
+        changed = stored is None or stored != DataVersion.from_bytes(command.body)
+        return Answer(
+            header=headers.QueryDataVersionResponse(changed=changed),
+            body=b"" if stored is None else stored.to_bytes(),
+        )
+
+    def connection_closed(self, connection: BrokerConnection) -> None:
+        """What was registered over this connection leaves with it."""
+        for address in self.routes.connection_closed(connection.id):
+            log.info("broker.lost", address=address)
+
+    # -- administrators --------------------------------------------------------------------------
+
+    def wipe_write_perm(
+        self, header: headers.WipeWritePermOfBroker, command: Command, connection: Connection
+    ) -> Answer:
+        """WIPE_WRITE_PERM_OF_BROKER: producers leave this broker, consumers stay."""
+        count = self.routes.wipe_write_perm(header.broker_name)
+        return Answer(header=headers.WipeWritePermOfBrokerResponse(wipe_topic_count=count))
+
+    def add_write_perm(
+        self, header: headers.AddWritePermOfBroker, command: Command, connection: Connection
+    ) -> Answer:
+        """ADD_WRITE_PERM_OF_BROKER: producers may come back."""
+        count = self.routes.add_write_perm(header.broker_name)
+        return Answer(header=headers.AddWritePermOfBrokerResponse(add_topic_count=count))
+
+    def delete_topic(
+        self, header: headers.DeleteTopicInNamesrv, command: Command, connection: Connection
+    ) -> Answer:
+        """DELETE_TOPIC_IN_NAMESRV: forget its route; brokers that have it may register it again."""
+        self.routes.delete_topic(header.topic, header.cluster_name or None)
+        return DONE
+
+    def put_kv(
+        self, header: headers.PutKvConfig, command: Command, connection: Connection
+    ) -> Outcome:
+        """PUT_KV_CONFIG."""
+        self.kv.put(header.namespace, header.key, header.value)
+        return DONE
+
+    def get_kv(
+        self, header: headers.GetKvConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_KV_CONFIG."""
+        value = self.kv.get(header.namespace, header.key)
+        if value is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return Answer(header=headers.GetKvConfigResponse(value=value))
+
+    def delete_kv(
+        self, header: headers.DeleteKvConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """DELETE_KV_CONFIG: nothing to delete is fine."""
+        self.kv.delete(header.namespace, header.key)
+        return DONE
+
+    def kv_list(
+        self, header: headers.GetKvListByNamespace, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_KVLIST_BY_NAMESPACE: everything under a namespace."""
+        entries = self.kv.namespace(header.namespace)
+        if entries is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        return Answer(body=KVTable(table=dict(entries)).to_bytes())

@@ -1,0 +1,126 @@
+"""Topics as administrators see them: create or change one, read one, read all.
+
+An answer that a topic was created leaves when the table is on disk. Source: admin §4.1, semantics
+§4.4 (AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from remoting.wire.codes import ResponseCode
+
+from broker.errors import Refused, TopicNotExist
+from broker.tables.attributes import parse_edits
+from remoting.wire.answer import Answer
+from remoting.wire.headers import topic as headers
+
+if TYPE_CHECKING:
+    from remoting.wire.command import Command
+
+    from broker.tables.data_version import DataVersion
+    from broker.tables.topics import TopicTable
+    from remoting.server.connection import Connection
+    from remoting.server.routes import Outcome
+    from store.files.disk import Clock
+
+__all__ = ["Durable", "TopicProcessor"]
+
+DONE: Final = Answer()
+PAGE: Final = 2_000
+"""Topics in one answer to a client that asks page by page."""
+
+
+class Durable(Protocol):
+    """The topic table's file."""
+
+    @property
+    def clean(self) -> bool: ...
+    async def catch_up(self) -> None: ...
+
+
+class TopicProcessor:
+    """Codes 17, 21 and 351."""
+
+    def __init__(
+        self, *, topics: TopicTable, saved: Durable, clock: Clock, page: int = PAGE
+    ) -> None:
+        self.topics = topics
+        self.saved = saved
+        self.clock = clock
+        self.page = page
+
+    def update(
+        self, header: headers.CreateTopic, command: Command, connection: Connection
+    ) -> Outcome:
+        """UPDATE_AND_CREATE_TOPIC; a config equal to the stored one changes nothing."""
+        wanted = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+        )
+        self.topics.update(wanted, parse_edits(header.attributes), self.clock.now_ms())
+        # Also without a change of ours: the same topic may be on its way to the disk.
+        return DONE if self.saved.clean else self.when_saved()
+
+    async def when_saved(self) -> Answer:
+        """The answer once the table as it is now is durable. Raises: Refused."""
+        try:
+            await self.saved.catch_up()
+        except OSError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the topic is served but could not be saved: {error.strerror}",
+            ) from error
+        return DONE
+
+    def config(
+        self, header: headers.GetTopicConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_TOPIC_CONFIG: one topic."""
+        config = self.topics.get(header.topic)
+        if config is None:
+            raise TopicNotExist(header.topic)
+        return Answer(body=msgspec.json.encode(config))
+
+    def all_configs(
+        self, header: headers.GetAllTopicConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_ALL_TOPIC_CONFIG: every topic, or the page that is asked for.
+
+        A client that names no page gets everything; one whose data version is not ours any more
+        begins again.
+        """
+        table = self.topics.configs
+        paged = (header.topic_seq, header.data_version, header.max_topic_num) != (None, None, None)
+        configs = dict(table)
+        if paged:
+            begin = header.topic_seq or 0
+            if begin and not same_version(header.data_version, self.topics.version):
+                begin = 0
+            size = min(header.max_topic_num or self.page, self.page)
+            names = sorted(table)[begin : begin + size]
+            configs = {name: table[name] for name in names}
+        wrapper = TopicConfigSerializeWrapper(
+            data_version=self.topics.version, topic_config_table=configs
+        )
+        return Answer(
+            header=headers.GetAllTopicConfigResponse(total_topic_num=len(table)),
+            body=wrapper.to_bytes(),
+        )
+
+
+def same_version(text: str | None, version: DataVersion) -> bool:
+    """Whether a data version sent as JSON text is this one."""
+    if not text:
+        return False
+    try:
+        return msgspec.json.decode(text, type=type(version), strict=False) == version
+    except msgspec.MsgspecError:
+        return False

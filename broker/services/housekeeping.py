@@ -1,0 +1,82 @@
+"""What has to be looked at by the clock: silent clients, silent brokers, locks no one renews.
+
+Source: semantics §2.3 (ClientHousekeepingService); nameserver §3.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import structlog
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.processors.client import ClientProcessor
+    from broker.tables.queue_locks import QueueLockTable
+    from broker.tables.routes import RouteTable
+    from store.files.disk import Clock
+
+__all__ = ["CLIENT_SCAN_S", "Housekeeping"]
+
+CLIENT_SCAN_S: Final = 10.0
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class Housekeeping:
+    """Scans for clients every 10 s and for brokers of the name server every few seconds."""
+
+    def __init__(
+        self,
+        *,
+        clients: ClientProcessor,
+        locks: QueueLockTable[Any],
+        routes: RouteTable | None,
+        clock: Clock,
+        channel_expired_timeout_ms: Callable[[], int],
+        broker_scan_interval_ms: int = 5_000,
+    ) -> None:
+        self.clients = clients
+        self.locks = locks
+        self.routes = routes
+        self.clock = clock
+        self.channel_expired_timeout_ms = channel_expired_timeout_ms
+        self.broker_scan_s = broker_scan_interval_ms / 1000
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Scan until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.every, CLIENT_SCAN_S, self.scan_clients)
+            if self.routes is not None:
+                nursery.start_soon(self.every, self.broker_scan_s, self.scan_brokers)
+            task_status.started()
+        raise AssertionError("the tasks of this service never end by themselves")
+
+    async def every(self, period_s: float, scan: Callable[[], None]) -> NoReturn:
+        """Run one scan by the clock, the first after one period."""
+        while True:
+            await trio.sleep(period_s)
+            scan()
+
+    def scan_clients(self) -> None:
+        """Take out clients whose heartbeats stopped, and forget locks that are too old."""
+        self.clients.expire(self.channel_expired_timeout_ms())
+        self.locks.sweep(self.now_ms())
+
+    def scan_brokers(self) -> None:
+        """Take out brokers that stopped registering, and close their connections."""
+        assert self.routes is not None
+        before = set(self.routes.live)
+        connections = self.routes.expire(self.now_ms())
+        for cluster, address in before - self.routes.live.keys():
+            log.info("broker.expired", cluster=cluster, address=address)
+        for connection in connections:
+            connection.close("the broker did not register again in time")
+
+    def now_ms(self) -> int:
+        """Monotonic, as the tables want it."""
+        return int(self.clock.monotonic() * 1000)

@@ -1,0 +1,102 @@
+"""Topic attributes: which there are, and how a line of edits changes those that a topic has.
+
+An edit line is `+key=value,+key=value,-key`. A new topic takes only additions. Two values are
+declared so that they can be refused for what they are, not as unknown.
+Source: semantics §4.4 (TopicAttributes, AttributeUtil).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.errors import AttributesIllegal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CLEANUP_POLICY", "MESSAGE_TYPE", "QUEUE_TYPE", "edited", "parse_edits"]
+
+QUEUE_TYPE: Final = "queue.type"
+CLEANUP_POLICY: Final = "cleanup.policy"
+MESSAGE_TYPE: Final = "message.type"
+RESERVE_TIME: Final = "reserve.time"
+
+
+class Attribute(NamedTuple):
+    """An attribute: its legal values, whether a topic may change it, values that are not served."""
+
+    values: frozenset[str]
+    changeable: bool
+    unserved: frozenset[str] = frozenset()
+
+
+ATTRIBUTES: Final[Mapping[str, Attribute]] = {
+    QUEUE_TYPE: Attribute(frozenset({"SimpleCQ", "BatchCQ"}), False, frozenset({"BatchCQ"})),
+    CLEANUP_POLICY: Attribute(
+        frozenset({"DELETE", "COMPACTION"}), False, frozenset({"COMPACTION"})
+    ),
+    MESSAGE_TYPE: Attribute(
+        frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}), True
+    ),
+}
+
+
+def parse_edits(line: str | None) -> dict[str, str]:
+    """An edit line → signed key → value, `""` for removals. Raises: AttributesIllegal."""
+    edits: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in (line or "").split(","))):
+        key, equals, value = item.partition("=")
+        if bool(equals) != (key[:1] == "+") or (not equals and key[:1] != "-") or len(key) < 2:
+            raise AttributesIllegal(f"attribute edit [{item}] is neither +key=value nor -key")
+        if any(other[1:] == key[1:] for other in edits):
+            raise AttributesIllegal(f"attribute [{key[1:]}] stands twice in the edit")
+        edits[key] = value
+    return edits
+
+
+def edited(
+    current: Mapping[str, str], edits: Mapping[str, str], *, creating: bool
+) -> dict[str, str]:
+    """The attributes after `edits`; `current` is not touched. Raises: AttributesIllegal."""
+    result = dict(current)
+    for signed, value in edits.items():
+        key = signed[1:]
+        if signed[0] == "-":
+            check_removal(key, current, creating)
+            del result[key]
+        else:
+            check_addition(key, value, creating)
+            result[key] = value
+    return result
+
+
+def check_addition(key: str, value: str, creating: bool) -> None:
+    """A value that is known, allowed to change and served. Raises: AttributesIllegal."""
+    attribute = known(key)
+    if not creating and not attribute.changeable:
+        raise AttributesIllegal(f"attribute [{key}] cannot be changed")
+    if value not in attribute.values:
+        choice = ", ".join(sorted(attribute.values))
+        raise AttributesIllegal(f"attribute [{key}] cannot be [{value}], only one of {choice}")
+    if value in attribute.unserved:
+        raise AttributesIllegal(f"{key}={value} is not supported by this broker")
+
+
+def check_removal(key: str, current: Mapping[str, str], creating: bool) -> None:
+    """A key that is there and may go. Raises: AttributesIllegal."""
+    if creating:
+        raise AttributesIllegal(f"a new topic has no attribute [{key}] to remove")
+    if not known(key).changeable:
+        raise AttributesIllegal(f"attribute [{key}] cannot be changed")
+    if key not in current:
+        raise AttributesIllegal(f"the topic has no attribute [{key}] to remove")
+
+
+def known(key: str) -> Attribute:
+    """Raises: AttributesIllegal for a key that does not exist or that needs tiered storage."""
+    if key == RESERVE_TIME:
+        raise AttributesIllegal(f"{key} is not supported by this broker: it has no tiered store")
+    attribute = ATTRIBUTES.get(key)
+    if attribute is None:
+        raise AttributesIllegal(f"attribute [{key}] does not exist")
+    return attribute

@@ -1,0 +1,269 @@
+"""Who is connected: producers and consumers by group, and what each group subscribes to.
+
+Memory only. A group's subscriptions, type and model are those of its last heartbeat, whichever
+member sent it. The table decides and returns; its callers notify and close. A consumer group is
+gone with its last connection, and its subscriptions with it. `now_ms` is a clock that never goes
+back. Source: semantics §2.2–2.3 (ConsumerManager, ConsumerGroupInfo, ProducerManager).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.errors import LimitReached
+from store.format.tags import TagFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from remoting.wire.bodies.heartbeat import SubscriptionData
+    from remoting.wire.header import Header
+
+__all__ = [
+    "BROADCASTING",
+    "CLUSTERING",
+    "TAG",
+    "Client",
+    "ClientConnection",
+    "ClientTable",
+    "ConsumerGroup",
+    "Subscription",
+    "is_tag_type",
+    "subscription_of",
+]
+
+BROADCASTING: Final = "BROADCASTING"
+CLUSTERING: Final = "CLUSTERING"
+TAG: Final = "TAG"
+NOTHING: Final = TagFilter(())
+"""What an expression of separators only lets through."""
+
+
+class ClientConnection(Protocol):
+    """A client's connection. The table only reads who it is; callers notify and close."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    def notify(self, code: int, header: Header | None, body: bytes = b"") -> None: ...
+    def close(self, reason: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Client:
+    """One connection of one group, as its last heartbeat described it."""
+
+    connection: ClientConnection
+    client_id: str
+    language: str
+    version: int
+    last_update_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a group wants of one topic. `tag_filter` is None for another language than tags."""
+
+    data: SubscriptionData
+    sub_version: int
+    tag_filter: TagFilter | None
+
+    @property
+    def topic(self) -> str:
+        """The topic subscribed to."""
+        return self.data.topic
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of a consumer group, by connection id, and what they agreed on last."""
+
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = CLUSTERING
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    clients: dict[int, Client] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscribed: bool = False
+    """Whether any heartbeat has told the subscriptions yet, an empty set included."""
+    fingerprint: int = 0
+
+    def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
+        """Replace the subscriptions; whether the set of topics changed.
+
+        The same topic is replaced only by a higher version, and that is no change.
+        """
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        changed = wanted.keys() != self.subscriptions.keys()
+        for topic, subscription in wanted.items():
+            known = self.subscriptions.get(topic)
+            if known is not None and known.sub_version >= subscription.sub_version:
+                wanted[topic] = known
+        self.subscriptions = wanted
+        self.subscribed = True
+        return changed
+
+    def client_ids(self) -> list[str]:
+        """Each member once, sorted: a reconnect may leave two connections for a while."""
+        return sorted({client.client_id for client in self.clients.values()})
+
+    def connections(self) -> list[ClientConnection]:
+        """Every member's connection."""
+        return [client.connection for client in self.clients.values()]
+
+
+class ClientTable:
+    """Producer groups and consumer groups.
+
+    Law: a consumer group in the table has at least one client; so has a producer group.
+    """
+
+    def __init__(self, *, max_groups: int = 10_000, max_subscriptions: int = 1_024) -> None:
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self.producers: dict[str, dict[int, Client]] = {}
+        self.groups_of: dict[int, set[tuple[str, bool]]] = {}
+        self.max_groups = max_groups
+        self.max_subscriptions = max_subscriptions
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        """The consumer group, if anyone of it is connected."""
+        return self.consumers.get(name)
+
+    # -- arriving --------------------------------------------------------------------------------
+
+    def register_consumer(
+        self,
+        group: str,
+        client: Client,
+        *,
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: Sequence[Subscription] | None,
+    ) -> bool:
+        """Note a heartbeat; whether a member came or the set of topics changed.
+
+        `subscriptions` None leaves the stored ones as they are. Raises: LimitReached.
+        """
+        if subscriptions is not None and len(subscriptions) > self.max_subscriptions:
+            raise LimitReached(f"subscription of group {group}", self.max_subscriptions)
+        entry = self.consumers.get(group)
+        if entry is None:
+            if len(self.consumers) >= self.max_groups:
+                raise LimitReached("connected consumer group", self.max_groups)
+            entry = self.consumers[group] = ConsumerGroup(group)
+        entry.consume_type = consume_type
+        entry.message_model = message_model
+        entry.consume_from_where = consume_from_where
+        joined = self.enter(entry.clients, client)
+        self.groups_of.setdefault(client.connection.id, set()).add((group, True))
+        resubscribed = subscriptions is not None and entry.subscribe(subscriptions)
+        return joined or resubscribed
+
+    def register_producer(self, group: str, client: Client) -> None:
+        """Note a producer's heartbeat. Raises: LimitReached."""
+        entry = self.producers.get(group)
+        if entry is None:
+            if len(self.producers) >= self.max_groups:
+                raise LimitReached("connected producer group", self.max_groups)
+            entry = self.producers[group] = {}
+        self.enter(entry, client)
+        self.groups_of.setdefault(client.connection.id, set()).add((group, False))
+
+    def enter(self, clients: dict[int, Client], client: Client) -> bool:
+        """Add or refresh one connection; whether it is new."""
+        joined = client.connection.id not in clients
+        clients[client.connection.id] = client
+        return joined
+
+    def fingerprint_differs(self, group: str, fingerprint: int) -> bool:
+        """Store the fingerprint of a group's heartbeat; whether another one was stored."""
+        entry = self.consumers.get(group)
+        if entry is None:
+            return False
+        known, entry.fingerprint = entry.fingerprint, fingerprint
+        return known not in (0, fingerprint)
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def leave_consumers(self, connection_id: int, group: str) -> bool:
+        """Take one connection out of a consumer group; whether it was in it."""
+        entry = self.consumers.get(group)
+        if entry is None or entry.clients.pop(connection_id, None) is None:
+            return False
+        if not entry.clients:
+            del self.consumers[group]
+        self.forget(connection_id, (group, True))
+        return True
+
+    def leave_producers(self, connection_id: int, group: str) -> bool:
+        """Take one connection out of a producer group; whether it was in it."""
+        entry = self.producers.get(group)
+        if entry is None or entry.pop(connection_id, None) is None:
+            return False
+        if not entry:
+            del self.producers[group]
+        self.forget(connection_id, (group, False))
+        return True
+
+    def leave_all(self, connection_id: int) -> list[str]:
+        """Take a closed connection out of every group; the consumer groups it was in."""
+        left = []
+        for group, consumes in sorted(self.groups_of.get(connection_id, ())):
+            if not consumes:
+                self.leave_producers(connection_id, group)
+            elif self.leave_consumers(connection_id, group):
+                left.append(group)
+        return left
+
+    def forget(self, connection_id: int, membership: tuple[str, bool]) -> None:
+        """One membership less for a connection."""
+        memberships = self.groups_of[connection_id]
+        memberships.discard(membership)
+        if not memberships:
+            del self.groups_of[connection_id]
+
+    def expired(self, now_ms: int, timeout_ms: int) -> list[ClientConnection]:
+        """Connections with a membership that no heartbeat renewed in time; nothing is removed."""
+        limit_ms = now_ms - timeout_ms
+        silent = {
+            client.connection.id: client.connection
+            for clients in (
+                *(group.clients for group in self.consumers.values()),
+                *self.producers.values(),
+            )
+            for client in clients.values()
+            if client.last_update_ms < limit_ms
+        }
+        return list(silent.values())
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def producer(self, client_id: str) -> Client | None:
+        """A connection whose producer has this client id: where a reply is pushed to."""
+        for clients in self.producers.values():
+            for client in clients.values():
+                if client.client_id == client_id:
+                    return client
+        return None
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Tags are the language of whoever names none. Source: ExpressionType.isTagType."""
+    return not expression_type or expression_type == TAG
+
+
+def subscription_of(data: SubscriptionData) -> Subscription:
+    """A heartbeat's subscription, with the filter worked out from its text.
+
+    The codes that came along are not trusted: some clients hash other bytes than the broker does.
+    """
+    tag_filter: TagFilter | None = None
+    if is_tag_type(data.expression_type):
+        try:
+            tag_filter = TagFilter.parse(data.sub_string)
+        except ValueError:
+            tag_filter = NOTHING
+    return Subscription(data, data.sub_version, tag_filter)

@@ -1,0 +1,116 @@
+"""What topics and groups may be called: the one validator, used at every door.
+
+A name becomes a directory of the store, a key of every table and a word in log lines, so nothing is
+taken on before it has passed here. The texts are those that clients of RocketMQ know.
+Source: semantics §4.2 (TopicValidator).
+"""
+
+import re
+from typing import Final
+
+from broker.errors import NameIllegal, NoPermission
+
+__all__ = [
+    "DLQ_PREFIX",
+    "FORBIDDEN_TO_SEND",
+    "GROUP_MAX_CHARS",
+    "GROUP_STORED_MAX_CHARS",
+    "LONG_TOPIC_MAX_CHARS",
+    "RETRY_PREFIX",
+    "SYSTEM_TOPIC_PREFIX",
+    "TOPIC_MAX_CHARS",
+    "check_group",
+    "check_sendable",
+    "check_topic",
+    "dead_letter_topic",
+    "group_problem",
+    "is_sendable",
+    "retry_topic",
+    "topic_problem",
+]
+
+TOPIC_MAX_CHARS: Final = 127
+LONG_TOPIC_MAX_CHARS: Final = 255
+"""The limit of retry and dead-letter topics, and of any topic found in a store."""
+GROUP_MAX_CHARS: Final = 120
+GROUP_STORED_MAX_CHARS: Final = 248
+"""A longer group found in a store is served as long as `%RETRY%` + group is a legal file name."""
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+
+FORBIDDEN_TO_SEND: Final = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        # The Java broker takes these two from clients, to its harm.
+        "rmq_sys_wheel_timer",
+    }
+)
+REVIVE_LOG_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+
+ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+ALLOWED_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
+
+
+def topic_problem(topic: str, *, stored: bool = False) -> str | None:
+    """Why `topic` is no topic name, or None if it is one.
+
+    `stored` names were legal to whoever wrote them: they may have the greatest length.
+    """
+    long = stored or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return problem("topic", topic, LONG_TOPIC_MAX_CHARS if long else TOPIC_MAX_CHARS)
+
+
+def group_problem(group: str, *, stored: bool = False) -> str | None:
+    """Why `group` is no group name, or None if it is one."""
+    return problem("group", group, GROUP_STORED_MAX_CHARS if stored else GROUP_MAX_CHARS)
+
+
+def problem(kind: str, name: str, max_chars: int) -> str | None:
+    """The first rule that `name` breaks, in the words of the Java broker."""
+    if not name.strip():
+        return f"The specified {kind} is blank."
+    if ALLOWED.fullmatch(name) is None:
+        return f"The specified {kind} contains illegal characters, allowing only {ALLOWED_TEXT}"
+    if len(name) > max_chars:
+        return f"The specified {kind} is longer than {kind} max length."
+    return None
+
+
+def check_topic(topic: str) -> None:
+    """Raises: NameIllegal."""
+    if remark := topic_problem(topic):
+        raise NameIllegal(remark)
+
+
+def check_group(group: str) -> None:
+    """Raises: NameIllegal."""
+    if remark := group_problem(group):
+        raise NameIllegal(remark)
+
+
+def is_sendable(topic: str) -> bool:
+    """Whether clients may send there, not only the broker itself."""
+    return topic not in FORBIDDEN_TO_SEND and not topic.startswith(REVIVE_LOG_PREFIX)
+
+
+def check_sendable(topic: str) -> None:
+    """Raises: NoPermission for a topic that only the broker itself writes to."""
+    if not is_sendable(topic):
+        raise NoPermission(f"Sending message to topic[{topic}] is forbidden.")
+
+
+def retry_topic(group: str) -> str:
+    """The topic of messages that `group` gave back."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """The topic of messages that `group` gave up."""
+    return DLQ_PREFIX + group

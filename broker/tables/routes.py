@@ -1,0 +1,422 @@
+"""What a name server knows: which broker serves which topic, at which address. Memory only.
+
+Brokers elsewhere register and must keep doing so; the broker of this process is written in directly
+and never expires. One broker name is one broker, whatever cluster it says it is in. Everything here
+runs to its end in one step, so no answer shows half a registration. `now_ms` is a clock that never
+goes back. Source: nameserver §1, §3 (RouteInfoManager).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+from remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from remoting.wire.codes import ResponseCode
+
+from broker.errors import LimitReached, Refused
+from broker.tables.topics import PERM_READ, PERM_WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from remoting.wire.bodies.topic_config import TopicConfig
+
+    from broker.tables.data_version import DataVersion
+
+__all__ = [
+    "DEFAULT_TIMEOUT_MS",
+    "MASTER_ID",
+    "BrokerConnection",
+    "Registered",
+    "Registration",
+    "RouteTable",
+]
+
+MASTER_ID: Final = 0
+DEFAULT_TIMEOUT_MS: Final = 120_000
+
+
+class BrokerConnection(Protocol):
+    """A connection that a broker registered over. The table only reads its id."""
+
+    @property
+    def id(self) -> int: ...
+    def close(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker says of itself. `enable_acting_master` None: it is too old to know."""
+
+    cluster: str
+    broker: str
+    address: str
+    broker_id: int
+    ha_address: str
+    topics: Mapping[str, TopicConfig]
+    version: DataVersion
+    filter_servers: Sequence[str] = ()
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+    connection: BrokerConnection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a slave learns by registering: where its master is, if that is alive."""
+
+    ha_address: str | None = None
+    master_address: str | None = None
+
+
+@dataclass(slots=True)
+class Broker:
+    """The group of brokers under one name: id → address, 0 being the master."""
+
+    cluster: str
+    name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+
+
+@dataclass(slots=True)
+class Live:
+    """One address that registered, and when it was last heard of."""
+
+    broker: str
+    version: DataVersion
+    ha_address: str
+    last_update_ms: int
+    timeout_ms: int
+    connection: BrokerConnection | None
+    filter_servers: tuple[str, ...] = ()
+
+
+class RouteTable:
+    """topic → broker name → queues; broker name → addresses; (cluster, address) → liveness.
+
+    Law: every broker has an address, and every queue entry a broker.
+    """
+
+    def __init__(
+        self, *, max_topics: int = 100_000, max_brokers: int = 1_000, now_ms: int = 0
+    ) -> None:
+        self.queues: dict[str, dict[str, QueueData]] = {}
+        self.brokers: dict[str, Broker] = {}
+        self.live: dict[tuple[str, str], Live] = {}
+        self.max_topics = max_topics
+        self.max_brokers = max_brokers
+        self.own: tuple[str, int] | None = None
+
+    # -- our own broker --------------------------------------------------------------------------
+
+    def register_own(
+        self,
+        *,
+        cluster: str,
+        broker: str,
+        broker_id: int,
+        address: str,
+        topics: Iterable[TopicConfig],
+    ) -> None:
+        """Write in the broker of this process: nothing displaces, unregisters or expires it.
+
+        `topics` and those of later updates come with the permissions that clients are to see.
+        """
+        self.own = (broker, broker_id)
+        entry = self.brokers.setdefault(broker, Broker(cluster, broker))
+        entry.addresses[broker_id] = address
+        self.update_own(topics)
+
+    def update_own(self, topics: Iterable[TopicConfig]) -> None:
+        """Topics of our own broker that are new or changed."""
+        assert self.own is not None, "our own broker has not been written in"
+        for config in topics:
+            self.put_queues(self.own[0], config, config.perm)
+
+    def delete_own(self, topic: str) -> None:
+        """A topic that our own broker no longer has."""
+        if self.own is not None:
+            self.drop_queues(topic, {self.own[0]})
+
+    def leave_own(self) -> None:
+        """Our own broker stops: take it out of every route."""
+        if self.own is not None:
+            (broker, broker_id), self.own = self.own, None
+            self.drop_address(broker, self.brokers[broker].addresses[broker_id])
+
+    # -- registration ----------------------------------------------------------------------------
+
+    def register(self, request: Registration, now_ms: int) -> Registered:
+        """Take in a broker and its topics. Raises: Refused when it must not be taken in.
+
+        Topics are read again only when the data version differs from the stored one, and those
+        that are missing from the request stay. Source: nameserver §3.1.
+        """
+        self.check(request)
+        broker = self.brokers.get(request.broker)
+        if broker is not None and self.is_outdated(broker, request):
+            self.live.pop((request.cluster, request.address), None)
+            return Registered()
+        if broker is None:
+            broker = Broker(request.cluster, request.broker)
+            self.brokers[request.broker] = broker
+        broker.enable_acting_master = bool(request.enable_acting_master)
+        broker.zone_name = request.zone_name
+        first = self.place(broker, request)
+        if self.gives_topics(broker, request):
+            self.take_topics(broker, request, first=first)
+        self.live[request.cluster, request.address] = Live(
+            request.broker,
+            request.version,
+            request.ha_address,
+            now_ms,
+            request.timeout_ms,
+            request.connection,
+            tuple(request.filter_servers),
+        )
+        return self.master_of(broker, request)
+
+    def check(self, request: Registration) -> None:
+        """What must hold before anything is changed. Raises: Refused, LimitReached."""
+        broker = self.brokers.get(request.broker)
+        if (request.broker, request.broker_id) == self.own:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {request.broker} with id {request.broker_id} runs in this process already:"
+                " give the other one another brokerName or brokerId",
+            )
+        # A first registration with one topic is taken for an increment that came too early.
+        known = broker is not None and request.broker_id in broker.addresses
+        if not known and len(request.topics) == 1:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if broker is None and len(self.brokers) >= self.max_brokers:
+            raise LimitReached("broker", self.max_brokers)
+        if len(self.queues.keys() | request.topics.keys()) > self.max_topics:
+            raise LimitReached("topic in the name server", self.max_topics)
+
+    def is_outdated(self, broker: Broker, request: Registration) -> bool:
+        """Whether its id is held by another address that is alive and of a later state."""
+        holder = broker.addresses.get(request.broker_id)
+        if holder is None or holder == request.address:
+            return False
+        live = self.live.get((request.cluster, holder))
+        return live is not None and live.version.state_version > request.version.state_version
+
+    def place(self, broker: Broker, request: Registration) -> bool:
+        """Put the address under its id and take it from any other; whether the id was free."""
+        for broker_id, address in list(broker.addresses.items()):
+            # A slave that became master, or the reverse, keeps its address.
+            if address == request.address and broker_id != request.broker_id:
+                del broker.addresses[broker_id]
+        first = request.broker_id not in broker.addresses
+        broker.addresses[request.broker_id] = request.address
+        return first
+
+    def gives_topics(self, broker: Broker, request: Registration) -> bool:
+        """Whether its topics count: a master's do, and those of the smallest id without one."""
+        if request.broker_id == MASTER_ID:
+            return True
+        knows_acting_master = request.enable_acting_master is not None
+        return knows_acting_master and request.broker_id == min(broker.addresses)
+
+    def take_topics(self, broker: Broker, request: Registration, *, first: bool) -> None:
+        """Write the queues of its topics, as far as they may have changed."""
+        live = self.live.get((request.cluster, request.address))
+        all_of_them = first or live is None or live.version != request.version
+        acting = request.broker_id != MASTER_ID and broker.enable_acting_master
+        for topic, config in request.topics.items():
+            if all_of_them or broker.name not in self.queues.get(topic, ()):
+                self.put_queues(
+                    broker.name, config, config.perm & ~PERM_WRITE if acting else config.perm
+                )
+
+    def put_queues(self, broker: str, config: TopicConfig, perm: int) -> None:
+        """The queues of one topic on one broker."""
+        self.queues.setdefault(config.topic_name, {})[broker] = QueueData(
+            broker_name=broker,
+            perm=perm,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+
+    def master_of(self, broker: Broker, request: Registration) -> Registered:
+        """Where the master is, for a slave."""
+        address = broker.addresses.get(MASTER_ID)
+        if request.broker_id == MASTER_ID or address is None:
+            return Registered()
+        live = self.live.get((request.cluster, address))
+        return Registered(live.ha_address, address) if live else Registered()
+
+    def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
+        """The data version that a broker registered with last; asking counts as a sign of life."""
+        live = self.live.get((cluster, address))
+        if live is None:
+            return None
+        live.last_update_ms = now_ms
+        return live.version
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def unregister(self, cluster: str, address: str, broker: str) -> None:
+        """A broker says good-bye. One that is not known, or ours, stays as it is."""
+        if self.live.pop((cluster, address), None) is not None:
+            self.drop_address(broker, address)
+
+    def connection_closed(self, connection_id: int) -> list[str]:
+        """Take out what last registered over this connection; the addresses that went."""
+        return self.leave(
+            key
+            for key, live in self.live.items()
+            if live.connection is not None and live.connection.id == connection_id
+        )
+
+    def expire(self, now_ms: int) -> list[BrokerConnection]:
+        """Take out who was silent for too long; the connections that are to be closed."""
+        silent = {
+            key: live
+            for key, live in self.live.items()
+            if live.last_update_ms + live.timeout_ms < now_ms
+        }
+        self.leave(silent)
+        return [live.connection for live in silent.values() if live.connection is not None]
+
+    def leave(self, keys: Iterable[tuple[str, str]]) -> list[str]:
+        """Take out live entries with their addresses."""
+        gone = [(address, self.live.pop((cluster, address))) for cluster, address in list(keys)]
+        for address, live in gone:
+            self.drop_address(live.broker, address)
+        return [address for address, _ in gone]
+
+    def drop_address(self, name: str, address: str) -> None:
+        """An address less; with the last one the broker and its queues go."""
+        broker = self.brokers.get(name)
+        if broker is None:
+            return
+        kept = {key: value for key, value in broker.addresses.items() if value != address}
+        if self.own is not None and self.own[0] == name:
+            kept[self.own[1]] = broker.addresses[self.own[1]]
+        broker.addresses = kept
+        if not kept:
+            del self.brokers[name]
+            for topic in list(self.queues):
+                self.drop_queues(topic, {name})
+        elif MASTER_ID not in kept and broker.enable_acting_master:
+            self.change_permissions(name, lambda perm: perm & ~PERM_WRITE)
+
+    def drop_queues(self, topic: str, brokers: Iterable[str]) -> None:
+        """One topic less on these brokers; without a broker the topic goes."""
+        queues = self.queues.get(topic)
+        if queues is None:
+            return
+        for broker in brokers:
+            queues.pop(broker, None)
+        if not queues:
+            del self.queues[topic]
+
+    # -- what administrators change --------------------------------------------------------------
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, or only what the brokers of `cluster` have of it."""
+        brokers = self.brokers if cluster is None else self.brokers_of(cluster)
+        self.drop_queues(topic, list(brokers))
+
+    def wipe_write_perm(self, broker: str) -> int:
+        """Take the write bit from every topic of a broker; how many topics it has."""
+        return self.change_permissions(broker, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker: str) -> int:
+        """Make every topic of a broker readable and writable; how many topics it has."""
+        # RocketMQ sets 6 whatever was there before, so a template loses its inherit bit.
+        return self.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
+
+    def change_permissions(self, broker: str, change: PermissionChange) -> int:
+        """Apply `change` to every topic of a broker; how many it has."""
+        count = 0
+        for queues in self.queues.values():
+            queue = queues.get(broker)
+            if queue is not None:
+                queues[broker] = msgspec.structs.replace(queue, perm=change(queue.perm))
+                count += 1
+        return count
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def route(self, topic: str, own_address: str | None = None) -> TopicRouteData | None:
+        """Brokers and queues of a topic in a stable order, None if no broker has it.
+
+        `own_address` is what this answer gives as the address of our own broker.
+        """
+        queues = self.queues.get(topic)
+        if not queues:
+            return None
+        names = sorted(queues)
+        return TopicRouteData(
+            broker_datas=[self.broker_data(name, own_address) for name in names],
+            queue_datas=[queues[name] for name in names],
+            filter_server_table=self.filter_servers(names),
+        )
+
+    def broker_data(self, name: str, own_address: str | None) -> BrokerData:
+        """One broker as it goes out."""
+        broker = self.brokers[name]
+        addresses = dict(sorted(broker.addresses.items()))
+        if own_address is not None and self.own is not None and self.own[0] == name:
+            addresses[self.own[1]] = own_address
+        return BrokerData(
+            broker_addrs=addresses,
+            broker_name=name,
+            cluster=broker.cluster,
+            enable_acting_master=broker.enable_acting_master,
+            zone_name=broker.zone_name,
+        )
+
+    def filter_servers(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Address → filter servers, of those brokers that have any."""
+        return {
+            address: list(live.filter_servers)
+            for (_, address), live in self.live.items()
+            if live.filter_servers and live.broker in names
+        }
+
+    def cluster_info(self, own_address: str | None = None) -> ClusterInfo:
+        """Every broker, and every cluster's broker names."""
+        clusters: dict[str, list[str]] = {}
+        for name in sorted(self.brokers):
+            clusters.setdefault(self.brokers[name].cluster, []).append(name)
+        return ClusterInfo(
+            broker_addr_table={
+                name: self.broker_data(name, own_address) for name in sorted(self.brokers)
+            },
+            cluster_addr_table=clusters,
+        )
+
+    def brokers_of(self, cluster: str) -> list[str]:
+        """Names of the brokers of a cluster."""
+        return [name for name, broker in self.brokers.items() if broker.cluster == cluster]
+
+    def topics(self, cluster: str | None = None) -> list[str]:
+        """Every topic, or those that a broker of `cluster` has; sorted."""
+        if cluster is None:
+            return sorted(self.queues)
+        brokers = set(self.brokers_of(cluster))
+        return sorted(topic for topic, queues in self.queues.items() if brokers & queues.keys())
+
+    def system_names(self, own_address: str | None = None) -> tuple[list[str], str | None]:
+        """Cluster and broker names, which are topics too, and the address of one broker."""
+        info = self.cluster_info(own_address)
+        names = [name for cluster, of in info.cluster_addr_table.items() for name in (cluster, *of)]
+        for data in info.broker_addr_table.values():
+            return names, next(iter(data.broker_addrs.values()))
+        return names, None
+
+
+class PermissionChange(Protocol):
+    """Old permission bits → new ones."""
+
+    def __call__(self, perm: int, /) -> int: ...
