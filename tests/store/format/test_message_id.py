@@ -1,0 +1,30 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.format.message_id import offset_id, read_offset_id, uniq_id
+
+HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
+
+
+@given(HOSTS, st.integers(0, 2**63 - 1))
+def test_an_offset_id_leads_back(host: bytes, physical_offset: int) -> None:
+    message_id = offset_id(host, physical_offset)
+    assert len(message_id) in (32, 56)
+    assert read_offset_id(message_id) == (host, physical_offset)
+    assert read_offset_id(message_id.lower()) == (host, physical_offset)
+
+
+@pytest.mark.parametrize("text", ["", "0" * 31, "g" * 32, "0 " * 16, "é" * 32])
+def test_other_texts_are_no_offset_ids(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_offset_id(text)
+
+
+def test_a_uniq_id_holds_its_parts() -> None:
+    made = uniq_id(bytes([127, 0, 0, 1]), 0xAAAA, 0x18B4AAC2, 0, 1)
+    assert made == "7F000001AAAA18B4AAC2000000000001"
+
+
+def test_parts_of_a_uniq_id_are_cut_to_their_width() -> None:
+    assert len(uniq_id(bytes(16), 1 << 20, -1, 2**31, 70_000)) == 56

@@ -1,0 +1,38 @@
+from pathlib import PurePosixPath
+
+import pytest
+
+from store.format import names
+
+
+def test_a_segment_is_named_by_its_first_byte() -> None:
+    assert names.segment_name(1073741824) == "00000000001073741824"
+    assert names.segment_start("00000000001073741824") == 1073741824
+
+
+@pytest.mark.parametrize("name", ["", "README", "0000000000107374182", "0000000000107374182x"])
+def test_other_names_are_no_segments(name: str) -> None:
+    assert names.segment_start(name) is None
+
+
+def test_digits_of_other_scripts_are_no_segment_names() -> None:
+    assert names.segment_start("٠" * 20) is None
+
+
+def test_a_byte_lies_in_the_file_that_starts_before_it() -> None:
+    assert names.file_start(2047, 2048) == 0
+    assert names.file_start(2048, 2048) == 2048
+
+
+def test_a_file_is_made_beside_its_directory() -> None:
+    path = PurePosixPath("/d/commitlog/00000000000000000000")
+    spare = names.spare_path(path)
+    assert spare == PurePosixPath("/d/commitlog.00000000000000000000.new")
+    assert names.is_spare(spare.name)
+    assert not names.is_spare("x.new")
+    assert not names.is_spare("00000000000000000000")
+
+
+def test_a_file_being_replaced_has_two_companions() -> None:
+    assert names.temporary_name("a.json") == "a.json.tmp"
+    assert names.backup_name("a.json") == "a.json.bak"
