@@ -1,0 +1,165 @@
+"""The source as data: modules, imports, functions and comments, for the rules of the house."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PACKAGES", "ROOT", "Import", "Module", "modules", "packages", "python_files"]
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("aerobee", "broker", "remoting", "store")
+
+
+class Import(NamedTuple):
+    """One imported module; `target` is the longest dotted name that is a module of ours, else the
+    name as it stands."""
+
+    module: str
+    target: str
+    line: int
+    lazy: bool
+    """Inside a function."""
+    typing: bool
+    """Under TYPE_CHECKING: read by type checkers and by nobody else."""
+
+    @property
+    def top(self) -> str:
+        """The first name of the target."""
+        return self.target.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} imports {self.target}"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file, parsed once."""
+
+    name: str
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, str(self.path))
+
+    @property
+    def top(self) -> str:
+        """The package of ours that it is in."""
+        return self.name.partition(".")[0]
+
+    @property
+    def room(self) -> str:
+        """The sub-package it is in, "" for the root modules of a package."""
+        parts = self.name.split(".")
+        is_package = self.path.name == "__init__.py"
+        return parts[1] if len(parts) > 2 or (is_package and len(parts) == 2) else ""
+
+    @property
+    def place(self) -> str:
+        """The path from the root of the tree."""
+        return str(self.path.relative_to(ROOT))
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        return list(_imports(self.tree, self.name, lazy=False, typing=False))
+
+    @cached_property
+    def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        return [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+
+    @cached_property
+    def comments(self) -> list[tuple[int, str]]:
+        """Line number and text of every comment."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return [
+            (token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT
+        ]
+
+    def public_definitions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+        """Public functions and classes of the module, and public methods of those classes."""
+        for node in self.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                if node.name.startswith("_"):
+                    continue
+                yield node
+                if isinstance(node, ast.ClassDef):
+                    yield from (
+                        inner
+                        for inner in node.body
+                        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
+                        and not inner.name.startswith("_")
+                    )
+
+
+@cache
+def packages() -> dict[str, Module]:
+    """Every module of the four packages by its dotted name."""
+    return {module.name: module for top in PACKAGES for module in modules(top)}
+
+
+@cache
+def modules(folder: str) -> tuple[Module, ...]:
+    """Every module below a folder of the tree."""
+    return tuple(Module(_name(path), path) for path in python_files(folder))
+
+
+def python_files(folder: str) -> list[Path]:
+    """Every Python file below a folder of the tree, sorted."""
+    return sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def _is_module(name: str) -> bool:
+    path = ROOT.joinpath(*name.split("."))
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def _imports(node: ast.AST, module: str, *, lazy: bool, typing: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(module, alias.name, child.lineno, lazy, typing)
+        elif isinstance(child, ast.ImportFrom):
+            for target in _from_targets(child):
+                yield Import(module, target, child.lineno, lazy, typing)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            for inner in child.body:
+                yield from _imports(_wrap(inner), module, lazy=lazy, typing=True)
+            for inner in child.orelse:
+                yield from _imports(_wrap(inner), module, lazy=lazy, typing=typing)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _imports(child, module, lazy=lazy or inside, typing=typing)
+
+
+def _wrap(statement: ast.stmt) -> ast.Module:
+    return ast.Module(body=[statement], type_ignores=[])
+
+
+def _from_targets(node: ast.ImportFrom) -> set[str]:
+    base = node.module or ""
+    if node.level:
+        return {"." * node.level + base}
+    return {full if _is_module(full := f"{base}.{alias.name}") else base for alias in node.names}

@@ -1,0 +1,487 @@
+"""The rules of docs/design.md that a machine can check, each as one test over the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from statistics import median
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.source_tree import ROOT, Import, Module, modules, packages, python_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MODULES = packages()
+EVERYWHERE = [*MODULES.values(), *modules("tests"), *modules("bench")]
+
+MAY_IMPORT = {
+    "broker": ("store", "remoting"),
+    "aerobee": ("remoting", "store.format"),
+    "store": (),
+    "remoting": (),
+}
+DOORS = {"aerobee.cli": ("broker", "store"), "aerobee.testing": ("broker",)}
+"""Who may call into another package's entry function, imported inside the function that does."""
+
+WORDS, HANDS, CLOCKS, DECISIONS = range(4)
+ROOMS = {
+    "wire": WORDS,
+    "format": WORDS,
+    "tables": WORDS,
+    "server": HANDS,
+    "client": HANDS,
+    "files": HANDS,
+    "services": CLOCKS,
+    "processors": DECISIONS,
+}
+"""A room imports its own kind and the kinds above it in this list."""
+ROOTS_FOR_ROOMS = {"config", "errors", "stats", "results"}
+"""Root modules of a package that its rooms may import."""
+ROOTS_FOR_DECISIONS = ROOTS_FOR_ROOMS | {"answers"}
+
+IMPURE = {
+    "anyio", "asyncio", "os", "random", "secrets", "select", "selectors", "shutil", "socket",
+    "subprocess", "tempfile", "threading", "time", "trio",
+}  # fmt: skip
+"""What words may not touch: clocks, disks, sockets, threads, chance."""
+DISK_MODULES = {"fcntl", "os", "random", "shutil", "tempfile", "time"}
+DISK_CALLS = {"open", "io.open", "mmap", "mmap.mmap"}
+"""What the store reaches through its one door only."""
+
+
+def ours(module: Module, *, typing: bool = False) -> Iterator[Import]:
+    """Imports of our own packages; those for type checkers only when asked for."""
+    for found in module.imports:
+        if found.top in MAY_IMPORT and (typing or not found.typing):
+            yield found
+
+
+def below(target: str, allowed: tuple[str, ...]) -> bool:
+    return any(target == name or target.startswith(f"{name}.") for name in allowed)
+
+
+def lines(*found: object) -> str:
+    return "\n".join(str(one) for one in found)
+
+
+def test_packages_import_one_way() -> None:
+    wrong = []
+    for module in MODULES.values():
+        doors = [to for door, to in DOORS.items() if below(module.name, (door,))]
+        for found in ours(module, typing=True):
+            same = found.top == module.top
+            allowed = same or below(found.target, MAY_IMPORT[module.top])
+            by_door = (found.lazy or found.typing) and any(below(found.target, to) for to in doors)
+            if not allowed and not by_door:
+                wrong.append(found)
+    assert not wrong, lines(*wrong)
+
+
+def test_rooms_import_downwards_only() -> None:
+    wrong = []
+    for module in MODULES.values():
+        if module.room not in ROOMS:
+            continue
+        for found in ours(module):
+            target = MODULES.get(found.target)
+            if target is None or target.top != module.top or target.name == target.top:
+                continue
+            if target.room:
+                fine = ROOMS.get(target.room, WORDS) <= ROOMS[module.room]
+            else:
+                decides = ROOMS[module.room] == DECISIONS
+                roots = ROOTS_FOR_DECISIONS if decides else ROOTS_FOR_ROOMS
+                fine = target.name.rpartition(".")[2] in roots
+            if not fine:
+                wrong.append(found)
+    assert not wrong, lines(*wrong)
+
+
+def test_the_two_sides_of_a_connection_do_not_know_each_other() -> None:
+    sides = {"server": "client", "client": "server"}
+    wrong = [
+        found
+        for module in MODULES.values()
+        if module.top == "remoting" and module.room in sides
+        for found in ours(module, typing=True)
+        if below(found.target, (f"remoting.{sides[module.room]}",))
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_words_touch_no_clock_disk_socket_thread_or_chance() -> None:
+    wrong = [
+        found
+        for module in MODULES.values()
+        if ROOMS.get(module.room) == WORDS
+        for found in module.imports
+        if found.top in IMPURE and not found.typing
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_processors_see_no_socket_and_no_file() -> None:
+    wrong = [
+        found
+        for module in MODULES.values()
+        if module.room == "processors"
+        for found in module.imports
+        if found.top in {"socket", "os", "mmap", "select", "pathlib", "shutil"}
+        or below(found.target, ("store.files", "remoting.server.selector"))
+    ]
+    assert not [found for found in wrong if not found.typing], lines(*wrong)
+
+
+def test_the_store_reaches_the_system_through_its_one_door() -> None:
+    wrong: list[object] = []
+    for module in MODULES.values():
+        if module.top != "store" or module.name == "store.files.disk":
+            continue
+        wrong += [
+            found for found in module.imports if found.top in DISK_MODULES and not found.typing
+        ]
+        wrong += [
+            f"{module.place}:{node.lineno} calls {ast.unparse(node.func)}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in DISK_CALLS
+        ]
+    assert not wrong, lines(*wrong)
+
+
+def test_services_read_the_clock_that_they_are_given() -> None:
+    wrong = [
+        found
+        for module in MODULES.values()
+        if module.room == "services"
+        for found in module.imports
+        if found.top in {"time", "datetime", "random"} and not found.typing
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_the_server_side_starts_threads_of_its_own_in_one_place_only() -> None:
+    starters = {
+        module.name
+        for module in MODULES.values()
+        if module.top != "aerobee"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"threading.Thread", "Thread", "ThreadPoolExecutor"}
+    }
+    assert starters <= {"store.files.sync_thread"}
+
+
+def test_only_the_metrics_module_knows_prometheus() -> None:
+    users = {
+        module.name
+        for module in MODULES.values()
+        for found in module.imports
+        if found.top == "prometheus_client"
+    }
+    assert users <= {"broker.metrics"}
+
+
+def test_our_own_imports_are_absolute() -> None:
+    wrong = [
+        found
+        for module in MODULES.values()
+        for found in module.imports
+        if found.target.startswith(".")
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_no_import_goes_in_a_circle() -> None:
+    graph = {
+        name: {
+            found.target
+            for found in ours(module)
+            if not found.lazy and found.target in MODULES and found.target != name
+        }
+        for name, module in MODULES.items()
+    }
+    done: set[str] = set()
+
+    def visit(name: str, way: tuple[str, ...]) -> None:
+        assert name not in way, " → ".join((*way[way.index(name) :], name))
+        if name not in done:
+            for target in sorted(graph[name]):
+                visit(target, (*way, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Names of the modules that a fresh interpreter holds after a statement."""
+    script = f"import sys\n{statement}\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_the_sdk_loads_no_server() -> None:
+    loaded = loaded_by("import aerobee")
+    heavy = {"broker", "trio", "hypercorn", "starlette", "prometheus_client", "pyspark", "pyarrow"}
+    assert not loaded & (heavy | {"yaml", "rich"})
+    store = {name for name in loaded if below(name, ("store",))}
+    extra = {name for name in store if not below(name, ("store.format",))}
+    assert extra <= {"store", "store.errors"}
+    assert not {name for name in loaded if below(name, ("remoting.server",))}
+
+
+@pytest.mark.parametrize("package", ["store", "remoting"])
+def test_importing_a_package_loads_nothing_of_the_others(package: str) -> None:
+    loaded = loaded_by(f"import {package}")
+    others = set(MAY_IMPORT) - {package}
+    assert not {name for name in loaded if below(name, tuple(others))}
+
+
+def handlers() -> Iterator[tuple[Module, ast.ExceptHandler]]:
+    """Every `except` that ends what it caught; one that cleans up and raises again does not."""
+    for module in MODULES.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ExceptHandler) and not isinstance(node.body[-1], ast.Raise):
+                yield module, node
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    kinds = "" if handler.type is None else ast.unparse(handler.type)
+    return not kinds or bool(re.search(r"\b(Base)?Exception\b", kinds))
+
+
+def test_nothing_swallows_every_exception() -> None:
+    silent = [
+        f"{module.place}:{handler.lineno}"
+        for module, handler in handlers()
+        if catches_all(handler)
+        and all(isinstance(step, ast.Pass | ast.Continue) for step in handler.body)
+    ]
+    assert not silent, lines(*silent)
+
+
+def test_catching_every_exception_is_for_borders_only() -> None:
+    broad = [f"{m.place}:{handler.lineno}" for m, handler in handlers() if catches_all(handler)]
+    assert len(broad) <= 3, lines(*broad)
+
+
+def test_nothing_that_runs_what_it_reads() -> None:
+    banned = {"pickle", "marshal", "shelve", "dill", "imp"}
+    wrong: list[object] = [
+        found for module in EVERYWHERE for found in module.imports if found.top in banned
+    ]
+    calls = {
+        "eval",
+        "yaml.load",
+        "yaml.load_all",
+        "yaml.unsafe_load",
+        "yaml.full_load",
+        "os.system",
+    }
+    for module in EVERYWHERE:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                shell = any(
+                    word.arg == "shell" and ast.unparse(word.value) == "True"
+                    for word in node.keywords
+                )
+                if called in calls or shell:
+                    wrong.append(f"{module.place}:{node.lineno} calls {called}")
+    assert not wrong, lines(*wrong)
+
+
+def test_every_module_says_what_it_is() -> None:
+    places = [*MODULES.values(), *modules("bench"), *modules("tests/kit")]
+    silent = [m.place for m in places if m.text and not ast.get_docstring(m.tree)]
+    assert not silent, lines(*silent)
+
+
+def test_public_functions_and_classes_say_what_they_mean() -> None:
+    definitions = [
+        (f"{module.place}:{node.lineno} {node.name}", ast.get_docstring(node) is not None)
+        for module in MODULES.values()
+        for node in module.public_definitions()
+    ]
+    silent = [place for place, said in definitions if not said]
+    assert len(silent) <= 0.1 * len(definitions), lines(*silent)
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the end, the docstring left out."""
+    whole = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if ast.get_docstring(node, clean=False) is not None:
+        whole -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return whole
+
+
+def test_functions_are_short() -> None:
+    found = [(m, node, length(node)) for m in MODULES.values() for node in m.functions]
+    long = [f"{m.place}:{node.lineno} {node.name}: {size}" for m, node, size in found if size > 70]
+    assert not long, lines(*long)
+    assert median(size for _, _, size in found) <= 7
+
+
+def test_modules_are_short() -> None:
+    """Blank lines are free, and so are tables: settings, and modules without functions."""
+    sizes = {
+        module.place: sum(1 for line in module.text.splitlines() if line.strip())
+        for module in MODULES.values()
+        if module.functions and module.path.name != "config.py"
+    }
+    long = [f"{place}: {size}" for place, size in sizes.items() if size > 400]
+    assert not long, lines(*long)
+    assert median(sizes.values()) <= 180
+
+
+def test_every_public_module_declares_its_names() -> None:
+    silent, wrong = [], []
+    for module in MODULES.values():
+        has_names = any(True for _ in module.public_definitions())
+        if module.path.name == "__main__.py" or not has_names:
+            continue
+        names = declared(module)
+        if not names:
+            silent.append(module.place)
+        wrong += [f"{module.place}: {name}" for name in names - defined(module)]
+    assert not silent, lines(*silent)
+    assert not wrong, lines(*wrong)
+
+
+def declared(module: Module) -> set[str]:
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            return {str(name) for name in names}
+    return set()
+
+
+def defined(module: Module) -> set[str]:
+    """Every name bound at the top of a module."""
+    names: set[str] = set()
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                names.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                names.add(node.id)
+            case ast.alias():
+                names.add(node.asname or node.name.partition(".")[0])
+    return names
+
+
+SUPPRESSION = re.compile(r"#\s*(noqa|type:\s*ignore)(?P<rest>.*)", re.IGNORECASE)
+WITH_CODE_AND_REASON = re.compile(
+    r"(:\s*[A-Z]+[0-9]+(\s*,\s*[A-Z]+[0-9]+)*|\[[a-z0-9, -]+\])\W+\w.*"
+)
+
+
+def test_each_suppressed_warning_has_its_code_and_its_reason() -> None:
+    wrong = []
+    for module in EVERYWHERE:
+        for line, comment in module.comments:
+            found = SUPPRESSION.search(comment)
+            if found and not WITH_CODE_AND_REASON.fullmatch(found["rest"].strip()):
+                wrong.append(f"{module.place}:{line} {comment}")
+    assert not wrong, lines(*wrong)
+
+
+def test_nothing_prints_but_the_command_line() -> None:
+    wrong = [
+        f"{module.place}:{node.lineno}"
+        for module in MODULES.values()
+        if not below(module.name, ("aerobee.cli",)) and module.path.name != "__main__.py"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_tests_do_not_sleep_on_the_clock_of_the_wall() -> None:
+    wrong = [
+        f"{module.place}:{node.lineno}"
+        for module in modules("tests")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep"
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_every_test_module_stands_where_its_module_stands() -> None:
+    stray = []
+    for path in (found for top in MAY_IMPORT for found in python_files(f"tests/{top}")):
+        if path.name.startswith("test_"):
+            module = ROOT / path.relative_to(ROOT / "tests").with_name(path.name[5:])
+            if not module.is_file() and not module.with_suffix("").is_dir():
+                stray.append(str(path.relative_to(ROOT)))
+    assert not stray, lines(*stray)
+
+
+# Spelled so that this file does not hold them.
+PRIVATE = ["/".join(("", "work", "")), "/".join(("shared", "spec")), "style" + ".md"]
+PRIVATE += [f"{name}.md §" for name in ("remoting", "store", "semantics", "config", "reliability")]
+TEXT = {".py", ".md", ".toml", ".yaml", ".yml", ".conf", ".java", ".xml", ".sh", ".txt", ""}
+
+
+def tracked_files() -> list[str]:
+    done = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    return done.stdout.splitlines()
+
+
+def test_nothing_refers_to_papers_that_are_not_here() -> None:
+    wrong = []
+    for name in tracked_files():
+        path = ROOT / name
+        if path.suffix in TEXT and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            wrong += [f"{name} holds {word}" for word in PRIVATE if word in text]
+    assert not wrong, lines(*wrong)
+
+
+EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
+EVENT_ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \| (debug|info|warning|error)", re.MULTILINE)
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+def logged() -> Iterator[tuple[str, str, str]]:
+    """Place, level and event of every log call; the event is "" when it is no literal."""
+    for module in MODULES.values():
+        if module.top == "aerobee":
+            continue
+        for node in ast.walk(module.tree):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in LEVELS
+                and ast.unparse(node.func.value).rpartition(".")[2] in {"log", "_log", "logger"}
+            ):
+                first = node.args[0] if node.args else None
+                # `"a.b" if x else "c.d"` is two literals.
+                texts = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
+                for text in texts:
+                    event = text.value if isinstance(text, ast.Constant) else ""
+                    yield f"{module.place}:{node.lineno}", node.func.attr, str(event)
+
+
+def test_every_event_has_a_literal_name_and_stands_in_the_list() -> None:
+    rows = dict(EVENT_ROW.findall((ROOT / "docs/events.md").read_text(encoding="utf-8")))
+    found = list(logged())
+    nameless = [place for place, _, event in found if not EVENT.fullmatch(event)]
+    assert not nameless, lines(*nameless)
+    missing = [f"{place} {level} {event}" for place, level, event in found if event not in rows]
+    assert not missing, lines(*missing)
+    assert not set(rows) - {event for _, _, event in found}, "listed, but logged nowhere"
