@@ -9,6 +9,7 @@ blank; a segment is durable before anything in a later one is promised.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from store.errors import StoreDamaged
@@ -100,15 +101,16 @@ class CommitLog:
         self.max_offset = tail.start + end
         return True
 
-    def roll(self) -> None:
-        """Close the tail with the blank and go on in a new segment, which appears before the blank.
+    def roll(self, size: int) -> None:
+        """Make room for `size` bytes: close the tail with the blank, go on in a new segment.
 
-        With room left for nothing but a blank, or no segment at all, the same. Raises: OSError.
+        The segment appears before the blank does. Raises: OSError; then nothing has changed.
         """
         old = self.queue.last
         if old is not None and self.tail is None and not old.full:
             self._take_tail(old)
-            return
+            if old.wrote + size + BLANK_BYTES <= old.size:
+                return
         start = self.queue.next_start()
         path = self.queue.path_of(start)
         handle = self.new_segment(path, self.segment_bytes)
@@ -234,10 +236,14 @@ class CommitLog:
         return reach
 
     def take_over(self) -> None:
-        """Make the last segment ready for appends, its blocks reserved. Raises: OSError."""
+        """Make the last segment ready for appends, its blocks reserved.
+
+        Without room for them the first append tries again, and reads are served meanwhile.
+        """
         last = self.queue.last
         if last is not None and not last.full:
-            self._take_tail(last)
+            with contextlib.suppress(OSError):
+                self._take_tail(last)
 
     def close(self) -> None:
         """Let go of all segments; views handed out stay readable."""

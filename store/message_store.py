@@ -1,0 +1,423 @@
+"""The door to the store: load, put, get, queries by offset and time, close.
+
+One writer, the loop: between taking a queue offset and moving the end of the log nothing awaits,
+so offsets and records always match. A put is encoded for its place, copied into the mapping and
+handed to dispatch; who must know that it is on disk asks `when_durable`. What a status or a refusal
+means to a client is not decided here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from store.errors import StoreRefused
+from store.files.abort_file import AbortFile
+from store.files.checkpoint_file import CheckpointFile
+from store.files.commit_log import CommitLog
+from store.files.consume_queues import ConsumeQueues
+from store.files.lock_file import LockFile
+from store.files.sync_thread import SyncThread
+from store.flags import Flag, RunningFlags
+from store.format import names
+from store.format.unit import DelayLevels
+from store.reader import QueueReader
+from store.results import GetResult, GetStatus
+from store.services.allocate import Allocator
+from store.services.dispatch import Arrival, Dispatcher, DispatchService
+from store.services.flush import LogFlush, QueueFlush
+from store.services.recovery import clamped, recover
+from store.services.start_check import (
+    make_directory,
+    refuse_foreign,
+    refuse_small_disk,
+    refusing,
+    remove_leftovers,
+)
+from store.stats import StoreStats
+from store.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.config import StoreConfig
+    from store.files.disk import Clock, Disk
+    from store.format.tags import TagFilter
+    from store.results import Recovery
+
+__all__ = ["MessageStore"]
+
+CATCH_UP_S = 5.0
+"""How long a close waits for dispatch."""
+
+log = structlog.get_logger(__name__)
+
+
+def _nothing() -> None:
+    """The hook that does nothing."""
+
+
+class MessageStore:
+    """Everything below one data directory, for one owner (DefaultMessageStore).
+
+    Life: `load`, then `run` in a nursery while `put`, `get` and `dispatch` are called from the same
+    loop, then `close`. `dispatch` is called at the end of every round of the reactor.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        topics_known: Callable[[str], bool] | None = None,
+    ) -> None:
+        root = Path(config.store_path_root_dir).expanduser()
+        log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG)
+        self.root = root
+        self._config = config
+        self._disk = disk
+        self._clock = clock
+        self._topics_known = topics_known
+        self.stats = StoreStats()
+        self.flags = RunningFlags()
+        self.flags.set(Flag.SHUT_DOWN, "the store is not loaded")
+        self.after_flush: Callable[[], None] = _nothing
+        """Called after each group of `when_durable` callbacks, and when dispatch moved alone."""
+        self.commit_log = CommitLog(
+            disk, log_directory.expanduser(), config.mapped_file_size_commit_log_bytes
+        )
+        self.queues = ConsumeQueues(
+            disk, root / names.CONSUME_QUEUE, config.mapped_file_size_consume_queue_bytes
+        )
+        self.levels = DelayLevels(config.message_delay_level)
+        self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats)
+        self.reader = QueueReader(config, self.commit_log, disk.total_memory())
+        self._lock = LockFile(disk, root / names.LOCK)
+        self._abort = AbortFile(disk, root / names.ABORT)
+        self._checkpoint = CheckpointFile(disk, root / names.CHECKPOINT)
+        self._make_services()
+
+    def _make_services(self) -> None:
+        self._thread = SyncThread()
+        self._allocator = Allocator(
+            self.commit_log, self._disk, self.stats, recovered=self._room_again
+        )
+        self.commit_log.new_segment = self._allocator.new_segment
+        self.writer = Writer(
+            self._config,
+            self.commit_log,
+            self.queues,
+            self.dispatcher,
+            self._allocator,
+            self.flags,
+            self._clock,
+            self.stats,
+        )
+        # The writer's own methods: nothing is called in between.
+        self.put = self.writer.put
+        self.put_batch = self.writer.put_batch
+        self._log_flush = LogFlush(
+            self._config,
+            self.commit_log,
+            self._thread,
+            self._clock,
+            self.stats,
+            flushed=self._advance,
+            answered=lambda: self.after_flush(),
+            failed=self._sync_failed,
+        )
+        self._queue_flush = QueueFlush(
+            self._config,
+            self.queues,
+            self.dispatcher,
+            self._log_flush,
+            self.commit_log,
+            self._checkpoint,
+            self._disk,
+            self._clock,
+            self.stats,
+            failed=self._sync_failed,
+            stuck=self._queues_stuck,
+        )
+        self._dispatch_service = DispatchService(
+            self._advance, self._dispatchable_bytes, lambda: self.after_flush()
+        )
+
+    # ── Life ──
+
+    def load(self) -> Recovery:
+        """Lock the directory, refuse what is not ours, load, recover.
+
+        Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
+        """
+        make_directory(self._disk, self.root)
+        self._lock.acquire()
+        try:
+            recovery = self._load_locked()
+        except BaseException:
+            self._let_go()
+            raise
+        self._begin_at(recovery)
+        self.flags.clear(Flag.SHUT_DOWN)
+        log.info(
+            "store.recovered" if not recovery.clean else "store.loaded",
+            path=str(self.root),
+            cut_bytes=recovery.cut_bytes,
+            end_offset=recovery.end_offset,
+            records=recovery.records,
+            elapsed_ms=recovery.elapsed_ms,
+        )
+        return recovery
+
+    def _load_locked(self) -> Recovery:
+        refuse_foreign(self._disk, self.root)
+        config = self._config
+        refuse_small_disk(self._disk, self.root, config.mapped_file_size_commit_log_bytes, 0)
+        with refusing(self.root):
+            clean = not self._abort.exists()
+            self._abort.create()
+            self._disk.mkdir(self.commit_log.queue.directory)
+            self._disk.mkdir(self.queues.directory)
+            try:
+                self._checkpoint.load()
+                self.commit_log.load()
+                self.queues.load()
+                recovery = recover(
+                    self.commit_log,
+                    self.queues,
+                    self._checkpoint.value,
+                    clean=clean,
+                    clock=self._clock,
+                    levels=self.levels,
+                    crc=config.check_crc_on_recover,
+                    known=self._topics_known,
+                )
+            except StoreRefused:
+                # A refusal comes before the first change: the next start finds what this one did.
+                if clean:
+                    self._abort.remove()
+                raise
+            remove_leftovers(self._disk, self.root)
+        return recovery
+
+    def _begin_at(self, recovery: Recovery) -> None:
+        last = recovery.last_store_timestamp
+        known = clamped(self._checkpoint.value, last)
+        self._log_flush.physic_timestamp = known.physic_msg_timestamp
+        self._queue_flush.logics_timestamp = known.logics_msg_timestamp
+        if not recovery.clean:
+            # Recovery has synced all of it.
+            self._log_flush.physic_timestamp = self._queue_flush.logics_timestamp = last
+        self.dispatcher.dispatched = self.commit_log.max_offset
+        self.dispatcher.last_store_timestamp = last
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """All services of the store, until cancelled. Started means: syncs are done."""
+        self._thread.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._log_flush.run)
+            nursery.start_soon(self._queue_flush.run)
+            nursery.start_soon(self._allocator.run)
+            nursery.start_soon(self._dispatch_service.run)
+            task_status.started()
+
+    async def close(self) -> bool:
+        """Everything on disk, checkpoint written, then the abort file removed; `run` has ended.
+
+        The abort file stays, and False is returned, when any of it failed or dispatch is behind:
+        the next start repairs that. Source: store format §3.4.
+        """
+        if not self._lock.held:
+            return True
+        self.flags.set(Flag.SHUT_DOWN, "the store is shut down")
+        self._thread.start()
+        durable = await self._log_flush.reach(self.commit_log.max_offset)
+        durable = await self._catch_up() and durable
+        durable = await self._queue_flush.round(thorough=True, final=True) and durable
+        self._thread.stop()
+        clean = durable and not self._damage()
+        try:
+            await self._disk.in_thread(self._finish, clean)
+        except OSError as error:
+            log.error("store.close_failed", error=str(error))
+            clean = False
+        self._let_go()
+        log.info("store.closed", clean=clean)
+        return clean
+
+    def _damage(self) -> bool:
+        """Whether the next start must look closer."""
+        return (
+            self.stats.queues_stopped > 0
+            or bool(self.flags.bits & ~int(Flag.SHUT_DOWN | Flag.DISK_FULL))
+            or self._log_flush.failure is not None
+        )
+
+    async def _catch_up(self) -> bool:
+        """Dispatch what is left; False when that takes too long."""
+        deadline = self._clock.monotonic() + CATCH_UP_S
+        while self._dispatchable_bytes() and self._clock.monotonic() < deadline:
+            before = self._dispatchable_bytes()
+            self._advance()
+            if self._dispatchable_bytes() == before:
+                break
+            await trio.lowlevel.checkpoint()
+        return self.dispatcher.behind(self.commit_log.max_offset) == 0
+
+    def _finish(self, clean: bool) -> None:
+        self._allocator.discard()
+        self._disk.sync_directory(self.root)
+        if clean:
+            self._abort.remove()
+
+    def _let_go(self) -> None:
+        self.queues.close()
+        self.commit_log.close()
+        self._lock.release()
+
+    # ── Dispatch and durability ──
+
+    @property
+    def confirm_offset(self) -> int:
+        """How far consumers may see: under SYNC_FLUSH no further than the disk."""
+        commit_log = self.commit_log
+        return commit_log.flushed if self._log_flush.groups else commit_log.max_offset
+
+    def dispatch(self) -> None:
+        """End of a round: begin the sync that producers wait for, feed queues and arrivals. Hot."""
+        if self._log_flush.groups or self._log_flush.waiting:
+            self._log_flush.request()
+        self._advance()
+        self._queue_flush.look()
+
+    def _advance(self) -> None:
+        self.dispatcher.advance(self.confirm_offset)
+
+    def _dispatchable_bytes(self) -> int:
+        return self.dispatcher.behind(self.confirm_offset)
+
+    def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
+        """Call back with True once the log is on disk up to there, with False after the time limit.
+
+        The sync begins with the next `dispatch`.
+        """
+        self._log_flush.when_durable(end_offset, callback)
+
+    @property
+    def on_arrival(self) -> Arrival | None:
+        """Called for each message that consumers can see from now on."""
+        return self.dispatcher.on_arrival
+
+    @on_arrival.setter
+    def on_arrival(self, arrival: Arrival | None) -> None:
+        self.dispatcher.on_arrival = arrival
+
+    # ── Reading ──
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        matches: TagFilter | None = None,
+        *,
+        max_bytes: int | None = None,
+        max_count: int | None = None,
+    ) -> GetResult:
+        """Messages of a queue from `queue_offset` on; the limits replace those of the config. Hot.
+
+        A queue that was never written answers as an empty one. Raises: OSError.
+        """
+        queue = self.queues.table.get((topic, queue_id))
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+        result = self.reader.get(queue, queue_offset, max_messages, matches, max_bytes, max_count)
+        stats = self.stats
+        stats.messages_got += result.count
+        stats.bytes_got += result.size
+        return result
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """First queue offset that can be read; 0 for an unknown queue."""
+        queue = self.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """One past the last queue offset that can be read; 0 for an unknown queue."""
+        queue = self.queues.find(topic, queue_id)
+        return 0 if queue is None else queue.end_offset
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False
+    ) -> int:
+        """First queue offset stored at or after the time, or with `upper` the last not after it."""
+        queue = self.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return self.reader.offset_by_time(queue, timestamp_ms, upper=upper)
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time of one message in ms; −1 when there is none."""
+        queue = self.queues.find(topic, queue_id)
+        return -1 if queue is None else self.reader.store_time(queue, queue_offset)
+
+    def earliest_time(self, topic: str, queue_id: int) -> int:
+        """Store time of the first message of a queue in ms; −1 without one."""
+        return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def is_hot(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether that message is believed to be in memory; True where there is none."""
+        queue = self.queues.find(topic, queue_id)
+        unit = None if queue is None else queue.unit(queue_offset)
+        return unit is None or self.reader.is_hot(unit[0])
+
+    def read(self, physical_offset: int, size: int | None = None) -> memoryview | None:
+        """The record that begins there; None for a place where none does. Raises: OSError."""
+        return self.commit_log.record(physical_offset, size)
+
+    # ── State ──
+
+    @property
+    def config(self) -> StoreConfig:
+        """The settings in force."""
+        return self._config
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Settings that may change while running take effect at once."""
+        self._config = config
+        self.reader.config = self.writer.config = self._log_flush.config = (
+            self._queue_flush.config
+        ) = config
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are taken."""
+        return not self.flags.refusing
+
+    @property
+    def flush_behind_bytes(self) -> int:
+        """Bytes of the log that a power cut may take."""
+        return self.commit_log.unflushed_bytes
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that consumers cannot see yet."""
+        return self.dispatcher.behind(self.commit_log.max_offset)
+
+    def _sync_failed(self, error: OSError) -> None:
+        self.flags.set(Flag.NOT_WRITEABLE, f"a sync to disk failed: {error}")
+
+    def _room_again(self) -> None:
+        self.flags.clear(Flag.DISK_FULL)
+        log.info("store.writable_again")
+
+    def _queues_stuck(self, error: OSError | None) -> None:
+        if error is None:
+            self.flags.clear(Flag.LOGIC_DISK_FULL)
+        else:
+            self.flags.set(Flag.LOGIC_DISK_FULL, f"consume queues cannot be written: {error}")

@@ -1,0 +1,140 @@
+"""The next log segment before it is needed, so that a roll is two renames' worth of time.
+
+It grows beside the log's directory, under a name no broker looks at, and gets its own name when the
+log rolls. No room for a segment that is not needed yet refuses nothing. One that is needed and
+cannot be had stops writes; it is tried again every ten seconds, and writes go on when it succeeds.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from store.format.names import spare_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from store.files.commit_log import CommitLog
+    from store.files.disk import Disk, Handle
+    from store.stats import StoreStats
+
+__all__ = ["Allocator"]
+
+RETRY_S = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+class Allocator:
+    """Source: store format §1.1 (AllocateMappedFileService)."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        disk: Disk,
+        stats: StoreStats,
+        *,
+        recovered: Callable[[], None],
+    ) -> None:
+        """`recovered` runs when a segment that was needed and missing is there."""
+        self._log = commit_log
+        self._disk = disk
+        self._stats = stats
+        self._recovered = recovered
+        # Held while a file is made: the loop takes what a thread prepares.
+        self._making = threading.Lock()
+        self._ready: Handle | None = None
+        self._wanted = trio.Event()
+        self._warned = False
+        self.starving = False
+        """A needed segment could not be had."""
+
+    def new_segment(self, path: Path, size: int) -> Handle:
+        """The allocated file of the next segment, under its name; blocks only when not prepared.
+
+        Raises: OSError; then writes are refused until `recovered`.
+        """
+        self._wanted.set()
+        try:
+            handle = self._take(path)
+            if handle is None:
+                return self._disk.allocate(path, size)
+            self._disk.rename(spare_path(path), path)
+        except OSError as error:
+            log.error("commit_log.segment_refused", path=str(path), error=str(error))
+            raise
+        return handle
+
+    def starved(self) -> None:
+        """A needed segment could not be had: try at once, then every ten seconds."""
+        self._stats.allocations_failed += 1
+        self.starving = True
+        self._wanted.set()
+
+    def _take(self, path: Path) -> Handle | None:
+        with self._making:
+            handle, self._ready = self._ready, None
+        if handle is not None and handle.path != path:
+            self._drop(handle)
+            return None
+        return handle
+
+    async def run(self) -> None:
+        """Keep the segment behind the last one prepared; until cancelled."""
+        while True:
+            self._wanted = trio.Event()
+            path = self._log.queue.path_of(self._log.queue.next_start())
+            if await self._disk.in_thread(self._prepare, path, self._log.segment_bytes):
+                if self.starving:
+                    self.starving = False
+                    self._recovered()
+                await self._wanted.wait()
+            else:
+                await trio.sleep(RETRY_S)
+
+    def _prepare(self, path: Path, size: int) -> bool:
+        """Make the file if it is not there yet; in a thread. False: no room now."""
+        with self._making:
+            if self._ready is not None and self._ready.path == path:
+                return True
+            if self._disk.exists(path):
+                return True
+            try:
+                self._ready = self._make(path, size)
+            except OSError as error:
+                if not self._warned:
+                    self._warned = True
+                    log.warning("commit_log.no_room_ahead", path=str(path), error=str(error))
+                return False
+            self._warned = False
+            return True
+
+    def _make(self, path: Path, size: int) -> Handle:
+        self._disk.mkdir(path.parent)
+        handle = self._disk.open(spare_path(path), create=True)
+        handle.path = path
+        try:
+            handle.truncate(0)
+            handle.truncate(size)
+            self._disk.fill(handle, size)
+            self._disk.sync(handle)
+        except OSError:
+            self._drop(handle)
+            raise
+        return handle
+
+    def _drop(self, handle: Handle) -> None:
+        handle.close()
+        self._disk.remove(spare_path(handle.path), missing_ok=True)
+
+    def discard(self) -> None:
+        """Remove the unused file. For a thread. Raises: OSError."""
+        with self._making:
+            handle, self._ready = self._ready, None
+        if handle is not None:
+            self._drop(handle)

@@ -1,0 +1,244 @@
+"""Dispatch (reput): follows the log and feeds consume queues, other followers and arrivals.
+
+The appender hands over what it knows of each message, so nothing is parsed twice. When the
+hand-over is full it is dropped, and the log itself is parsed until dispatch has caught up. Under
+SYNC_FLUSH nothing is dispatched that is not on disk. Never stops at a record that cannot be read.
+
+Law: `pending` describes every record of the log from its first entry to the end, without a hole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+import trio
+
+from store.files.consume_queue import ConsumeQueue
+from store.format.record import BAD, BLANK_FOUND, TRANSACTION_PREPARED, explain
+from store.format.unit import DelayLevels, code_of
+from store.results import UnitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.files.commit_log import CommitLog
+    from store.files.consume_queues import ConsumeQueues
+    from store.files.mapped_file import MappedFile
+    from store.format.record import Digest
+    from store.stats import StoreStats
+
+__all__ = ["Arrival", "DispatchRequest", "DispatchService", "Dispatcher"]
+
+DispatchRequest: TypeAlias = tuple[ConsumeQueue, int, int, int, int, int, int, bytes]
+"""(queue, physical offset, size, tags code, queue offset, store timestamp, sysFlag, properties)."""
+Arrival: TypeAlias = "Callable[[str, int, int, int, int, bytes], None]"
+"""Called with topic, queue id, max offset, tags code, store timestamp in ms, properties."""
+
+PENDING_MAX = 65_536
+PARSE_BATCH = 2_000
+"""Records parsed in one go, about 5 ms."""
+TICK_S = 0.05
+LAGGING_BYTES = 64 << 20
+
+# Prepared and rolled back share this bit; such records have no place in a queue.
+_NOT_QUEUED = TRANSACTION_PREPARED
+_GAP = UnitStatus.GAP
+log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """Source: store format §4 (ReputMessageService, CommitLogDispatcher)."""
+
+    __slots__ = (
+        "_levels",
+        "_log",
+        "_queues",
+        "_stats",
+        "dispatched",
+        "first_gap_timestamp",
+        "followers",
+        "last_store_timestamp",
+        "on_arrival",
+        "pending",
+    )
+
+    def __init__(
+        self, commit_log: CommitLog, queues: ConsumeQueues, levels: DelayLevels, stats: StoreStats
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._levels = levels
+        self._stats = stats
+        self.pending: deque[DispatchRequest] = deque()
+        self.dispatched = 0
+        """Everything in the log before this byte was dispatched (reputFromOffset)."""
+        self.last_store_timestamp = 0
+        """Store time of the last dispatched record, in ms."""
+        self.first_gap_timestamp: int | None = None
+        """Store time of the first record that found a gap in its queue."""
+        self.followers: list[Callable[[DispatchRequest], None]] = []
+        """Fed behind the consume queue and before the arrival; the index will be the first."""
+        self.on_arrival: Arrival | None = None
+
+    def behind(self, confirm: int) -> int:
+        """Bytes up to `confirm` that were not dispatched."""
+        return max(0, confirm - self.dispatched)
+
+    def offer(self, request: DispatchRequest) -> None:
+        """Take what the appender knows of the record it has just appended. Hot."""
+        pending = self.pending
+        if len(pending) >= PENDING_MAX:
+            pending.clear()
+            self._stats.dispatch_fallbacks += 1
+        pending.append(request)
+
+    def advance(self, confirm: int) -> None:
+        """Dispatch what lies before `confirm`; when it must parse, a batch of it. Hot."""
+        pending = self.pending
+        if pending:
+            head = pending[0][1]
+            if self.dispatched < head:
+                self._parse_batch(min(head, confirm))
+            if self.dispatched == head:
+                self._hand_over(confirm)
+        elif self.dispatched < confirm:
+            self._parse_batch(confirm)
+
+    def _hand_over(self, confirm: int) -> None:
+        pending = self.pending
+        popleft = pending.popleft
+        arrival = self.on_arrival
+        followers = self.followers
+        count = 0
+        while pending:
+            request = pending[0]
+            queue, physical, size, tags_code, queue_offset, stored, sys_flag, properties = request
+            end = physical + size
+            if end > confirm:
+                break
+            popleft()
+            self.dispatched = end
+            self.last_store_timestamp = stored
+            count += 1
+            if not sys_flag & _NOT_QUEUED:
+                status = queue.append(queue_offset, physical, size, tags_code)
+                if status is _GAP:
+                    self._stop_queue(request)
+            for follower in followers:
+                follower(request)
+            if arrival is not None:
+                arrival(
+                    queue.topic, queue.queue_id, queue_offset + 1, tags_code, stored, properties
+                )
+        self._stats.dispatched += count
+
+    def _stop_queue(self, request: DispatchRequest) -> None:
+        """A unit before this one is missing: no more units until the queue is rebuilt."""
+        queue, physical_offset, _, _, queue_offset, stored, _, _ = request
+        if queue.stopped:
+            return
+        queue.stopped = True
+        self._stats.queues_stopped += 1
+        if self.first_gap_timestamp is None:
+            self.first_gap_timestamp = stored
+        log.error(
+            "dispatch.queue_stopped",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=queue_offset,
+            end_offset=queue.end_offset,
+            physical_offset=physical_offset,
+        )
+
+    # ── From the log ──
+
+    def _parse_batch(self, until: int) -> None:
+        """Parse and dispatch records before `until`, at most a batch of them."""
+        for _ in range(PARSE_BATCH):
+            if self.dispatched >= until:
+                return
+            file = self._log.queue.find(self.dispatched)
+            if file is None or self.dispatched >= file.max_offset:
+                if not self._next_file():
+                    return
+                continue
+            found = self._log.parse_at(file, self.dispatched)
+            if isinstance(found, int):
+                self._skip(file, found, until)
+            elif self.dispatched + found[0] > until:
+                return
+            else:
+                self._dispatch_parsed(found)
+
+    def _next_file(self) -> bool:
+        """Go on where the next segment begins; False when there is none."""
+        later = [file.start for file in self._log.queue.files if file.start > self.dispatched]
+        if later:
+            self.dispatched = later[0]
+        return bool(later)
+
+    def _skip(self, file: MappedFile, found: int, until: int) -> None:
+        """The blank, or bytes that are no record: those are reported and passed over."""
+        at = self.dispatched
+        if found == BLANK_FOUND:
+            self.dispatched = file.end
+            return
+        # What begins at `until` is known to be a record.
+        self.dispatched = min(at - found if found < BAD else file.max_offset, until)
+        log.error(
+            "commit_log.corrupt_record",
+            physical_offset=at,
+            reason=explain(file.readable()[: file.wrote], at - file.start, at, crc=False),
+            continued_at=self.dispatched,
+        )
+
+    def _dispatch_parsed(self, found: Digest) -> None:
+        size, topic, queue_id, queue_offset, sys_flag, stored, properties = found
+        queue = self._queues.obtain(topic, queue_id)
+        tags_code = code_of(topic, properties, stored, self._levels)
+        self.pending.appendleft(
+            (
+                queue,
+                self.dispatched,
+                size,
+                tags_code,
+                queue_offset,
+                stored,
+                sys_flag,
+                properties,
+            )
+        )
+        self._stats.dispatch_parsed += 1
+        self._hand_over(self.dispatched + size)
+
+
+class DispatchService:
+    """Keeps dispatch moving where no round of the reactor does. Source: store format §4."""
+
+    __slots__ = ("_advance", "_behind", "_moved")
+
+    def __init__(
+        self, advance: Callable[[], None], behind: Callable[[], int], moved: Callable[[], None]
+    ) -> None:
+        self._advance = advance
+        self._behind = behind
+        self._moved = moved
+
+    async def run(self) -> None:
+        """Dispatch what is left over, until cancelled."""
+        lagging = False
+        while True:
+            behind = self._behind()
+            if behind:
+                self._advance()
+                self._moved()
+            if lagging != (behind > LAGGING_BYTES):
+                lagging = not lagging
+                event = "dispatch.lagging" if lagging else "dispatch.caught_up"
+                log.warning(event, behind_bytes=behind)
+            if behind and self._behind() < behind:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.sleep(TICK_S)

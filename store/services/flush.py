@@ -1,0 +1,372 @@
+"""When data reaches the disk: the log by group commit or by interval, then queues and checkpoint.
+
+Producers wait here for `flushed`; everything appended while one sync runs shares the next one. The
+first failed sync is final for the run: the kernel forgets what it could not write, so a second try
+would succeed falsely. Nothing here decides what a failure means to clients.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import structlog
+import trio
+
+from store.config import FlushDiskType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.config import StoreConfig
+    from store.files.checkpoint_file import CheckpointFile
+    from store.files.commit_log import CommitLog, SyncPlan
+    from store.files.consume_queues import ConsumeQueues
+    from store.files.disk import Clock, Disk
+    from store.files.sync_thread import SyncThread
+    from store.services.dispatch import Dispatcher
+    from store.stats import StoreStats
+
+__all__ = ["LogFlush", "QueueFlush"]
+
+Waiting: TypeAlias = "tuple[int, float, Callable[[bool], None]]"
+"""(end offset, deadline by the monotonic clock, callback)."""
+
+PAGE_BYTES = 4_096
+SLOW_S = 1.0
+UNWRITTEN_UNITS_MAX = 200_000
+"""Units in memory that start a round of the queue flush before its time."""
+WRITE_TRIES = 30
+
+log = structlog.get_logger(__name__)
+
+
+class LogFlush:
+    """Makes the commit log durable. Source: store format §3.2, §3.3 (GroupCommitService).
+
+    Law: at most one sync is under way; `waiting` is in order of end offsets.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        thread: SyncThread,
+        clock: Clock,
+        stats: StoreStats,
+        *,
+        flushed: Callable[[], None],
+        answered: Callable[[], None],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """`flushed` runs when the position moved, `answered` behind each group of callbacks."""
+        self.config = config
+        self._log = commit_log
+        self._thread = thread
+        self._clock = clock
+        self._stats = stats
+        self._flushed = flushed
+        self._answered = answered
+        self._failed = failed
+        self.waiting: deque[Waiting] = deque()
+        self.failure: OSError | None = None
+        self.physic_timestamp = 0
+        """Every record stored up to this time, in ms, is on disk."""
+        self._plan: SyncPlan | None = None
+        self._plan_now_ms = 0
+        self._began = 0.0
+        self._results: deque[BaseException | None] = deque()
+        self._ended = trio.Event()
+        self._waited = trio.Event()
+
+    @property
+    def groups(self) -> bool:
+        """Whether answers wait for the disk."""
+        return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
+        """Call back once the log is on disk up to there; with False after the time limit. Hot.
+
+        The sync itself begins with the next `request`.
+        """
+        if self._log.flushed >= end_offset:
+            callback(True)
+        elif self.failure is not None:
+            callback(False)
+        else:
+            deadline = self._clock.monotonic() + self.config.sync_flush_timeout_ms / 1000
+            if not self.waiting:
+                self._waited.set()
+            self.waiting.append((end_offset, deadline, callback))
+
+    def request(self) -> None:
+        """Begin a sync of everything appended so far, unless one is under way. Hot."""
+        if self._plan is not None or self.failure is not None or not self._thread.running:
+            return
+        if self._log.flushed == self._log.max_offset:
+            return
+        self._plan = plan = self._log.plan_sync()
+        self._plan_now_ms = self._clock.now_ms()
+        self._began = self._clock.monotonic()
+        self._thread.submit(partial(self._log.carry_out, plan), self._sync_ended)
+
+    async def reach(self, end_offset: int) -> bool:
+        """Wait until the log is on disk up to there, however long; False when that cannot be."""
+        while self._log.flushed < end_offset and self.failure is None:
+            self.request()
+            await self._ended.wait()
+            self.book()
+        return self._log.flushed >= end_offset
+
+    async def run(self) -> None:
+        """Book what ends, time out what waits too long, and flush by interval; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._expire)
+            nursery.start_soon(self._tick)
+            while True:
+                await self._ended.wait()
+                self.book()
+
+    # ── One sync ──
+
+    def _sync_ended(self, failure: BaseException | None) -> None:
+        self._results.append(failure)
+        self._ended.set()
+
+    def book(self) -> None:
+        """Take in what the thread has told: positions, the next sync, then the answers."""
+        if not self._results:
+            return
+        self._ended = trio.Event()
+        failure = self._results.popleft()
+        plan, self._plan = self._plan, None
+        assert plan is not None
+        if failure is not None:
+            self._fail(failure)
+            return
+        self._log.book(plan)
+        self._measure(self._clock.monotonic() - self._began)
+        self._move_physic(plan)
+        # Those that came meanwhile are on their way to the disk while these get their answers.
+        if self.groups or self.waiting:
+            self.request()
+        waiting, flushed = self.waiting, self._log.flushed
+        while waiting and waiting[0][0] <= flushed:
+            waiting.popleft()[2](True)
+        self._flushed()
+        self._answered()
+
+    def _measure(self, seconds: float) -> None:
+        self._stats.log_syncs += 1
+        self._stats.sync_seconds.add(seconds)
+        if seconds > SLOW_S:
+            log.warning("flush.slow", elapsed_ms=round(seconds * 1000), file="commitlog")
+
+    def _move_physic(self, plan: SyncPlan) -> None:
+        stored = plan.store_timestamp
+        if stored:
+            # A later record may still get the same millisecond while the clock shows it.
+            covered = stored if self._plan_now_ms > stored else stored - 1
+            self.physic_timestamp = max(self.physic_timestamp, covered)
+
+    def _fail(self, failure: BaseException) -> None:
+        if not isinstance(failure, OSError):
+            raise failure
+        self.failure = failure
+        log.error("flush.failed", file="commitlog", error=str(failure), flushed=self._log.flushed)
+        self._failed(failure)
+        self._refuse(len(self.waiting))
+
+    def _refuse(self, count: int) -> None:
+        for _ in range(count):
+            self.waiting.popleft()[2](False)
+        self._answered()
+
+    # ── Clocks ──
+
+    async def _expire(self) -> None:
+        while True:
+            if not self.waiting:
+                self._waited = trio.Event()
+                await self._waited.wait()
+            await trio.sleep(max(0.0, self.waiting[0][1] - self._clock.monotonic()))
+            now = self._clock.monotonic()
+            late = sum(deadline <= now for _, deadline, _ in self.waiting)
+            if late:
+                self._stats.sync_timeouts += late
+                log.warning("flush.timed_out", messages=late, flushed=self._log.flushed)
+                self._refuse(late)
+
+    async def _tick(self) -> None:
+        """Flush by interval; under SYNC_FLUSH for what nobody waits for."""
+        thorough_at = self._clock.monotonic()
+        while True:
+            await trio.sleep(self.config.flush_interval_commit_log_ms / 1000)
+            now = self._clock.monotonic()
+            thorough = self.config.flush_commit_log_thorough_interval_ms / 1000
+            if self.groups or now - thorough_at >= thorough or self._enough():
+                self.request()
+            if now - thorough_at >= thorough:
+                thorough_at = now
+
+    def _enough(self) -> bool:
+        """Whether enough pages are dirty, or a segment has been filled."""
+        last = self._log.queue.last
+        if last is None or last.start > self._log.flushed:
+            return last is not None
+        pages = self._log.max_offset // PAGE_BYTES - self._log.flushed // PAGE_BYTES
+        return pages >= max(1, self.config.flush_commit_log_least_pages)
+
+
+class QueueFlush:
+    """Writes consume queues, makes them durable, then the checkpoint. Source: store format §3.3."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        queues: ConsumeQueues,
+        dispatcher: Dispatcher,
+        log_flush: LogFlush,
+        commit_log: CommitLog,
+        checkpoint: CheckpointFile,
+        disk: Disk,
+        clock: Clock,
+        stats: StoreStats,
+        *,
+        failed: Callable[[OSError], None],
+        stuck: Callable[[OSError | None], None],
+    ) -> None:
+        """`stuck` tells that units cannot be written, and with None that they can again."""
+        self.config = config
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._log_flush = log_flush
+        self._log = commit_log
+        self._checkpoint = checkpoint
+        self._disk = disk
+        self._clock = clock
+        self._stats = stats
+        self._failed = failed
+        self._stuck = stuck
+        self.logics_timestamp = 0
+        """Every message stored up to this time, in ms, has its unit on disk."""
+        self.failure: OSError | None = None
+        self._write_failures = 0
+        self._dispatched_then = 0
+        self._wanted = trio.Event()
+
+    def look(self) -> None:
+        """Start a round before its time when very many units are only in memory. Hot."""
+        if self._stats.dispatched - self._dispatched_then > UNWRITTEN_UNITS_MAX:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """A round per interval, a thorough one per thorough interval; until cancelled."""
+        thorough_at = self._clock.monotonic()
+        while True:
+            with trio.move_on_after(self.config.flush_interval_consume_queue_ms / 1000):
+                await self._wanted.wait()
+            now = self._clock.monotonic()
+            due = self.config.flush_consume_queue_thorough_interval_ms / 1000
+            thorough = now - thorough_at >= due
+            if thorough:
+                thorough_at = now
+            await self.round(thorough=thorough)
+
+    async def round(self, *, thorough: bool, final: bool = False) -> bool:
+        """Write all units; sync queues with enough dirty pages, or with `thorough` everything.
+
+        Order of a thorough round: log, queues, checkpoint. With `final` nothing is appended any
+        more. Returns whether all of it went well.
+        """
+        self._wanted = trio.Event()
+        self._dispatched_then = self._stats.dispatched
+        if thorough and not await self._log_flush.reach(self._log.max_offset):
+            return False
+        covered = self._covered_timestamp(final=final)
+        if not await self._write():
+            return False
+        least = 1 if thorough else self.config.flush_consume_queue_least_pages * PAGE_BYTES
+        if not await self._sync(max(1, least)):
+            return False
+        return not thorough or await self._store_checkpoint(covered)
+
+    def _covered_timestamp(self, *, final: bool) -> int:
+        """Up to which store time every message has a unit, written or about to be."""
+        dispatcher = self._dispatcher
+        stored = dispatcher.last_store_timestamp
+        # The next message may still get the millisecond of the last one.
+        more = not final and self._clock.now_ms() <= stored
+        if more or dispatcher.behind(self._log.max_offset):
+            stored -= 1
+        if dispatcher.first_gap_timestamp is not None:
+            stored = min(stored, dispatcher.first_gap_timestamp - 1)
+        return stored
+
+    async def _write(self) -> bool:
+        writes = self._queues.unwritten()
+        if not writes:
+            return True
+        try:
+            await self._disk.in_thread(self._queues.write, writes)
+        except OSError as error:
+            self._write_failures += 1
+            if self._write_failures in (1, WRITE_TRIES):
+                log.error("flush.queue_write_failed", error=str(error), tries=self._write_failures)
+            self._stuck(error)
+            return False
+        if self._write_failures:
+            self._write_failures = 0
+            log.info("flush.queue_write_recovered")
+            self._stuck(None)
+        for write in writes:
+            write.queue.mark_written(write)
+        return True
+
+    async def _sync(self, least_bytes: int) -> bool:
+        if self.failure is not None:
+            return False
+        behind = [
+            (queue, queue.written)
+            for queue in self._queues.table.values()
+            if queue.unsynced_bytes >= least_bytes
+        ]
+        paths = [path for queue, _ in behind for path in queue.unsynced_paths()]
+        if not paths:
+            return True
+        began = self._clock.monotonic()
+        try:
+            await self._disk.in_thread(self._queues.sync, paths)
+        except OSError as error:
+            self.failure = error
+            log.error("flush.failed", file="consumequeue", error=str(error))
+            self._failed(error)
+            return False
+        self._stats.queue_syncs += len(paths)
+        if (elapsed := self._clock.monotonic() - began) > SLOW_S:
+            log.warning("flush.slow", elapsed_ms=round(elapsed * 1000), file="consumequeue")
+        for queue, position in behind:
+            queue.mark_synced(position)
+        return True
+
+    async def _store_checkpoint(self, covered: int) -> bool:
+        self.logics_timestamp = max(self.logics_timestamp, covered)
+        try:
+            await self._disk.in_thread(
+                self._checkpoint.write,
+                self._log_flush.physic_timestamp,
+                self.logics_timestamp,
+                self._checkpoint.value.index_msg_timestamp,
+            )
+        except OSError as error:
+            self.failure = error
+            log.error("flush.failed", file="checkpoint", error=str(error))
+            self._failed(error)
+            return False
+        log.debug(
+            "checkpoint.written",
+            physic_ms=self._log_flush.physic_timestamp,
+            logics_ms=self.logics_timestamp,
+        )
+        return True

@@ -1,0 +1,260 @@
+"""Appending: checks, queue offsets, records, the roll to the next segment.
+
+One writer, the loop. Nothing here awaits, so a queue offset and the record that carries it always
+match; nothing here waits for the disk while the next segment is prepared.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from store.errors import MessageIllegal
+from store.flags import Flag
+from store.format.properties import PROPERTIES_BYTES_MAX
+from store.format.record import (
+    BLANK_BYTES,
+    TRANSACTION_PREPARED,
+    MessageDraft,
+    batch_items,
+    encode,
+)
+from store.format.tags import tags_code_of
+from store.results import PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from store.config import StoreConfig
+    from store.files.commit_log import CommitLog
+    from store.files.consume_queue import ConsumeQueue
+    from store.files.consume_queues import ConsumeQueues
+    from store.files.disk import Clock
+    from store.flags import RunningFlags
+    from store.services.allocate import Allocator
+    from store.services.dispatch import Dispatcher
+    from store.stats import StoreStats
+
+__all__ = ["Writer"]
+
+RECORD_OVERHEAD_BYTES = 64 << 10
+"""How much longer than the largest body a record, or all those of a batch, may be."""
+TOPIC_BYTES = 127
+LONG_TOPIC_BYTES = 255
+LONG_TOPICS = ("%RETRY%", "%DLQ%")
+
+PUT_OK = PutStatus.PUT_OK
+# Prepared and rolled back share this bit; such records take no queue offset.
+NOT_QUEUED = TRANSACTION_PREPARED
+
+log = structlog.get_logger(__name__)
+
+
+class Writer:
+    """Source: store format §2 (CommitLog.asyncPutMessage)."""
+
+    __slots__ = (
+        "_allocator",
+        "_clock",
+        "_dispatcher",
+        "_flags",
+        "_log",
+        "_queues",
+        "_stats",
+        "_warned_long_topic",
+        "config",
+    )
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        dispatcher: Dispatcher,
+        allocator: Allocator,
+        flags: RunningFlags,
+        clock: Clock,
+        stats: StoreStats,
+    ) -> None:
+        self.config = config
+        self._log = commit_log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._allocator = allocator
+        self._flags = flags
+        self._clock = clock
+        self._stats = stats
+        self._warned_long_topic = False
+
+    def put(self, draft: MessageDraft, now_ms: int | None = None) -> PutResult:
+        """Append one message and offer it to dispatch; never waits for the disk. Hot.
+
+        `now_ms` is the wall clock when the caller has just read it.
+        """
+        if self._flags.refusing:
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
+        if queue is None or len(draft.body) > self.config.max_message_size_bytes:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        if len(draft.properties) > PROPERTIES_BYTES_MAX:
+            return self._refuse(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        commit_log = self._log
+        stored = self._clock.now_ms() if now_ms is None else now_ms
+        if stored < commit_log.last_store_timestamp:
+            stored = commit_log.last_store_timestamp
+        sys_flag = draft.sys_flag
+        queued = not sys_flag & NOT_QUEUED
+        # No await from here to the end: the queue offset and the record must match.
+        queue_offset = queue.next_offset if queued else 0
+        physical_offset = commit_log.max_offset
+        record = encode(draft, queue_offset, physical_offset, stored)
+        if not commit_log.append(record, stored):
+            if (refused := self._roll(len(record))) is not None:
+                return self._refuse(refused)
+            physical_offset = commit_log.max_offset
+            record = encode(draft, queue_offset, physical_offset, stored)
+            commit_log.append(record, stored)
+        if queued:
+            queue.next_offset = queue_offset + 1
+        size = len(record)
+        self._dispatcher.offer(
+            (
+                queue,
+                physical_offset,
+                size,
+                draft.tags_code,
+                queue_offset,
+                stored,
+                sys_flag,
+                draft.properties,
+            )
+        )
+        stats = self._stats
+        stats.messages_put += 1
+        stats.bytes_put += size
+        return PutResult(PUT_OK, physical_offset, queue_offset, size, 1, stored)
+
+    def put_batch(
+        self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
+    ) -> PutResult:
+        """Append the messages of a batch body, all of them or none, side by side in one segment.
+
+        `draft` carries what they share. Flag, body, properties and tags code are each item's own.
+        """
+        if self._flags.refusing:
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
+        if queue is None or len(items) > self.config.max_message_size_bytes:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        try:
+            drafts = _split(draft, items)
+        except MessageIllegal:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        if not drafts or draft.sys_flag & NOT_QUEUED:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        return self._append_batch(queue, drafts, now_ms)
+
+    def _append_batch(
+        self, queue: ConsumeQueue, drafts: list[MessageDraft], now_ms: int | None
+    ) -> PutResult:
+        commit_log = self._log
+        stored = self._clock.now_ms() if now_ms is None else now_ms
+        stored = max(stored, commit_log.last_store_timestamp)
+        # No await from here to the end: queue offsets and records must match.
+        queue_offset = queue.next_offset
+        physical_offset = commit_log.max_offset
+        records = _encode_all(drafts, queue_offset, physical_offset, stored)
+        data = b"".join(records)
+        if not commit_log.append(data, stored):
+            if (refused := self._roll(len(data))) is not None:
+                return self._refuse(refused)
+            physical_offset = commit_log.max_offset
+            records = _encode_all(drafts, queue_offset, physical_offset, stored)
+            data = b"".join(records)
+            commit_log.append(data, stored)
+        queue.next_offset = queue_offset + len(drafts)
+        offer = self._dispatcher.offer
+        at = physical_offset
+        for number, (draft, record) in enumerate(zip(drafts, records, strict=True), queue_offset):
+            size = len(record)
+            offer(
+                (
+                    queue,
+                    at,
+                    size,
+                    draft.tags_code,
+                    number,
+                    stored,
+                    draft.sys_flag,
+                    draft.properties,
+                )
+            )
+            at += size
+        self._stats.messages_put += len(drafts)
+        self._stats.bytes_put += len(data)
+        return PutResult(PUT_OK, physical_offset, queue_offset, len(data), len(drafts), stored)
+
+    def _roll(self, size: int) -> PutStatus | None:
+        """Make room for `size` bytes in a new segment; the reason when there can be none."""
+        limit = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
+        if size + BLANK_BYTES > self._log.segment_bytes or size > limit:
+            return PutStatus.MESSAGE_ILLEGAL
+        try:
+            self._log.roll(size)
+        except OSError as error:
+            self._flags.set(Flag.DISK_FULL, f"no new log segment: {error}")
+            self._allocator.starved()
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        self._stats.segments_rolled += 1
+        log.info("commit_log.rolled", physical_offset=self._log.max_offset)
+        return None
+
+    def _new_queue(self, draft: MessageDraft) -> ConsumeQueue | None:
+        """The queue of a message that has none yet; None when it may not have one."""
+        topic = draft.topic
+        length = len(topic.encode("utf-8", "replace"))
+        limit = LONG_TOPIC_BYTES if topic.startswith(LONG_TOPICS) else TOPIC_BYTES
+        if not 0 < length <= limit or draft.queue_id < 0:
+            return None
+        if "/" in topic or "\0" in topic or topic in (".", ".."):
+            return None
+        if length > TOPIC_BYTES and not self._warned_long_topic:
+            self._warned_long_topic = True
+            log.warning("commit_log.long_topic", topic=topic)
+        return self._queues.obtain(topic, draft.queue_id)
+
+    def _refuse(self, status: PutStatus) -> PutResult:
+        self._stats.puts_refused += 1
+        return PutResult(status)
+
+
+def _split(shared: MessageDraft, items: bytes | memoryview) -> list[MessageDraft]:
+    """One draft per message of a batch body. Raises: MessageIllegal."""
+    return [
+        MessageDraft(
+            shared.topic,
+            shared.queue_id,
+            body,
+            properties,
+            shared.born_host,
+            shared.store_host,
+            flag,
+            shared.sys_flag,
+            shared.born_timestamp,
+            shared.reconsume_times,
+            0,
+            tags_code_of(properties),
+        )
+        for flag, body, properties in batch_items(items)
+    ]
+
+
+def _encode_all(
+    drafts: list[MessageDraft], queue_offset: int, physical_offset: int, stored: int
+) -> list[bytes]:
+    """Records that lie side by side from `physical_offset`, queue offsets ascending."""
+    records = []
+    for number, draft in enumerate(drafts, queue_offset):
+        record = encode(draft, number, physical_offset, stored)
+        records.append(record)
+        physical_offset += len(record)
+    return records
