@@ -16,6 +16,9 @@ from msgspec import Meta
 
 __all__ = ["RemotingConfig"]
 
+HIGH_WATER_BYTES = 4 << 20
+LOW_WATER_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemotingConfig:
@@ -503,3 +506,15 @@ class RemotingConfig:
             extra={"key": "osPageCacheBusyTimeOutMills", "unit": "ms", "hot": True},
         ),
     ] = 1_000
+
+    @property
+    def high_water_bytes(self) -> int:
+        """Unsent bytes at which a connection is no longer read."""
+        return self.write_buffer_high_water_mark_bytes or HIGH_WATER_BYTES
+
+    @property
+    def low_water_bytes(self) -> int:
+        """Unsent bytes at which it is read again."""
+        return self.write_buffer_low_water_mark_bytes or min(
+            LOW_WATER_BYTES, self.high_water_bytes // 4
+        )

@@ -1,0 +1,117 @@
+"""structlog, set up once: one event per line on stderr, nothing anywhere else.
+
+JSON when stderr is not a terminal. Whatever a peer may have put into a value cannot forge a line
+or move the cursor: control characters are escaped, values are cut, secrets never appear.
+Source: reliability S13.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from structlog.typing import Processor
+
+__all__ = ["LEVELS", "MAX_VALUE_CHARS", "configure", "harmless"]
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+"""Names of `--log-level` → numbers of the standard library."""
+
+MAX_VALUE_CHARS = 256
+MAX_TRACEBACK_CHARS = 32_768
+REDACTED = "***"
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CONTROL_BUT_NEWLINE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+SECRET_WORD = r"(?:secret_?key|signature|password|passwd|credentials?|security_?token)"
+SECRET_KEY = re.compile(SECRET_WORD, re.IGNORECASE)
+SECRET_IN_TEXT = re.compile(rf"({SECRET_WORD}\W{{1,4}})[^\s,;&}}\]\"'\x00-\x1f]+", re.IGNORECASE)
+
+
+def configure(
+    level: str = "info", *, stream: TextIO | None = None, as_json: bool | None = None
+) -> None:
+    """Set up logging for the process; loggers made before obey as well.
+
+    `level`: a name of `LEVELS`. `stream`: stderr unless given. `as_json`: unless given, whether the
+    stream is not a terminal. Raises: KeyError for an unknown level.
+    """
+    target = stream if stream is not None else sys.stderr
+    json_lines = as_json if as_json is not None else not target.isatty()
+    render = json_renderer() if json_lines else console_renderer(target)
+    structlog.configure(
+        processors=[*PROCESSORS, render],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    adopt_standard_library(target, render, LEVELS[level])
+
+
+def json_renderer() -> Processor:
+    """One JSON object per line; all beyond ASCII is escaped."""
+    return structlog.processors.JSONRenderer(ensure_ascii=True)
+
+
+def console_renderer(target: TextIO) -> Processor:
+    """Aligned and, on a terminal, coloured lines for people."""
+    colors = target.isatty() and "NO_COLOR" not in os.environ
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Every value made safe to print; numbers, booleans and None stay as they are."""
+    for key, value in event.items():
+        if key == "exception":
+            event[key] = escaped(str(value), CONTROL_BUT_NEWLINE, MAX_TRACEBACK_CHARS)
+        elif SECRET_KEY.search(key):
+            event[key] = REDACTED
+        elif value is not None and not isinstance(value, bool | int | float):
+            text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+            event[key] = escaped(text, CONTROL, MAX_VALUE_CHARS)
+    return event
+
+
+def escaped(text: str, control: re.Pattern[str], max_chars: int) -> str:
+    """The text without secrets and control characters, cut to `max_chars`."""
+    shown = SECRET_IN_TEXT.sub(rf"\1{REDACTED}", text[: 2 * max_chars])
+    shown = control.sub(lambda match: rf"\u{ord(match[0]):04x}", shown)
+    return shown if len(shown) <= max_chars else shown[: max_chars - 1] + "…"
+
+
+PROCESSORS: list[Processor] = [
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+    harmless,
+]
+"""What happens to every event before it is rendered."""
+
+
+def adopt_standard_library(target: TextIO, render: Processor, level: int) -> None:
+    """Let warnings of libraries leave in the same form, and nothing below a warning."""
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=PROCESSORS,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))

@@ -1,0 +1,56 @@
+"""What a source of settings says, before anybody asks whether it makes sense."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ConfigurationError", "Entry", "Form", "Scalar", "Tree", "join_tree"]
+
+
+class ConfigurationError(ValueError):
+    """What is wrong with the configuration: every problem, each with its place and key."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class Form(Enum):
+    """How a value is written, and so which rules it follows."""
+
+    YAML = "yaml"
+    PROPERTIES = "properties"
+    TEXT = "text"
+
+
+class Scalar(NamedTuple):
+    """One YAML scalar as it was written, and what YAML takes it for: str, int, bool, null, …"""
+
+    text: str
+    kind: str
+
+
+Tree = Scalar | list["Tree"] | dict[str, "Tree"]
+
+
+class Entry(NamedTuple):
+    """One setting as somebody wrote it. `place` is what an error message begins with."""
+
+    name: str
+    value: Tree
+    place: str
+    form: Form
+    section: str = ""
+
+
+def join_tree(value: Tree, separator: str = ";") -> str:
+    """The text form of a value whose meaning nobody needs."""
+    if isinstance(value, Scalar):
+        return value.text
+    if isinstance(value, list):
+        return separator.join(join_tree(item, separator) for item in value)
+    return separator.join(f"{name}={join_tree(item)}" for name, item in value.items())
