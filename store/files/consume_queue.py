@@ -62,6 +62,7 @@ class ConsumeQueue:
         "_disk",
         "_files",
         "_open",
+        "damaged",
         "directory",
         "end_offset",
         "file_size",
@@ -103,6 +104,8 @@ class ConsumeQueue:
         """End in the log of the last message that has a unit; -1 without one."""
         self.stopped = False
         """A unit is missing: nothing is added any more, the next start rebuilds."""
+        self.damaged = False
+        """Files that held units had to go: recovery builds the queue again."""
         self.tail = bytearray()
         self.tail_position = 0
         self.written = 0
@@ -260,7 +263,10 @@ class ConsumeQueue:
         """A file of another length ends the queue there: the log has what it said."""
         for index, start in enumerate(self._files):
             broken = index and start != self._files[index - 1] + self.file_size
-            if broken or self._disk.size(self._path(start)) != self.file_size:
+            size = self._disk.size(self._path(start))
+            if broken or size != self.file_size:
+                # Of length 0 it never held a unit: a crash came between making and sizing it.
+                self.damaged = size > 0 or index + 1 < len(self._files)
                 self._remove_files_from(index)
                 return
 

@@ -134,6 +134,9 @@ def recover(
     else:
         queues.recover(scan=not clean)
         queues.destroy()
+    if counts := parked(queues):
+        # Delay, timers and transactions are not served here: say what is not being delivered.
+        log.warning("store.parked_messages", **counts)
     return Recovery(
         clean=clean,
         cut_bytes=run.cut_bytes,
@@ -193,6 +196,7 @@ class _Recovery:
         """Settle the ends of the queues and the place where the walk begins."""
         queues = self.queues
         queues.recover(scan=not self.clean)
+        self.lost = {key for key, queue in queues.table.items() if queue.damaged}
         reach = queues.max_physical_offset()
         self.furthest = self._furthest(reach)
         if not self.clean:
