@@ -8,8 +8,10 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import TimeoutExpired
 from types import TracebackType
 from typing import Self
 
@@ -115,15 +117,25 @@ class BrokerProcess:
             "haListenPort": self.ports.ha,
         }
 
-    def start(self) -> Ready:
-        """Run it and wait for the ready line. Raises: DidNotStart with exit code and last words."""
+    def launch(self) -> Child:
+        """Run it and wait for nothing."""
         assert self._child is None or not self._child.running, "already running"
         self.data.parent.mkdir(parents=True, exist_ok=True)
         self._child = Child(self.command(), log=self.log, env=self._environment())
+        return self._child
+
+    def let_run(self, seconds: float) -> None:
+        """Leave it alone for that long, or until it ends by itself."""
+        with suppress(TimeoutExpired):
+            self.child.wait(within_s=seconds)
+
+    def start(self) -> Ready:
+        """Run it and wait for the ready line. Raises: DidNotStart with exit code and last words."""
+        child = self.launch()
         try:
-            line = self._child.read_until("aerobee ready ", within_s=START_WITHIN_S)
+            line = child.read_until("aerobee ready ", within_s=START_WITHIN_S)
         except DidNotStart:
-            self._child.kill()
+            child.kill()
             raise
         self.ready = _parse(line)
         return self.ready

@@ -7,7 +7,8 @@ laws:
 - acknowledged ⊆ stored, at the very queue and offset that was acknowledged;
 - stored ⊆ attempted, and every stored body is the body that was sent;
 - the offsets of a queue are dense and unique, from its minimum on;
-- acknowledged sends of one producer to one queue lie in the order in which they were sent.
+- of one producer and one queue, what was acknowledged before the next was sent lies before it; and
+  with `pipelined`, what was sent first lies first, acknowledged by then or not.
 
 A message that was tried but never acknowledged may be there or not, but wholly, and once per
 attempt. Source: reliability §8, with §1 for what an acknowledgement means.
@@ -53,28 +54,39 @@ class Attempt:
     body: bytes
     acked_at: int | None = None
     """The queue offset that the broker named."""
+    tried_tick: int = 0
+    acked_tick: int = 0
+    """Places of both events in the one order of all events."""
 
 
 @dataclass(slots=True)
 class History:
     """Every attempt of every producer. Safe to write from several threads."""
 
+    pipelined: bool = True
+    """Our broker serves a connection's requests in their order; Java's pools of threads do not."""
     attempts: dict[str, Attempt] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _numbers: dict[str, int] = field(default_factory=dict)
+    _tick: int = 0
 
     def tried(self, uid: str, producer: str, topic: str, queue_id: int, body: bytes) -> Attempt:
         """Write down a send; to be called before the first of its bytes leaves."""
         with self._lock:
             assert uid not in self.attempts, f"{uid} tried twice"
             number = self._numbers[producer] = self._numbers.get(producer, 0) + 1
-            attempt = Attempt(uid, producer, number, topic, queue_id, body)
+            self._tick += 1
+            attempt = Attempt(uid, producer, number, topic, queue_id, body, tried_tick=self._tick)
             self.attempts[uid] = attempt
         return attempt
 
     def acked(self, uid: str, queue_offset: int) -> None:
         """The broker said: stored, at this offset of its queue."""
-        self.attempts[uid].acked_at = queue_offset
+        attempt = self.attempts[uid]
+        with self._lock:
+            self._tick += 1
+            attempt.acked_tick = self._tick
+        attempt.acked_at = queue_offset
 
     @property
     def acknowledged(self) -> list[Attempt]:
@@ -118,14 +130,15 @@ class History:
                 yield f"altered: {one.uid} at {one.place}, {len(one.body)} of {len(sent[2])} bytes"
 
     def _disordered(self, stored: Sequence[Stored]) -> Iterator[str]:
-        highest: dict[tuple[str, str, int], Attempt] = {}
-        by_place = sorted(self.acknowledged, key=lambda a: (a.topic, a.queue_id, a.acked_at))
-        for attempt in by_place:
+        latest: dict[tuple[str, str, int], Attempt] = {}
+        for attempt in sorted(self.acknowledged, key=lambda a: (a.topic, a.queue_id, a.acked_at)):
             line = (attempt.producer, attempt.topic, attempt.queue_id)
-            before = highest.get(line)
-            if before is not None and before.number > attempt.number:
-                yield f"disordered: {attempt.uid} was sent before {before.uid} but lies behind it"
-            highest[line] = attempt
+            before = latest.setdefault(line, attempt)
+            end = attempt.tried_tick if self.pipelined else attempt.acked_tick
+            if end < before.tried_tick:
+                yield f"disordered: {attempt.uid} came before {before.uid} but lies behind it"
+            if attempt.tried_tick > before.tried_tick:
+                latest[line] = attempt
 
 
 def _doubled(stored: Sequence[Stored]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from tests.kit.java import Toolkit
 from tests.kit.process import Child
+from tests.kit.waiting import eventually
 
 __all__ = ["JavaClient", "JavaError", "Row"]
 
@@ -125,6 +126,20 @@ class JavaClient:
         """Queue id → the group's offset at the broker, after the consumer told it."""
         rows = self.call("committed", name=name)
         return {int(row["queue"]): int(row["offset"]) for row in rows if row["topic"] == topic}
+
+    def commits(self, name: str, topic: str, total: int) -> None:
+        """Wait until the offsets of all queues, as the broker has them, add up to `total`."""
+        seen: dict[int, int] = {}
+
+        def done() -> bool:
+            seen.update(self.committed(name, topic))
+            return sum(seen.values()) == total
+
+        try:
+            eventually(done, within_s=10, what=f"offsets that add up to {total}")
+        except AssertionError as error:
+            error.add_note(f"offsets at the broker: {seen}")
+            raise
 
     def pull(
         self, namesrv: str, topic: str, group: str, count: int, *, within_s: float = 20.0
