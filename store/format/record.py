@@ -37,6 +37,7 @@ __all__ = [
     "Digest",
     "MessageDraft",
     "Record",
+    "RecordDamaged",
     "batch_items",
     "blank",
     "check",

@@ -1,0 +1,104 @@
+"""The options of a client, checked once: addresses, names, time-outs, retries."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypedDict
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ClientConfig", "ClientOptions", "ConsumeFrom", "RetryPolicy", "name_servers"]
+
+RETRY_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
+NAMESRV_PORT = 9876
+NAMESRV_DEFAULT = f"127.0.0.1:{NAMESRV_PORT}"
+
+
+class ConsumeFrom(Enum):
+    """Where a group without a stored offset begins."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a send is tried, and after which answers.
+
+    `per_try` and `backoff` are seconds; the send's own timeout covers all tries. A lost
+    connection or a missing answer is always worth another try. Source: client §5.3.
+    """
+
+    attempts: int = 3
+    codes: frozenset[int] = RETRY_CODES
+    per_try: float | None = None
+    backoff: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ConfigurationError("RetryPolicy: attempts counts the first try, so at least 1")
+
+
+DEFAULT_RETRY = RetryPolicy(attempts=3, per_try=3.0)
+"""Three tries fit into a producer's 10 s."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """Client's keyword options, as producers and consumers without a client of their own take them.
+
+    Times are seconds; the defaults are those of ClientConfig.
+    """
+
+    instance_name: str | None
+    connect_timeout: float
+    request_timeout: float
+    route_interval: float
+    heartbeat_interval: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """A client's options with the gaps filled. All times in seconds."""
+
+    name_servers: tuple[str, ...]
+    client_id: str
+    process_id: int
+    connect_timeout: float = 3.0
+    request_timeout: float = 3.0
+    route_interval: float = 30.0
+    heartbeat_interval: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name} is a number of seconds above 0")
+
+
+def name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The addresses as `host:port`; from NAMESRV_ADDR, then 127.0.0.1:9876, if none are given.
+
+    A text lists them with `;` or `,`; the port may be left out. Raises: ConfigurationError.
+    Source: client §2.1.
+    """
+    listed = given or os.environ.get("NAMESRV_ADDR") or NAMESRV_DEFAULT
+    parts = listed.replace(",", ";").split(";") if isinstance(listed, str) else listed
+    found = tuple(_address(part) for part in parts if part.strip())
+    if not found:
+        raise ConfigurationError(f"no name server address in {given!r}")
+    return found
+
+
+def _address(text: str) -> str:
+    """`host:port` of one address; IPv6 hosts stand in brackets. Raises: ConfigurationError."""
+    plain = text.strip().removeprefix("http://").rstrip("/")
+    host, colon, port = plain.rpartition(":")
+    if not colon or plain.endswith("]"):
+        return f"{plain}:{NAMESRV_PORT}"
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigurationError(f"{text!r} is no address; write host:port")
+    return plain

@@ -1,0 +1,227 @@
+"""What a client may raise: each error says what is true now and whether trying again can help.
+
+AerobeeError
+├─ ConfigurationError (also ValueError)   a name, size or option that can never work
+├─ ClientStateError                       used before start, or two things that exclude each other
+│  ├─ ClientClosedError                   used after close
+│  └─ ForkedClientError                   made in a parent process; its sockets are the parent's
+├─ TransportError                         the network: connection refused, lost, silent
+│  ├─ ConnectError
+│  └─ RequestTimeoutError (also TimeoutError)
+├─ NoNameServerError, RouteNotFoundError, BrokerNotFoundError     where to go is not known
+├─ BrokerError                            a broker or name server answered with an error code
+│  └─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
+├─ SendFailedError, BatchSendError        all tries are used
+├─ CompressionError                       a body that cannot be unpacked here
+└─ QueueNotAssignedError                  the queue belongs to somebody else now
+
+Source: client §16.6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.message import SendResult
+
+__all__ = [
+    "AerobeeError",
+    "Attempt",
+    "BatchSendError",
+    "BrokerBusyError",
+    "BrokerError",
+    "BrokerNotFoundError",
+    "ClientClosedError",
+    "ClientStateError",
+    "CompressionError",
+    "ConfigurationError",
+    "ConnectError",
+    "ConsumerNotOnlineError",
+    "FlowControlError",
+    "ForkedClientError",
+    "MessageIllegalError",
+    "NoNameServerError",
+    "OffsetNotFoundError",
+    "PermissionDeniedError",
+    "QueueNotAssignedError",
+    "RequestTimeoutError",
+    "RouteNotFoundError",
+    "SendFailedError",
+    "SubscriptionError",
+    "TopicNotFoundError",
+    "TransportError",
+    "UnsupportedRequestError",
+]
+
+
+class AerobeeError(Exception):
+    """Base of all: `code` is the answer's code or RocketMQ's client code, if there is one."""
+
+    code: int | None = None
+    retryable: bool = False
+
+
+class ConfigurationError(AerobeeError, ValueError):
+    """A name, size or option that can never work, whatever the broker does."""
+
+
+class ClientStateError(AerobeeError):
+    """The client cannot do this now: not started, or in a mode that excludes it."""
+
+
+class ClientClosedError(ClientStateError):
+    """The client is closed."""
+
+
+class ForkedClientError(ClientStateError):
+    """The client was made before a fork; make it in the process that uses it."""
+
+
+class TransportError(AerobeeError):
+    """The connection was lost or never there; the request may or may not have arrived."""
+
+    retryable = True
+
+
+class ConnectError(TransportError):
+    """Nothing accepts connections at that address."""
+
+    code = 10001
+
+
+class RequestTimeoutError(TransportError, TimeoutError):
+    """No answer in time; the request may still be carried out."""
+
+    code = 10002
+
+
+class BrokerNotFoundError(AerobeeError):
+    """The route names a broker without a usable address."""
+
+    code = 10003
+    retryable = True
+
+
+class NoNameServerError(AerobeeError):
+    """No name server is configured, or none of them answers."""
+
+    code = 10004
+    retryable = True
+
+
+class RouteNotFoundError(AerobeeError):
+    """No broker serves this topic, and none offers to create it."""
+
+    code = 10005
+    retryable = True
+
+
+class BrokerError(AerobeeError):
+    """An error answer: `code` and `remark` as sent, by `broker` at `address`, to `request`."""
+
+    def __init__(self, code: int, remark: str, broker: str, address: str, request: str) -> None:
+        super().__init__(f"{request}: {broker} at {address} answered {code}: {remark}")
+        self.code: int = code
+        self.remark = remark
+        self.broker = broker
+        self.address = address
+        self.request = request
+
+
+class UnsupportedRequestError(BrokerError):
+    """The peer does not know this request (3)."""
+
+
+class MessageIllegalError(BrokerError):
+    """The message breaks a rule of the broker (13); the remark says which."""
+
+
+class PermissionDeniedError(BrokerError):
+    """Not allowed here (16)."""
+
+
+class TopicNotFoundError(BrokerError):
+    """The topic does not exist (17)."""
+
+
+class OffsetNotFoundError(BrokerError):
+    """No offset is stored for this group and queue (22)."""
+
+
+class BrokerBusyError(BrokerError):
+    """The broker is too busy (2) or cannot write (14) at the moment."""
+
+    retryable = True
+
+
+class FlowControlError(BrokerError):
+    """The broker slows this client down (215)."""
+
+    retryable = True
+
+
+class SubscriptionError(BrokerError):
+    """The subscription is wrong, unknown or outdated at the broker (23 to 26)."""
+
+
+class ConsumerNotOnlineError(BrokerError):
+    """No member of the group is connected (206)."""
+
+
+BY_CODE: dict[int, type[BrokerError]] = {
+    2: BrokerBusyError,
+    3: UnsupportedRequestError,
+    13: MessageIllegalError,
+    14: BrokerBusyError,
+    16: PermissionDeniedError,
+    17: TopicNotFoundError,
+    22: OffsetNotFoundError,
+    23: SubscriptionError,
+    24: SubscriptionError,
+    25: SubscriptionError,
+    26: SubscriptionError,
+    206: ConsumerNotOnlineError,
+    215: FlowControlError,
+}
+
+
+class Attempt(NamedTuple):
+    """One try of a send: the broker asked and what came of it."""
+
+    broker: str
+    error: AerobeeError
+
+
+class SendFailedError(AerobeeError):
+    """Every allowed try failed; the message may be stored if one of them was lost on the way."""
+
+    retryable = True
+
+    def __init__(self, what: str, attempts: Sequence[Attempt]) -> None:
+        self.attempts = tuple(attempts)
+        tried = "; ".join(f"{attempt.broker}: {attempt.error}" for attempt in self.attempts)
+        super().__init__(f"{what} failed after {len(self.attempts)} tries: {tried}")
+        self.code = self.attempts[-1].error.code if self.attempts else None
+
+
+class BatchSendError(AerobeeError):
+    """A part of a batch is not stored: `results` has one result or error per message, in order."""
+
+    retryable = True
+
+    def __init__(self, results: Sequence[SendResult | AerobeeError]) -> None:
+        self.results = tuple(results)
+        errors = [result for result in self.results if isinstance(result, AerobeeError)]
+        super().__init__(f"{len(errors)} of {len(self.results)} messages not sent: {errors[0]}")
+        self.code = errors[0].code
+
+
+class CompressionError(AerobeeError):
+    """The body of a message cannot be unpacked: damaged, too large, or a package is missing."""
+
+
+class QueueNotAssignedError(AerobeeError):
+    """This consumer does not hold the queue, or not any more."""

@@ -1,0 +1,80 @@
+"""The two effects and the signal: everything a step may want from the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from remoting.wire.header import Header
+
+__all__ = ["Ask", "Clock", "Effect", "Signal", "Steps", "Wait"]
+
+T = TypeVar("T")
+
+
+class Signal:
+    """A flag that waiting fronts listen to; it stays set until it is cleared.
+
+    Set only where the state of the client may change: in its loop, or under its lock.
+    """
+
+    __slots__ = ("_listeners", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._listeners: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Raise the flag and tell every listener; listeners must not block."""
+        self.is_set = True
+        for listener in tuple(self._listeners):
+            listener()
+
+    def clear(self) -> None:
+        """Lower the flag."""
+        self.is_set = False
+
+    def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Call `listener` at each set(), at once if it is set; returns how to stop that."""
+        self._listeners.append(listener)
+        if self.is_set:
+            listener()
+        return lambda: self._listeners.remove(listener)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A request; the step is sent the answer (a Command), or None for one-way or given up.
+
+    `until`: give up the wait, not the connection, as soon as this signal is set.
+    Thrown in: TransportError and its kin.
+    """
+
+    address: str
+    header: Header
+    body: bytes = b""
+    timeout_s: float
+    oneway: bool = False
+    until: Signal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Until the signal is set, at most so many seconds; the step is sent None."""
+
+    signal: Signal
+    seconds: float
+
+
+Effect: TypeAlias = Ask | Wait
+Steps: TypeAlias = Generator[Effect, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Time as the steps see it: seconds of a clock that never jumps, and ms since the epoch."""
+
+    monotonic: Callable[[], float]
+    wall_ms: Callable[[], int]
