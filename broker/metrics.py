@@ -22,6 +22,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from broker.stats import SERIES_LIMIT
 from broker.tables.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.wire.version import describe
 from store.stats import Durations
@@ -42,11 +43,7 @@ SCOPE: Final = "broker-meter"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 UNCOUNTED: Final = (RETRY_PREFIX, DLQ_PREFIX)
 """Topics that the in and out counters leave out."""
-POOL_LABELS: Final = {
-    "client": "client_manager",
-    "consumer": "consumer_manager",
-    "query": "query_message",
-}
+POOL_LABELS: Final = {"query": "query_message"}
 """Pools whose label differs from their name in the route table."""
 STORAGE: Final = ("local", "disk")
 STORAGE_LABELS: Final = ("storage_type", "storage_medium")
@@ -354,10 +351,10 @@ def document() -> str:
         "`GET /metrics` on port 5557 (`metricsPromExporterPort`). Names, labels and label values of"
         " `rocketmq_*` are those of RocketMQ 5.x.",
         "Every `rocketmq_*` and `aerobee_*` series also carries `cluster`, `node_id` (the broker"
-        ' name), `node_type="broker"` and the labels of `metricsLabel`;',
+        ' name) and `node_type="broker"`;',
         f'`rocketmq_*` series carry `otel_scope_name="{SCOPE}"`. Booleans are "true" and "false".',
         "Series per topic and group end with their topic or group. Beyond"
-        " `metricsOtelCardinalityLimit` of them, new ones are counted together in one series with"
+        f" {SERIES_LIMIT:,} of them, new ones are counted together in one series with"
         ' `otel_metric_overflow="true"`.',
         "",
         "| name | type | labels of its own | meaning |",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LOOP_LAG_BOUNDS_S",
     "NORMAL",
+    "SERIES_LIMIT",
     "BrokerStats",
     "ClientKind",
     "GroupTopicStats",
@@ -35,6 +36,9 @@ __all__ = [
 
 NORMAL = "normal"
 """The message type of what is neither ordered by a sharding key, delayed nor transactional."""
+
+SERIES_LIMIT = 50_000
+"""As many series as RocketMQ's exporter keeps for a metric."""
 
 LOOP_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -75,7 +79,7 @@ class BrokerStats:
 
     __slots__ = ("_limit", "groups_out", "loop", "overflow_in", "overflow_out", "topics_in")
 
-    def __init__(self, series_limit: int = 50_000) -> None:
+    def __init__(self, series_limit: int = SERIES_LIMIT) -> None:
         assert series_limit > 0, "a limit of zero would count nothing by name"
         self._limit = series_limit
         self.topics_in: dict[tuple[str, str], TopicStats] = {}
@@ -158,7 +162,7 @@ class Sources:
     pools: Sequence[PoolDepth]
     is_system_topic: Callable[[str], bool]
     producers: Callable[[], Iterable[ClientKind]]
-    """One entry per producer connection."""
+    """One entry per producer connection and group, as RocketMQ counts them."""
     consumers: Callable[[], Iterable[ClientKind]]
     """One entry per consumer connection and group."""
     topic_number: Callable[[], int]

@@ -147,9 +147,9 @@ def test_client_connections_are_grouped_by_language_and_version(sources: Sources
 
 
 def test_pools_are_named_as_in_rocketmq(sources: Sources) -> None:
-    found = scrape(replace(sources, pools=[FakePool("send", 4), FakePool("client", 1)]))
+    found = scrape(replace(sources, pools=[FakePool("send", 4), FakePool("query", 1)]))
     assert value(found, "rocketmq_processor_watermark", processor="send") == 4
-    assert value(found, "rocketmq_processor_watermark", processor="client_manager") == 1
+    assert value(found, "rocketmq_processor_watermark", processor="query_message") == 1
 
 
 def test_the_gauges_of_store_and_tables_are_what_the_sources_say(sources: Sources) -> None:
