@@ -265,6 +265,8 @@ class FaultyDisk(Disk):
         self.kill()
         target.mkdir(parents=True, exist_ok=True)
         for path, inode in sorted(names.items()):
+            if not path.is_relative_to(self.root):
+                continue
             place = target / path.relative_to(self.root)
             if inode is None:
                 place.mkdir(parents=True, exist_ok=True)
