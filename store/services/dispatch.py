@@ -236,8 +236,9 @@ class DispatchService:
                 self._moved()
             if lagging != (behind > LAGGING_BYTES):
                 lagging = not lagging
-                event = "dispatch.lagging" if lagging else "dispatch.caught_up"
-                log.warning(event, behind_bytes=behind)
+                log.warning(
+                    "dispatch.lagging" if lagging else "dispatch.caught_up", behind_bytes=behind
+                )
             if behind and self._behind() < behind:
                 await trio.lowlevel.checkpoint()
             else:
