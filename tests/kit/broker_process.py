@@ -62,6 +62,8 @@ class BrokerProcess:
     ports: PortBlock = field(default_factory=free_block)
     namesrv_port: int = field(default_factory=free_port)
     env: Mapping[str, str] = field(default_factory=dict)
+    log_path: Path | None = None
+    """Where its stderr goes; beside the data directory unless told."""
     ready: Ready | None = None
     _child: Child | None = None
 
@@ -91,7 +93,7 @@ class BrokerProcess:
     @property
     def log(self) -> Path:
         """Its stderr, all runs one after the other."""
-        return self.data.parent / f"{self.data.name}.log"
+        return self.log_path or self.data.parent / f"{self.data.name}.log"
 
     @property
     def child(self) -> Child:
@@ -120,7 +122,7 @@ class BrokerProcess:
     def launch(self) -> Child:
         """Run it and wait for nothing."""
         assert self._child is None or not self._child.running, "already running"
-        self.data.parent.mkdir(parents=True, exist_ok=True)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = Child(self.command(), log=self.log, env=self._environment())
         return self._child
 

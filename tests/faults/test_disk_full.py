@@ -1,0 +1,121 @@
+"""A full disk under the real broker: sends are refused, reads go on, and it recovers by itself.
+
+What was acknowledged before, while and after the disk was full is there; the process never dies of
+it.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.history import History
+from tests.kit.load import stored
+from tests.kit.mounts import small_file_system
+from tests.kit.raw_client import RawAnswer, RawConnection, send_fields
+from tests.kit.reading import read_topic
+from tests.kit.waiting import eventually
+
+pytestmark = pytest.mark.faults
+
+SERVICE_NOT_AVAILABLE = 14
+MiB = 1_048_576
+SETTINGS = {"mappedFileSizeCommitLog": 2 * MiB, "ephemeral": "true"}
+RECOVERS_WITHIN_S = 12.0
+"""Ten seconds are promised; two are for a busy machine."""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with (
+        small_file_system(tmp_path / "small", size_bytes=64 * MiB) as mount,
+        BrokerProcess(data=mount / "data", settings=SETTINGS, log_path=tmp_path / "log") as broker,
+    ):
+        yield broker
+
+
+class Sender:
+    """Sends one message after the other and keeps the books."""
+
+    def __init__(self, address: str) -> None:
+        self.connection = RawConnection(address, timeout_s=30)
+        self.history = History()
+        self.number = 0
+
+    def send(self) -> RawAnswer:
+        self.number += 1
+        uid = f"full.{self.number}"
+        body = uid.encode() + b"|" + bytes(200_000)
+        self.history.tried(uid, "full", "T", 0, body)
+        answer = self.connection.call(310, send_fields("T", 0), body)
+        if answer.code == 0:
+            self.history.acked(uid, int(answer.ext["queueOffset"]))
+        return answer
+
+    def send_until_refused(self) -> RawAnswer:
+        for _ in range(1_000):
+            if (answer := self.send()).code != 0:
+                return answer
+        raise AssertionError("200 MB went onto a disk of 64 MiB")
+
+    def check(self) -> None:
+        self.history.check([stored(record) for record in read_topic(self.connection, "T", 0)])
+
+
+def fill(directory: Path) -> Path:
+    """Take the room that is left, but for 5 MiB, by a file that is none of the broker's."""
+    free = os.statvfs(directory)
+    filler = directory / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - 5 * MiB)
+    return filler
+
+
+def test_a_full_disk_refuses_sends_serves_reads_and_recovers_by_itself(
+    broker: BrokerProcess,
+) -> None:
+    sender = Sender(broker.address)
+    for _ in range(10):
+        assert sender.send().code == 0
+    filler = fill(broker.data.parent)
+
+    refused = sender.send_until_refused()
+    assert refused.code == SERVICE_NOT_AVAILABLE, refused
+    assert refused.remark
+    sender.check()
+    assert sender.send().code == SERVICE_NOT_AVAILABLE, "still full"
+    sender.check()
+
+    filler.unlink()
+    eventually(
+        lambda: sender.send().code == 0,
+        within_s=RECOVERS_WITHIN_S,
+        every_s=0.2,
+        what="sends are taken again after space came back",
+    )
+    sender.check()
+    assert broker.stop() == 0, broker.child.errors()
+
+
+def test_a_kill_on_a_full_disk_loses_nothing(broker: BrokerProcess) -> None:
+    sender = Sender(broker.address)
+    sender.send()
+    filler = fill(broker.data.parent)
+    sender.send_until_refused()
+    broker.kill()
+    filler.unlink()
+    broker.start()
+    sender.connection = RawConnection(broker.address)
+    sender.check()
+    assert sender.send().code == 0
+    sender.check()
+
+
+def test_a_broker_on_a_full_disk_stops_cleanly(broker: BrokerProcess) -> None:
+    sender = Sender(broker.address)
+    fill(broker.data.parent)
+    sender.send_until_refused()
+    assert broker.stop() == 0, broker.child.errors()
+    assert not (broker.data / "abort").exists()

@@ -1,0 +1,35 @@
+"""Small and read-only file systems for one test: tmpfs mounts, which only root may make."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+__all__ = ["make_read_only", "small_file_system"]
+
+
+@contextmanager
+def small_file_system(at: Path, *, size_bytes: int) -> Iterator[Path]:
+    """A tmpfs of this size at `at`; skips the test, saying why, where it cannot be mounted."""
+    at.mkdir(parents=True, exist_ok=True)
+    _mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(at))
+    try:
+        yield at
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True, capture_output=True)
+
+
+def make_read_only(at: Path) -> None:
+    """Nobody, root included, can write there from now on."""
+    _mount("-o", "remount,ro", str(at))
+
+
+def _mount(*arguments: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("faults: mounting a small file system needs root")
+    done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"faults: cannot mount here: {done.stderr.strip()}")
