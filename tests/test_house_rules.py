@@ -478,7 +478,9 @@ def logged() -> Iterator[tuple[str, str, str]]:
 
 
 def test_every_event_has_a_literal_name_and_stands_in_the_list() -> None:
-    rows = dict(EVENT_ROW.findall((ROOT / "docs/events.md").read_text(encoding="utf-8")))
+    listed = EVENT_ROW.findall((ROOT / "docs/events.md").read_text(encoding="utf-8"))
+    rows = dict(listed)
+    assert [event for event, _ in listed] == sorted(rows), "sorted, and each event once"
     found = list(logged())
     nameless = [place for place, _, event in found if not EVENT.fullmatch(event)]
     assert not nameless, lines(*nameless)
