@@ -257,6 +257,10 @@ class MessageStore:
             or self._log_flush.failure is not None
         )
 
+    async def flush_queues(self) -> bool:
+        """A thorough round now: log, queues and checkpoint on disk. False when that failed."""
+        return await self._queue_flush.round(thorough=True)
+
     async def _catch_up(self) -> bool:
         """Dispatch what is left; False when that takes too long."""
         deadline = self._clock.monotonic() + CATCH_UP_S
@@ -390,9 +394,9 @@ class MessageStore:
     def reconfigure(self, config: StoreConfig) -> None:
         """Settings that may change while running take effect at once."""
         self._config = config
-        self.reader.config = self.writer.config = self._log_flush.config = (
-            self._queue_flush.config
-        ) = config
+        self.reader.configure(config)
+        for part in (self.writer, self._log_flush, self._queue_flush):
+            part.config = config
 
     @property
     def writable(self) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.files.commit_log import CommitLog
     from store.files.consume_queue import ConsumeQueue
+    from store.files.mapped_file import MappedFile
     from store.format.tags import TagFilter
 
 __all__ = ["QueueReader"]
@@ -28,17 +29,23 @@ _FOUND = GetStatus.FOUND
 class QueueReader:
     """getMessage and searches by time. Source: store format §7.1, §7.2 (DefaultMessageStore)."""
 
-    __slots__ = ("_log", "config", "memory_bytes")
+    __slots__ = ("_log", "_total_memory", "config", "memory_bytes")
 
     def __init__(self, config: StoreConfig, commit_log: CommitLog, total_memory: int) -> None:
         self._log = commit_log
+        self._total_memory = total_memory
+        self.configure(config)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Take settings; they may change while running."""
         self.config = config
-        self.memory_bytes = total_memory
+        ratio = config.access_message_in_memory_max_ratio_percent
+        self.memory_bytes = self._total_memory * ratio // 100
+        """How much of the log's end is believed to be in memory."""
 
     def is_hot(self, physical_offset: int) -> bool:
         """Whether a record is believed to be in memory: not far behind the end of the log."""
-        near = self.memory_bytes * self.config.access_message_in_memory_max_ratio_percent // 100
-        return self._log.max_offset - physical_offset <= near
+        return self._log.max_offset - physical_offset <= self.memory_bytes
 
     def get(
         self,
@@ -57,26 +64,29 @@ class QueueReader:
         if not low <= queue_offset < high:
             return _outside(queue_offset, low, high)
         config = self.config
-        filtered = matches is not None and matches.codes is not None
-        scan = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
-        data = queue.units(queue_offset, scan if filtered else max(1, max_messages))
+        accepts = None if matches is None or matches.codes is None else matches.matches
+        byte_limit = config.max_transfer_bytes_on_message_in_memory
+        count_limit = config.max_transfer_count_on_message_in_memory
+        if accepts is None:
+            wanted = max(1, min(count_limit if max_count is None else max_count, max_messages))
+        else:
+            wanted = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
+        data = queue.units(queue_offset, wanted)
         if not data:
             following = queue.next_file_offset(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
-        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-        if self.is_hot(int.from_bytes(data[:8])):
-            byte_limit = config.max_transfer_bytes_on_message_in_memory
-            count_limit = config.max_transfer_count_on_message_in_memory
-        else:
+        if not self.is_hot(int.from_bytes(data[:8])):
             byte_limit = config.max_transfer_bytes_on_message_in_disk
             count_limit = config.max_transfer_count_on_message_in_disk
-        self._collect(
-            result,
-            data,
-            byte_limit if max_bytes is None else max_bytes,
-            min(count_limit if max_count is None else max_count, max_messages),
-            matches.matches if filtered and matches is not None else None,
-        )
+        if max_count is not None:
+            count_limit = max_count
+        count_limit = max(1, min(count_limit, max_messages))
+        if accepts is None and wanted > count_limit:
+            data = data[: count_limit * UNIT_SIZE]
+        if max_bytes is not None:
+            byte_limit = max_bytes
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
+        self._collect(result, data, byte_limit, count_limit, accepts)
         return result
 
     def _collect(
@@ -87,46 +97,56 @@ class QueueReader:
         count_limit: int,
         accepts: Callable[[int], bool] | None,
     ) -> None:
-        """Take units in order until the batch is full; adjacent records become one view."""
-        find = self._log.queue.find
-        views = result.views
-        total = count = examined = 0
-        begin = end = -1  # of the run of adjacent records not yet in `views`
-        start = limit = 0  # of the segment at hand: its first byte, and one past its last written
-        pages = _NOTHING
-        skip_before = 0
-        physical = 0
+        """Take units in order until the batch is full; adjacent records become one view. Hot.
+
+        Without `accepts` there are no more than `count_limit` units.
+        """
+        append = result.views.append
+        total = count = passed = skip_before = physical = 0
+        pages, start, limit = _NOTHING, 0, 0  # the segment at hand, its first byte, its length
+        begin = end = -1  # within it, the run of adjacent records that is not in the views yet
         for physical, size, tags_code in _iter_units(data):
-            if count and (count >= count_limit or total + size > byte_limit):
+            if total + size > byte_limit and count:
                 break
-            examined += 1
-            if physical < skip_before or (accepts is not None and not accepts(tags_code)):
-                continue
-            if physical != end or end + size > limit:
-                if not start <= physical < limit or physical + size > limit:
-                    file = find(physical)
+            if accepts is not None:
+                if count == count_limit:
+                    break
+                if not accepts(tags_code):
+                    passed += 1
+                    continue
+            position = physical - start
+            stop = position + size
+            if position != end:
+                if end > 0:
+                    append(pages[begin:end])
+                if position < 0 or stop > limit:
+                    end = -1
+                    file = None if physical < skip_before else self._log.queue.find(physical)
                     if file is None or physical + size > file.max_offset:
-                        # The rest of that segment is gone too, without asking for each.
-                        skip_before = file.end if file else max(self._log.min_offset, physical + 1)
+                        skip_before = self._behind_gap(physical, skip_before, file)
+                        passed += 1
                         continue
-                    if end > begin:
-                        views.append(pages[begin - start : end - start])
-                    pages, start, limit = file.readable(), file.start, file.max_offset
-                elif end > begin:
-                    views.append(pages[begin - start : end - start])
-                begin = end = physical
-            end += size
+                    pages, start, limit = file.readable(), file.start, file.wrote
+                    position = physical - start
+                    stop = position + size
+                begin = position
+            end = stop
             total += size
             count += 1
-        if end > begin:
-            views.append(pages[begin - start : end - start])
-        result.next_begin_offset += examined
+        if end > 0:
+            append(pages[begin:end])
+        result.next_begin_offset += count + passed
         result.size, result.count = total, count
         result.suggest_slave = not self.is_hot(physical)
         if count:
             result.status = _FOUND
         elif skip_before:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
+
+    def _behind_gap(self, physical_offset: int, skip_before: int, file: MappedFile | None) -> int:
+        """Up to where records are gone together with this one, so that each is not searched for."""
+        gone = self._log.min_offset if file is None else file.end
+        return max(gone, skip_before, physical_offset + 1)
 
     # ── Searches ──
 

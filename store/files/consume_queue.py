@@ -10,7 +10,6 @@ Laws: `min_offset` ≤ `end_offset` ≤ `next_offset`; in bytes `tail_position` 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from store.format.names import file_start, segment_name, segment_start
@@ -60,8 +59,8 @@ class ConsumeQueue:
 
     __slots__ = (
         "_disk",
-        "_files",
         "_open",
+        "_paths",
         "damaged",
         "directory",
         "end_offset",
@@ -90,7 +89,8 @@ class ConsumeQueue:
         assert file_size % UNIT_SIZE == 0, file_size
         self._disk = disk
         self._open = open_files
-        self._files: list[int] = []
+        self._paths: dict[int, Path] = {}
+        """The files by start, ascending."""
         self.topic = topic
         self.queue_id = queue_id
         self.directory = directory
@@ -137,7 +137,7 @@ class ConsumeQueue:
     ) -> UnitStatus:
         if physical_offset + size <= self.max_physical_offset or queue_offset < self.end_offset:
             return REPEATED
-        if self.end_offset or self._files or self.stopped:
+        if self.end_offset or self._paths or self.stopped:
             return GAP
         # The first unit of a queue may have any number: the file is filled in front of it.
         self._begin_at(queue_offset)
@@ -181,13 +181,9 @@ class ConsumeQueue:
         return queue_offset + per_file - queue_offset % per_file
 
     def _read(self, position: int, size: int) -> bytes:
-        start = file_start(position, self.file_size)
-        if start not in self._files:
-            return b""
-        return self._open.get(self._path(start)).pread(size, position - start)
-
-    def _path(self, start: int) -> Path:
-        return self.directory / segment_name(start)
+        start = position - position % self.file_size
+        path = self._paths.get(start)
+        return b"" if path is None else self._open.get(path).pread(size, position - start)
 
     # ── To the files ──
 
@@ -210,8 +206,9 @@ class ConsumeQueue:
             stop = min(end, start + self.file_size)
             at = position - self.tail_position
             data = bytes(self.tail[at : at + stop - position])
-            creates = start not in self._files
-            pieces.append(TailWrite(self, self._path(start), position - start, data, creates, stop))
+            creates = start not in self._paths
+            path = self.directory / segment_name(start) if creates else self._paths[start]
+            pieces.append(TailWrite(self, path, position - start, data, creates, stop))
             position = stop
         return pieces
 
@@ -219,7 +216,7 @@ class ConsumeQueue:
         """The piece is in its file; all but the last written units leave the memory."""
         self.written = write.end
         if write.creates:
-            self._files.append(write.end - len(write.data) - write.position)
+            self._paths[write.end - len(write.data) - write.position] = write.path
         surplus = self.written - KEEP_BYTES - self.tail_position
         if surplus > 0:
             del self.tail[:surplus]
@@ -228,7 +225,7 @@ class ConsumeQueue:
     def unsynced_paths(self) -> list[Path]:
         """Files with written bytes that were never synced."""
         first = file_start(self.synced, self.file_size)
-        return [self._path(start) for start in self._files if first <= start < self.written]
+        return [path for start, path in self._paths.items() if first <= start < self.written]
 
     def mark_synced(self, position: int) -> None:
         """Everything written before this byte is on disk."""
@@ -238,8 +235,10 @@ class ConsumeQueue:
 
     def load(self) -> None:
         """Take over the files found; `recover` finds the end. Raises: OSError."""
-        starts = (segment_start(name) for name in self._disk.listdir(self.directory))
-        self._files = sorted(start for start in starts if start is not None)
+        for name in self._disk.listdir(self.directory):
+            start = segment_start(name)
+            if start is not None:
+                self._paths[start] = self.directory / name
 
     def recover(self, *, scan: bool) -> None:
         """Find the end: by halving after a clean stop, unit by unit (`scan`) after a crash.
@@ -248,7 +247,7 @@ class ConsumeQueue:
         without a unit are removed. Source: store format §5.3. Raises: OSError.
         """
         self._drop_wrong_sizes()
-        files = self._files
+        files = self.files
         end = files[0] if files else 0
         for start in files[-RECOVER_FILES:] if scan else files[-1:]:
             used = self._scan(start) if scan else self._halve(start)
@@ -261,14 +260,15 @@ class ConsumeQueue:
 
     def _drop_wrong_sizes(self) -> None:
         """A file of another length ends the queue there: the log has what it said."""
-        for index, start in enumerate(self._files):
-            broken = index and start != self._files[index - 1] + self.file_size
-            size = self._disk.size(self._path(start))
-            if broken or size != self.file_size:
+        expected = next(iter(self._paths), 0)
+        for start, path in self._paths.items():
+            size = self._disk.size(path)
+            if start != expected or size != self.file_size:
                 # Of length 0 it never held a unit: a crash came between making and sizing it.
-                self.damaged = size > 0 or index + 1 < len(self._files)
-                self._remove_files_from(index)
+                self.damaged = size > 0 or start != next(reversed(self._paths))
+                self._remove_files_from(start)
                 return
+            expected = start + self.file_size
 
     def _scan(self, start: int) -> int:
         """Bytes of valid units at the begin of a file; physical offsets must increase."""
@@ -295,14 +295,13 @@ class ConsumeQueue:
 
     def _end_at(self, end: int, *, zero: bool) -> None:
         """Make byte `end` the end: no file behind it, none without a unit, nothing in memory."""
-        keep = bisect_left(self._files, end)
-        self._remove_files_from(keep)
-        if zero and self._files and end < self._files[-1] + self.file_size:
-            self._zero(self._files[-1], end)
+        self._remove_files_from(end)
+        if zero and self._paths and end % self.file_size:
+            self._zero(end)
         if self._only_blanks(end):
             self._remove_files_from(0)
         self.end_offset = self.next_offset = end // UNIT_SIZE
-        first = self._files[0] if self._files else end
+        first = next(iter(self._paths), end)
         self.min_offset = max(min(self.min_offset, self.end_offset), first // UNIT_SIZE)
         self.written = self.synced = self.tail_position = end
         self.tail = bytearray()
@@ -310,30 +309,28 @@ class ConsumeQueue:
 
     def _only_blanks(self, end: int) -> bool:
         """Whether there is no message before `end`: blanks alone look like one to other brokers."""
-        last = self._read(end - UNIT_SIZE, UNIT_SIZE) if self._files else b""
+        last = self._read(end - UNIT_SIZE, UNIT_SIZE) if self._paths else b""
         return not last or last == BLANK
 
     def _last_message_end(self) -> int:
         last = self.unit(self.end_offset - 1)
         return -1 if last is None or is_blank(last[0], last[1]) else last[0] + last[1]
 
-    def _zero(self, start: int, end: int) -> None:
+    def _zero(self, end: int) -> None:
         """Old units behind the end would count as messages after the next crash."""
-        handle = self._disk.open(self._path(start))
+        start = file_start(end, self.file_size)
+        handle = self._disk.open(self._paths[start])
         try:
-            for position in range(end, start + self.file_size, CHUNK_BYTES):
-                size = min(CHUNK_BYTES, start + self.file_size - position)
-                if handle.pread(size, position - start).strip(b"\0"):
-                    handle.pwrite(bytes(size), position - start)
-            self._disk.sync(handle)
+            self._disk.zero(handle, end - start, self.file_size)
         finally:
             handle.close()
 
-    def _remove_files_from(self, index: int) -> None:
-        for start in self._files[index:]:
-            self._open.forget(self._path(start))
-            self._disk.remove(self._path(start))
-        del self._files[index:]
+    def _remove_files_from(self, position: int) -> None:
+        """Remove the files that begin at or behind this byte."""
+        for start in [start for start in self._paths if start >= position]:
+            path = self._paths.pop(start)
+            self._open.forget(path)
+            self._disk.remove(path)
 
     def truncate(self, physical_offset: int) -> None:
         """Drop every unit of a message at or behind this byte of the log.
@@ -347,8 +344,8 @@ class ConsumeQueue:
 
     def _first_at_or_after(self, physical_offset: int) -> int:
         """The first queue offset whose message lies there or later; the end when none does."""
-        low = self._files[0] // UNIT_SIZE if self._files else self.min_offset
-        low, high = min(low, self.end_offset), self.end_offset
+        low = next(iter(self._paths), self.min_offset * UNIT_SIZE) // UNIT_SIZE
+        high = self.end_offset
         while low < high:
             middle = (low + high) // 2
             found = UNIT.unpack_from(self.units(middle, 1))
@@ -375,4 +372,4 @@ class ConsumeQueue:
     @property
     def files(self) -> Sequence[int]:
         """Start positions of the files, ascending."""
-        return self._files
+        return list(self._paths)
