@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from broker.errors import LimitReached
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from broker.tables.documents import mapping, unknown_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -137,7 +138,7 @@ class ConsumerOffsetTable:
         self.entries = {key: queues for key, queues in entries.items() if SEPARATOR in key}
         self.version = version
         self.count = sum(map(len, self.entries.values()))
-        self.extra = {key: value for key, value in document.items() if key not in OUR_KEYS}
+        self.extra = unknown_fields(document, OUR_KEYS)
 
     def document(self) -> dict[str, Any]:
         """What `consumerOffset.json` holds, detached: it may be encoded in a thread."""
@@ -159,11 +160,3 @@ def split_key(key: str) -> tuple[str, str]:
     """`topic@group` → (topic, group). Neither may hold an `@`."""
     topic, _, group = key.partition(SEPARATOR)
     return topic, group
-
-
-def mapping(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object under `name`, empty when absent or null. Raises: ValueError for another type."""
-    value = document.get(name) or {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is no object")
-    return value

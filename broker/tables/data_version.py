@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from broker.tables.documents import mapping
 from remoting.wire.bodies.data_version import DataVersion
 
 if TYPE_CHECKING:
@@ -41,4 +42,4 @@ def version_of(document: Mapping[str, Any]) -> DataVersion:
 
     Raises: ValueError when it is something else.
     """
-    return msgspec.convert(document.get("dataVersion") or {}, DataVersion, strict=False)
+    return msgspec.convert(mapping(document, "dataVersion"), DataVersion, strict=False)

@@ -15,6 +15,7 @@ from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from broker.errors import GroupNotExist, LimitReached
 from broker.tables import names
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from broker.tables.documents import mapping, unknown_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -147,7 +148,7 @@ class GroupTable:
         left out. Fields that we do not know are kept and written again. Raises: ValueError when it
         is no such file; nothing has changed then.
         """
-        stored = document.get("subscriptionGroupTable") or {}
+        stored = mapping(document, "subscriptionGroupTable")
         configs = {
             name: msgspec.convert(
                 {**fields, "groupName": name}, SubscriptionGroupConfig, strict=False
@@ -155,18 +156,18 @@ class GroupTable:
             for name, fields in stored.items()
         }
         forbidden = msgspec.convert(
-            document.get("forbiddenTable") or {}, dict[str, dict[str, int]], strict=False
+            mapping(document, "forbiddenTable"), dict[str, dict[str, int]], strict=False
         )
         version = version_of(document)
         rejected = [name for name in configs if names.group_problem(name, stored=True)]
         for name, config in configs.items():
             if name not in rejected:
                 self.configs[name] = config
-                if extra := {key: stored[name][key] for key in stored[name].keys() - FIELDS}:
+                if extra := unknown_fields(stored[name], FIELDS):
                     self.config_extra[name] = extra
         self.forbidden = forbidden
         self.version = version
-        self.extra = {key: value for key, value in document.items() if key not in OUR_KEYS}
+        self.extra = unknown_fields(document, OUR_KEYS)
         return rejected
 
     def document(self) -> dict[str, Any]:

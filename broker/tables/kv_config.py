@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from broker.errors import LimitReached
+from broker.tables.documents import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,10 +33,9 @@ class KvConfigTable:
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value. Raises: LimitReached."""
-        entries = self.namespaces.setdefault(namespace, {})
-        if key not in entries and self.count() >= self.max_entries:
+        if self.get(namespace, key) is None and self.count() >= self.max_entries:
             raise LimitReached("KV config entry", self.max_entries)
-        entries[key] = value
+        self.namespaces.setdefault(namespace, {})[key] = value
         self.on_change()
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -58,7 +58,7 @@ class KvConfigTable:
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace everything by a decoded `kvConfig.json`. Raises: ValueError when it is none."""
         self.namespaces = msgspec.convert(
-            document.get("configTable") or {}, dict[str, dict[str, str]]
+            mapping(document, "configTable"), dict[str, dict[str, str]]
         )
 
     def document(self) -> dict[str, Any]:

@@ -211,7 +211,8 @@ class RouteTable:
         """Put the address under its id and take it from any other; whether the id was free."""
         for broker_id, address in list(broker.addresses.items()):
             # A slave that became master, or the reverse, keeps its address.
-            if address == request.address and broker_id != request.broker_id:
+            moved = address == request.address and broker_id != request.broker_id
+            if moved and (broker.name, broker_id) != self.own:
                 del broker.addresses[broker_id]
         first = request.broker_id not in broker.addresses
         broker.addresses[request.broker_id] = request.address

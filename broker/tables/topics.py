@@ -16,6 +16,7 @@ from remoting.wire.codes import ResponseCode
 from broker.errors import LimitReached, NameIllegal, Refused, TopicNotExist
 from broker.tables import attributes, names
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from broker.tables.documents import mapping, unknown_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -274,7 +275,7 @@ class TopicTable:
         A name that could never be a directory of ours is left out. Fields that we do not know are
         kept and written again. Raises: ValueError when it is no such file; nothing changed then.
         """
-        stored = document.get("topicConfigTable") or {}
+        stored = mapping(document, "topicConfigTable")
         configs = {
             name: msgspec.convert({"topicName": name, **fields}, TopicConfig, strict=False)
             for name, fields in stored.items()
@@ -289,10 +290,10 @@ class TopicTable:
         for name, config in configs.items():
             if name not in rejected:
                 self.put(msgspec.structs.replace(config, topic_name=name))
-                if extra := {key: stored[name][key] for key in stored[name].keys() - FIELDS}:
+                if extra := unknown_fields(stored[name], FIELDS):
                     self.config_extra[name] = extra
         self.version = version
-        self.extra = {key: value for key, value in document.items() if key not in OUR_KEYS}
+        self.extra = unknown_fields(document, OUR_KEYS)
         return rejected
 
     def document(self) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""A consumer group's settings as they stand in bodies and in `subscriptionGroup.json`.
+
+Source: admin §2, store format §1.7 (SubscriptionGroupConfig).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["SubscriptionGroupConfig"]
+
+
+def customized_policy() -> dict[str, Any]:
+    """The retry policy of a group that names none: the table of delay levels."""
+    return {"type": "CUSTOMIZED"}
+
+
+class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One group. What 4.9 does not write has its default here; `groupRetryPolicy` passes through."""
+
+    attributes: dict[str, str] = {}
+    broker_id: int = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_message_orderly: bool = False
+    consume_timeout_minute: int = 15
+    group_name: str
+    group_retry_policy: dict[str, Any] = msgspec.field(default_factory=customized_policy)
+    group_sys_flag: int = 0
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: int = 16
+    retry_queue_nums: int = 1
+    subscription_data_set: list[dict[str, Any]] | None | msgspec.UnsetType = msgspec.UNSET
+    which_broker_when_consume_slowly: int = 1

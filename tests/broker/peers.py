@@ -1,0 +1,68 @@
+"""A peer without a socket, and a clock that stands still until it is moved."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from remoting.wire.answer import Answer
+    from remoting.wire.command import Command
+    from remoting.wire.header import Header
+
+__all__ = ["HandClock", "Peer", "request"]
+
+NUMBERS = count(1)
+
+
+class HandClock:
+    """Time that passes only when a test says so."""
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
+        self.wall_ms = wall_ms
+        self.seconds = 1_000.0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def pass_ms(self, elapsed_ms: int) -> None:
+        self.wall_ms += elapsed_ms
+        self.seconds += elapsed_ms / 1000
+
+
+class Peer:
+    """What handlers know of a connection; it remembers what was sent to it."""
+
+    def __init__(
+        self, address: str = "127.0.0.1:50000", local_address: str = "127.0.0.1:10911"
+    ) -> None:
+        self.id = next(NUMBERS)
+        self.address = address
+        self.local_address = local_address
+        self.closed: str | None = None
+        self.told: list[tuple[int, Any]] = []
+        self.answers: list[Answer] = []
+        self.on_close: Callable[[Peer], None] = lambda peer: None
+
+    def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
+        self.told.append((int(code), header))
+
+    def answer(self, command: Command, answer: Answer) -> None:
+        self.answers.append(answer)
+
+    def close(self, reason: str) -> None:
+        if self.closed is None:
+            self.closed = reason
+            self.on_close(self)
+
+
+def request(code: int, body: bytes = b"", *, version: int = 479) -> Command:
+    """A request as a handler gets it, its header aside."""
+    from remoting.wire.command import Command
+
+    return Command(code=code, body=body, language="JAVA", version=version)

@@ -1,0 +1,158 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from structlog.testing import capture_logs
+
+from broker.json_file import JsonFile
+from broker.services.save import FIRST_SAVE_S, RETRY_S, SavedTable, Saver
+from store.files.disk import Disk
+from tests.broker.peers import HandClock
+
+
+class Numbers:
+    """A table of one number that counts its changes."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.changes = 0
+
+    def set(self, value: int) -> None:
+        self.value = value
+        self.changes += 1
+
+    def document(self) -> dict[str, Any]:
+        return {"value": self.value}
+
+
+class Held(JsonFile):
+    """A file whose writes wait until they are let through, or fail."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, Disk(), HandClock())
+        self.gate = trio.Event()
+        self.written: list[Any] = []
+        self.full = False
+
+    async def write(self, document: Any) -> None:
+        await self.gate.wait()
+        if self.full:
+            raise OSError(28, "No space left on device")
+        self.written.append(document["value"])
+
+
+def held(tmp_path: Path, *, open_gate: bool = True) -> tuple[Numbers, Held, SavedTable]:
+    table = Numbers()
+    file = Held(tmp_path / "numbers.json")
+    if open_gate:
+        file.gate.set()
+    return table, file, SavedTable(table, file, changes=lambda: table.changes)
+
+
+@pytest.mark.trio
+async def test_a_save_is_on_disk_when_it_returns(tmp_path: Path) -> None:
+    table = Numbers()
+    file = JsonFile(tmp_path / "config" / "numbers.json", Disk(), HandClock())
+    saved = SavedTable(table, file)
+    table.set(5)
+    await saved.save()
+    assert file.path.read_bytes() == b'{"value":5}'
+    assert saved.clean
+
+
+@pytest.mark.trio
+async def test_saves_asked_for_during_a_write_share_the_next_one(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    table, file, saved = held(tmp_path, open_gate=False)
+    table.set(1)
+    nursery.start_soon(saved.save)
+    await trio.testing.wait_all_tasks_blocked()
+    for value in (2, 3, 4):
+        table.set(value)
+        nursery.start_soon(saved.save)
+    await trio.testing.wait_all_tasks_blocked()
+    file.gate.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert file.written == [1, 4]
+    assert saved.clean
+
+
+@pytest.mark.trio
+async def test_catching_up_waits_for_nothing_when_all_is_on_disk(tmp_path: Path) -> None:
+    _, file, saved = held(tmp_path)
+    await saved.catch_up()
+    assert file.written == []
+
+
+@pytest.mark.trio
+async def test_a_request_is_served_at_once(tmp_path: Path, nursery: trio.Nursery) -> None:
+    table, file, saved = held(tmp_path)
+    _, _, other = held(tmp_path)
+    await nursery.start(Saver([saved], periodic=other, period_s=5).run)
+    table.set(7)
+    saved.request()
+    assert not saved.clean
+    await trio.testing.wait_all_tasks_blocked()
+    assert file.written == [7]
+    assert saved.clean
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_offsets_are_saved_first_after_10_seconds_then_every_5_and_only_if_they_changed(
+    tmp_path: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    table, file, saved = held(tmp_path)
+    await nursery.start(Saver([], periodic=saved, period_s=5).run)
+    table.set(1)
+    await trio.sleep(FIRST_SAVE_S - 0.1)
+    assert file.written == []
+    await trio.sleep(0.2)
+    assert file.written == [1]
+    await trio.sleep(5)
+    assert file.written == [1]
+    table.set(2)
+    await trio.sleep(5)
+    assert file.written == [1, 2]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_failed_save_is_told_to_who_waits_and_tried_again(
+    tmp_path: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    table, file, saved = held(tmp_path)
+    _, _, other = held(tmp_path)
+    await nursery.start(Saver([saved], periodic=other, period_s=5).run)
+    file.full = True
+    table.set(1)
+    with capture_logs() as logs:
+        with pytest.raises(OSError, match="No space left"):
+            await saved.save()
+        saved.request()
+        await trio.sleep(3 * RETRY_S)
+        assert not saved.clean
+        file.full = False
+        await trio.sleep(RETRY_S)
+    assert file.written == [1]
+    assert saved.clean
+    assert [entry["event"] for entry in logs] == ["table.save_failed", "table.save_recovered"]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_at_the_stop_every_table_is_saved_even_if_one_fails(tmp_path: Path) -> None:
+    bad_table, bad_file, bad = held(tmp_path)
+    table, file, saved = held(tmp_path)
+    bad_file.full = True
+    table.set(3)
+    bad_table.set(4)
+    assert not await Saver([bad], periodic=saved, period_s=5).save_all()
+    assert file.written == [3]
+    bad_file.full = False
+    assert await Saver([bad, saved], periodic=saved, period_s=5).save_all()
+    assert bad_file.written == [4]
+    assert file.written == [3, 3]
