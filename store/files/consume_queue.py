@@ -349,7 +349,8 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             found = UNIT.unpack_from(self.units(middle, 1))
-            if is_blank(found[0], found[1]) or found[0] < physical_offset:
+            # A hole is what a power cut left of units that were never synced: later than all others.
+            if found[1] > 0 and (is_blank(found[0], found[1]) or found[0] < physical_offset):
                 low = middle + 1
             else:
                 high = middle

@@ -19,6 +19,8 @@ import structlog
 
 from store.errors import StoreDamaged
 from store.format.record import (
+    MAGIC_V1,
+    START,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
@@ -51,6 +53,9 @@ WRITE_EVERY_RECORDS = 65_536
 """So that building long queues again does not keep them in memory."""
 TORN_ENDS = (0x00, 0xFF)
 """What a torn write leaves where the last byte of a property string should be."""
+SEARCH_BYTES = 1 << 20
+_MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
+"""What both record versions begin with."""
 _NO_UNIT = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
 
@@ -176,8 +181,6 @@ class _Recovery:
         self.last_store_timestamp = 0
         self.unsafe_from = -1
         """The first record that may not be on disk yet; −1 when all are."""
-        self.furthest = -1
-        """Where the last message that has a unit should begin; −1 without one."""
         self.seen: set[tuple[str, int]] = set()
         self.lost: set[tuple[str, int]] = set()
         """Queues whose units are missing from before the start of the walk."""
@@ -198,19 +201,21 @@ class _Recovery:
         queues.recover(scan=not self.clean)
         self.lost = {key for key, queue in queues.table.items() if queue.damaged}
         reach = queues.max_physical_offset()
-        self.furthest = self._furthest(reach)
-        if not self.clean:
-            self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
-        elif self.furthest >= 0 and self._timestamp_at(self.furthest):
-            # All older messages have their units: a clean stop waits for dispatch.
-            self.start = self.furthest
-        else:
-            self.start = normal_start(self._first_records(), reach)
-        self.start = max(self.start, self.log.min_offset)
+        furthest = self._furthest(reach)
         if reach < 0:
             self.start = self.log.min_offset
+        elif not self.clean:
+            self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
+            # Of what the checkpoint does not vouch for any page may be missing: built again.
+            queues.truncate(self.start)
+        elif furthest >= 0 and self._timestamp_at(furthest):
+            # All older messages have their units: a clean stop waits for dispatch.
+            self.start = furthest
+        else:
+            self.start = normal_start(self._first_records(), reach)
 
     def _furthest(self, reach: int) -> int:
+        """Where the last message that has a unit should begin; −1 without one."""
         for queue in self.queues.table.values():
             if reach >= 0 and queue.max_physical_offset == reach:
                 unit = queue.unit(queue.end_offset - 1)
@@ -276,12 +281,16 @@ class _Recovery:
             self.lost.add(key)
 
     def _missing(self, key: tuple[str, int], queue_offset: int) -> bool:
+        """Whether a queue that is empty should not be, when this is the first record seen of it."""
+        queue = self.queues.find(*key)
         queue = self.queues.find(*key)
         if queue_offset == 0 or self.start <= self.log.min_offset:
             return False
-        return (queue is None or queue.max_physical_offset < 0) and (
-            self.known is None or self.known(key[0])
-        )
+        if queue is not None and (
+            queue.max_physical_offset >= 0 or queue.end_offset == queue_offset
+        ):
+            return False
+        return self.known is None or self.known(key[0])
 
     def _rebuild(self, position: int, digest: Digest) -> None:
         if (digest[1], digest[2]) in self.lost and not self._put(position, digest):
@@ -312,18 +321,34 @@ class _Recovery:
     def refuse_loss(self) -> None:
         """What was on disk for certain must not be behind the cut: that is damage, not a tear."""
         safe_until = None if self.clean else self.checkpoint.physic_msg_timestamp
-        behind = [file.start for file in self.log.queue.files if file.start > self.end]
-        if self.furthest >= self.end:
-            behind.append(self.furthest)
-        for position in behind:
+        for position in self._behind():
             stored = self._timestamp_at(position)
-            if stored and (safe_until is None or stored <= safe_until):
+            # Older ones are what an earlier cut by another broker has left, which erases nothing.
+            if (
+                stored
+                and stored >= self.last_store_timestamp
+                and (safe_until is None or stored <= safe_until)
+            ):
                 raise StoreDamaged(
                     f"{self._file_of(self.end)} is damaged at physical offset {self.end} "
                     f"({self._reason()}), whole messages follow at {position}: restore the file "
                     "from a copy; to give up everything behind the damage, remove `checkpoint` "
                     "and create an empty file `abort` beside it"
                 )
+
+    def _behind(self) -> Iterable[int]:
+        """Places behind the end where a record may begin."""
+        file = self.log.queue.find(self.end)
+        if file is not None:
+            handle = file.open()
+            for begin, end in handle.data_ranges(self.end - file.start, file.size):
+                for at in range(begin, end, SEARCH_BYTES):
+                    piece = handle.pread(SEARCH_BYTES + len(_MAGIC) - 1, at)
+                    found = piece.find(_MAGIC)
+                    while found >= 0:
+                        yield file.start + at + found - START.offset["magic"]
+                        found = piece.find(_MAGIC, found + 1)
+        yield from (file.start for file in self.log.queue.files if file.start > self.end)
 
     def _file_of(self, physical_offset: int) -> str:
         file = self.log.queue.find(physical_offset)
