@@ -1,8 +1,8 @@
 """The settings of the network layer: listeners, limits of a connection, pools, overload.
 
 Read like `store.config`: a field is one declaration. Beside the marks named there, `extra` has
-`derived` (how the default comes about when nobody sets it) and `cpus` (base, factor, limit: the
-default is base + factor × CPUs, at most the limit; the number written here is that of 4 CPUs).
+`cpus` (base, factor, limit: the default is base + factor × CPUs, at most the limit; the number
+written here is that of 4 CPUs).
 A pool is a bounded queue with a width, so the keys of RocketMQ's thread pools keep their meaning
 without threads. Source: configuration §3.3, §3.7. Long because every setting stands here whole.
 """

@@ -3,7 +3,8 @@
 A field is one declaration: `broker.config` reads, checks and documents it from the annotation.
 What stands in `extra`: `key` (RocketMQ's name), `unit` (of the number in a file), `hot` (may change
 while running), `list` (separator of a text that is a list), `clamp` (the Java broker bends a value
-into the range instead of taking it), `own` (not a RocketMQ key), `later` (no effect yet).
+into the range instead of taking it), `own` (not a RocketMQ key), `later` (no effect yet),
+`derived` (how the default comes about when nobody sets it), `kind` (a check of the text).
 A field without `key` belongs to another field's key. Source: configuration §3.4.
 Long because every setting stands here whole.
 """
@@ -38,7 +39,7 @@ class StoreConfig:
         str,
         Meta(
             description="Data directory; everything but an explicit storePathCommitLog is below.",
-            extra={"key": "storePathRootDir"},
+            extra={"key": "storePathRootDir", "derived": "store in the home directory"},
         ),
     ] = "~/store"
     store_path_commit_log: Annotated[

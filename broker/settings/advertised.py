@@ -52,9 +52,8 @@ def rule(text: str) -> Advertised:
 def normalized(text: str) -> str:
     """The text form without needless blanks, checked."""
     parse(text)
-    return ";".join(
-        "=".join(piece.strip() for piece in part.split("=")) for part in text.split(";")
-    )
+    rules = (part.partition("=") for part in text.split(";") if part.strip())
+    return ";".join(f"{network.strip()}={address.strip()}" for network, _, address in rules)
 
 
 def from_mapping(item: Mapping[str, Tree]) -> str:

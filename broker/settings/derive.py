@@ -57,7 +57,7 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
     port = int(values.get("listenPort", SCHEMA["listenport"].default))
     default("vipListenPort", max(port - 2, 0))
     default("haListenPort", port + 1 if port < 65_535 else 0)
-    root = str(values.setdefault("storePathRootDir", f"{machine.home}/store")).rstrip("/") or "/"
+    root = str(values.setdefault("storePathRootDir", f"{machine.home}/store")).rstrip("/")
     default("kvConfigPath", f"{root}/config/kvConfig.json")
     default("configOverlayPath", f"{root}/config/aerobee-overlay.yaml")
     for name, width in pool_widths(machine.cpu_count):

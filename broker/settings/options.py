@@ -1,8 +1,7 @@
 """The settings of the broker itself: who it is, topics, groups, clients, transactions.
 
-Read like `store.config`; the marks in `extra` are explained there and in `remoting.config`. Beside
-them: `choices` (the only values), `kind` (a further check of the text, see `values`), `formerly`
-(an old key that is taken where the new one is absent), `later` (checked and kept, no effect yet).
+Read like `store.config`; the marks in `extra` are explained there. Beside them: `choices` (the only
+values), `formerly` (an old key that is taken where the new one is absent).
 Source: configuration §2.5, §3.1 to §3.3. Long because every setting stands here whole.
 """
 

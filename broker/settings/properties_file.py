@@ -48,12 +48,19 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Number and text of each line that says something, continuations joined."""
     lines = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
     for number, line in lines:
-        joined = line.lstrip(BLANKS)
-        if not joined or joined[0] in "#!":
-            continue
+        joined = said(line)
         while continues(joined):
-            joined = joined[:-1] + next(lines, (0, ""))[1].lstrip(BLANKS)
-        yield number, joined
+            begun, (_, following) = joined[:-1], next(lines, (0, ""))
+            # Only where nothing was said yet can the next line be a comment.
+            joined = begun + following.lstrip(BLANKS) if begun else said(following)
+        if joined:
+            yield number, joined
+
+
+def said(line: str) -> str:
+    """The line from its first character on; empty for a comment."""
+    text = line.lstrip(BLANKS)
+    return "" if text[:1] in ("#", "!") else text
 
 
 def continues(line: str) -> bool:
@@ -72,7 +79,9 @@ def unescape(text: str) -> str:
             raise ValueError(r"\u needs four hexadecimal digits")
         return LETTERS.get(code, code)
 
-    return ESCAPE.sub(replace, text)
+    # Java writes a character beyond the first 65,536 as two codes; half of one means nothing.
+    units = ESCAPE.sub(replace, text).encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "replace")
 
 
 def escape(value: str) -> str:

@@ -1,0 +1,204 @@
+"""The log: one event per line, harmless to read, and every event is in docs/events.md."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import logging
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from broker import log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("remoting", "store", "broker")
+METHODS = frozenset({"debug", "info", "warning", "error", "exception"})
+EVENT = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(text: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.getvalue().splitlines()]
+
+
+def logged(**keys: Any) -> dict[str, Any]:
+    out = io.StringIO()
+    log.configure(stream=out)
+    structlog.get_logger().info("part.happened", **keys)
+    (line,) = lines(out)
+    return line
+
+
+def test_an_event_is_one_line_of_json_with_level_and_utc_time() -> None:
+    line = logged(elapsed_ms=1.5, count=3, clean=True, file=None)
+    timestamp = datetime.fromisoformat(line.pop("timestamp"))
+    assert timestamp.utcoffset() == timedelta(0)
+    assert line == {
+        "event": "part.happened",
+        "level": "info",
+        "elapsed_ms": 1.5,
+        "count": 3,
+        "clean": True,
+        "file": None,
+    }
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_value_cannot_forge_a_line_or_move_the_cursor(as_json: bool) -> None:
+    out = io.StringIO()
+    log.configure(stream=out, as_json=as_json)
+    evil = "a\n2026-01-01 [error] forged\r\x1b[2J\x9b1m\x7f\u2028\udcff"
+    structlog.get_logger().info("part.happened", topic=evil, raw=evil.encode("utf-8", "replace"))
+    text = out.getvalue()
+    assert text.count("\n") == 1
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028]", text)
+    assert r"\u001b[2J" in text.replace("\\\\", "\\")
+
+
+def test_a_long_value_is_cut() -> None:
+    cut = logged(topic="x" * 1_000)["topic"]
+    assert len(cut) == log.MAX_VALUE_CHARS
+    assert cut.endswith("x…")
+    assert len(logged(topic="\n" * 1_000)["topic"]) == log.MAX_VALUE_CHARS
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"secret_key": "s3cr3t"},
+        {"Signature": "s3cr3t"},
+        {"password": "s3cr3t"},
+        {"ext": {"AccessKey": "me", "Signature": "s3cr3t", "a": "b"}},
+        {"body": b'{"secretKey":"s3cr3t","x":1}'},
+        {"text": "accessKey=me&secretKey=s3cr3t;password: s3cr3t"},
+    ],
+)
+def test_a_secret_is_never_logged(keys: dict[str, Any]) -> None:
+    line = json.dumps(logged(**keys))
+    assert "s3cr3t" not in line
+    assert "***" in line
+
+
+def test_a_traceback_keeps_its_lines_and_nothing_else_that_moves_the_cursor() -> None:
+    out = io.StringIO()
+    log.configure(stream=out)
+    try:
+        raise ValueError("bad\x1b[2J password=s3cr3t")
+    except ValueError:
+        structlog.get_logger().exception("request.failed")
+    (line,) = lines(out)
+    assert line["level"] == "error"
+    assert line["exception"].splitlines()[0] == "Traceback (most recent call last):"
+    assert line["exception"].endswith(r"ValueError: bad\u001b[2J password=***")
+
+
+def test_what_is_below_the_level_is_not_written() -> None:
+    out = io.StringIO()
+    log.configure("warning", stream=out)
+    logger = structlog.get_logger()
+    logger.info("part.happened")
+    logger.warning("part.healed")
+    assert [line["event"] for line in lines(out)] == ["part.healed"]
+    with pytest.raises(KeyError):
+        log.configure("loud")
+
+
+def test_a_logger_made_before_obeys() -> None:
+    logger = structlog.get_logger()
+    out = io.StringIO()
+    log.configure(stream=out)
+    logger.info("part.happened")
+    assert len(lines(out)) == 1
+
+
+def test_warnings_of_libraries_leave_in_the_same_form() -> None:
+    out = io.StringIO()
+    log.configure("debug", stream=out)
+    logging.getLogger("library").warning("hello %s", "\x1b")
+    logging.getLogger("library").info("chatter")
+    (line,) = lines(out)
+    assert (line["event"], line["level"]) == (r"hello \u001b", "warning")
+
+
+def test_nothing_goes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    log.configure()
+    structlog.get_logger().info("part.happened")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert json.loads(err)["event"] == "part.happened"
+
+
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Calls of a logger's methods: log.info(...), self._log.warning(...), logger.error(...)."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        owner = node.func.value
+        name = getattr(owner, "attr", getattr(owner, "id", ""))
+        if node.func.attr in METHODS and re.fullmatch(r"_*(log|logger)", name):
+            yield node
+
+
+def used_events() -> dict[str, tuple[str, str]]:
+    """Event → level and place, of every call in the source."""
+    found = {}
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            for call in calls(ast.parse(file.read_text("utf-8"))):
+                place = f"{file.relative_to(ROOT)}:{call.lineno}"
+                event = call.args[0] if call.args else None
+                is_literal = isinstance(event, ast.Constant) and isinstance(event.value, str)
+                assert is_literal, f"{place}: the event is not a literal"
+                assert isinstance(event, ast.Constant)
+                assert isinstance(call.func, ast.Attribute)
+                found[str(event.value)] = (call.func.attr.replace("exception", "error"), place)
+    return found
+
+
+def listed_events() -> list[tuple[str, str]]:
+    """Event and level of each row of docs/events.md, in order."""
+    rows = re.findall(
+        r"(?m)^\| `([^`]+)` \| (\w+)", (ROOT / "docs" / "events.md").read_text("utf-8")
+    )
+    return [(event, level) for event, level in rows]
+
+
+def test_every_event_of_the_source_is_listed_and_every_listed_one_is_used() -> None:
+    used, listed = used_events(), dict(listed_events())
+    missing = {event: place for event, (_, place) in used.items() if event not in listed}
+    assert missing == {}
+    assert sorted(set(listed) - set(used)) == []
+
+
+def test_events_are_named_part_and_what_happened_and_listed_in_order() -> None:
+    names = [event for event, _ in listed_events()]
+    assert names == sorted(names)
+    assert [name for name in names if not EVENT.fullmatch(name)] == []
+
+
+def test_an_event_has_the_level_that_is_listed() -> None:
+    listed = dict(listed_events())
+    wrong = {
+        event: f"{place}: {level}, listed as {listed[event]}"
+        for event, (level, place) in used_events().items()
+        if event in listed and level != listed[event]
+    }
+    assert wrong == {}
