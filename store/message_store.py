@@ -154,6 +154,7 @@ class MessageStore:
 
         Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
         """
+        refuse_foreign(self._disk, self.root)
         make_directory(self._disk, self.root)
         self._lock.acquire()
         try:
@@ -174,7 +175,6 @@ class MessageStore:
         return recovery
 
     def _load_locked(self) -> Recovery:
-        refuse_foreign(self._disk, self.root)
         config = self._config
         refuse_small_disk(self._disk, self.root, config.mapped_file_size_commit_log_bytes, 0)
         with refusing(self.root):
