@@ -1,0 +1,1 @@
+"""Header bytes and envelopes, one module per type of header."""

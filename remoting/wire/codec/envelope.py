@@ -1,0 +1,37 @@
+"""What every type of header carries, as plain values on their way to or from a Command."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from remoting.errors import FrameError
+
+__all__ = ["MAX_EXT_FIELDS", "Envelope", "check_ext_count", "check_int32"]
+
+MAX_EXT_FIELDS = 128
+INT32_MAX = 2**31 - 1
+
+
+class Envelope(NamedTuple):
+    """A decoded header. `ext` is a map of scalars or a positional list, in MSGPACK only."""
+
+    code: int
+    opaque: int
+    flag: int
+    language: str | int | None
+    version: int
+    remark: str | None
+    ext: dict[str, Any] | list[Any]
+
+
+def check_int32(name: str, value: Any) -> int:
+    """Raises: FrameError unless `value` is an int32."""
+    if type(value) is not int or not -INT32_MAX - 1 <= value <= INT32_MAX:
+        raise FrameError(f"header {name} is no int32")
+    return value
+
+
+def check_ext_count(count: int) -> None:
+    """Raises: FrameError for more fields than any request has."""
+    if count > MAX_EXT_FIELDS:
+        raise FrameError(f"header with more than {MAX_EXT_FIELDS} ext fields")

@@ -1,0 +1,99 @@
+"""Type 2: one msgpack array, between Aerobee peers that agreed on it.
+
+    [code, flag, opaque, ext, remark, language, version]
+
+What equals its default is left out at the end: ext nil, remark nil, language 3 (PYTHON), and our
+own version, since both ends speak the same. Ext is a map of scalars, or the values alone in the
+order of the header's declaration. Source: remoting §1.6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgpack  # type: ignore[import-untyped] # ships no types
+
+from remoting.errors import FrameError
+from remoting.wire.codec.envelope import Envelope, check_ext_count, check_int32
+from remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, VERSION, LanguageCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["decode", "encode"]
+
+LEAST = 3
+MOST = 7
+PYTHON = int(LanguageCode.PYTHON)
+SCALARS = (str, int, bool, type(None))
+DEFAULTS = (None, None, PYTHON, VERSION)
+
+_pack = msgpack.Packer().pack
+
+
+def decode(header: memoryview | bytes) -> Envelope:
+    """Raises: FrameError."""
+    size = len(header)
+    try:
+        values = msgpack.unpackb(
+            header,
+            raw=False,
+            strict_map_key=True,
+            max_str_len=size,
+            max_bin_len=0,
+            max_array_len=size,
+            max_map_len=size,
+            max_ext_len=0,
+        )
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise FrameError(f"header is not msgpack: {error}") from error
+    if type(values) is not list or not LEAST <= len(values) <= MOST:
+        raise FrameError(f"header is no array of {LEAST} to {MOST} elements")
+    code, flag, opaque = values[:LEAST]
+    values += DEFAULTS[len(values) - LEAST :]
+    ext, remark, language, version = values[LEAST:]
+    if remark is not None and type(remark) is not str:
+        raise FrameError("header remark is no text")
+    return Envelope(
+        code=check_int32("code", code),
+        opaque=check_int32("opaque", opaque),
+        flag=check_int32("flag", flag),
+        language=LANGUAGES.get(check_int32("language", language), language),
+        version=check_int32("version", version),
+        remark=remark,
+        ext=checked_ext(ext),
+    )
+
+
+def checked_ext(ext: Any) -> dict[str, Any] | list[Any]:
+    """Raises: FrameError unless it is nil, a map of scalars under texts, or a list of scalars."""
+    if ext is None:
+        return {}
+    if not isinstance(ext, dict | list):
+        raise FrameError("ext is neither a map nor an array")
+    check_ext_count(len(ext))
+    if isinstance(ext, dict) and not all(type(name) is str for name in ext):
+        raise FrameError("an ext field's name is no text")
+    for value in ext.values() if isinstance(ext, dict) else ext:
+        if type(value) not in SCALARS:
+            raise FrameError("an ext value is no scalar")
+    return ext
+
+
+def encode(
+    code: int,
+    opaque: int,
+    flag: int,
+    ext: Mapping[str, Any] | Sequence[Any] | None,
+    remark: str | None,
+    language: str,
+    version: int,
+) -> bytes:
+    """A header, as short as it can be."""
+    number = LANGUAGE_CODES.get(language, LanguageCode.OTHER)
+    values = [int(code), flag, opaque, ext or None, remark, int(number), version]
+    at = MOST
+    while at > LEAST and values[at - 1] == DEFAULTS[at - 1 - LEAST]:
+        at -= 1
+    header: bytes = _pack(values[:at])
+    return header

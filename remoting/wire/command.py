@@ -1,0 +1,206 @@
+"""One request or answer: the envelope, with its ext fields left as they came until they are typed.
+
+    frame → decode → Command → .header(SendMessageV2) → SendMessageV2
+    (Command, Header) → answer_head → length prefix and header, in the type of the request
+
+Source: remoting §1.4–1.9 (RemotingCommand).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw
+
+from remoting.errors import FrameError
+from remoting.wire.codec import json_header, msgpack_header, rocketmq_header
+from remoting.wire.codes import VERSION, Encoding
+from remoting.wire.frame import HEAD, MAX_FRAME_BYTES
+from remoting.wire.header import Header, by_position, read_fields, reader, text_writer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Ext: TypeAlias = Raw | dict[str, Any] | list[Any]
+    Buffer: TypeAlias = bytes | memoryview
+else:
+    # What msgspec may put there itself: it takes no union with Raw.
+    Ext = Raw
+    Buffer = Any
+
+__all__ = ["ONEWAY", "RESPONSE", "Command", "answer_head", "decode", "encode_request"]
+
+RESPONSE = 1
+"""Flag bit: an answer."""
+ONEWAY = 2
+"""Flag bit: a request that is never answered."""
+
+JSON = int(Encoding.JSON)
+ROCKETMQ = int(Encoding.ROCKETMQ)
+MSGPACK = int(Encoding.MSGPACK)
+OUR_LANGUAGE = "JAVA"
+"""What answers say: some clients know few languages, and all know this one."""
+NO_EXT = Raw(b"{}")
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+H = TypeVar("H", bound=Header)
+
+
+class Command(msgspec.Struct, gc=False):
+    """One request or answer.
+
+    Law: the fields after `ext` never come from the peer's header; `decode` sets each of them.
+    `body` and `ext` may be views of the receive buffer: `detached` before that is used again.
+    """
+
+    code: Int32 = 0
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    language: str | int | None = None
+    """A name, or the number of a language that we do not know."""
+    version: Int32 = 0
+    remark: str | None = None
+    ext: Ext = msgspec.field(default=NO_EXT, name="extFields")
+    encoding: int = JSON
+    body: Buffer = b""
+    pool: Any = None
+    """The pool that counts the request, while it does; the server's."""
+
+    @property
+    def oneway(self) -> bool:
+        """Whether the sender waits for no answer."""
+        return self.flag & ONEWAY != 0
+
+    @property
+    def is_response(self) -> bool:
+        """Whether this answers a request."""
+        return self.flag & RESPONSE != 0
+
+    def header(self, cls: type[H]) -> H:
+        """The ext fields, typed. Raises: HeaderError naming the field."""
+        ext = self.ext
+        if type(ext) is Raw:
+            try:
+                typed: H = reader(cls)(ext)
+                return typed
+            except (ValueError, RecursionError):
+                return read_fields(cls, json_header.ext_fields(memoryview(ext)))
+        return read_fields(cls, ext if isinstance(ext, dict) else by_position(cls, ext))
+
+    def ext_fields(self) -> dict[str, str]:
+        """The ext fields as texts; none of a positional header. Raises: HeaderError."""
+        ext = self.ext
+        if type(ext) is Raw:
+            return json_header.ext_fields(memoryview(ext))
+        if isinstance(ext, dict):
+            return {name: json_header.scalar(v) for name, v in ext.items() if v is not None}
+        return {}
+
+    def detached(self) -> Command:
+        """Itself, with nothing in it that the next receive may overwrite."""
+        if type(self.ext) is Raw:
+            self.ext = self.ext.copy()
+        self.body = bytes(self.body)
+        return self
+
+
+_strict = msgspec.json.Decoder(Command).decode
+
+
+def decode(encoding: int, header: memoryview | bytes, body: memoryview | bytes) -> Command:
+    """A frame's command. Raises: FrameError when its header does not decode."""
+    if encoding == JSON:
+        try:
+            command = _strict(header)
+        except (ValueError, RecursionError):
+            command = Command(*json_header.decode(header))
+    elif encoding == ROCKETMQ:
+        command = Command(*rocketmq_header.decode(header))
+    elif encoding == MSGPACK:
+        command = Command(*msgpack_header.decode(header))
+    else:
+        raise FrameError(f"unknown header type {encoding}")
+    command.encoding = encoding
+    command.body = body
+    command.pool = None
+    return command
+
+
+def encode_request(
+    code: int,
+    opaque: int,
+    header: Header | Mapping[str, str] | None,
+    body: bytes | memoryview = b"",
+    *,
+    encoding: int = JSON,
+    oneway: bool = False,
+    version: int = VERSION,
+    language: str = OUR_LANGUAGE,
+    remark: str | None = None,
+) -> bytes:
+    """A whole frame. Raises: FrameError when it is longer than any peer takes."""
+    flag = ONEWAY if oneway else 0
+    head = encode_header(
+        encoding, code, opaque, flag, header, remark, language, version, positional=True
+    )
+    length = 4 + len(head) + len(body)
+    if 4 + length > MAX_FRAME_BYTES:
+        raise FrameError(f"frame of {length} bytes, peers take at most {MAX_FRAME_BYTES - 4}")
+    return b"".join((HEAD.pack(length, encoding << 24 | len(head)), head, body))
+
+
+def answer_head(
+    request: Command,
+    answer_code: int,
+    header: Header | Mapping[str, str] | None,
+    remark: str | None,
+    body_length: int,
+) -> bytes:
+    """Length prefix and header of an answer whose body follows, in the type of the request."""
+    encoding = request.encoding
+    if encoding == JSON:
+        ext = text_writer(type(header))(header) if isinstance(header, Header) else header
+        head = json_header.encode(
+            answer_code, request.opaque, RESPONSE, ext, remark, OUR_LANGUAGE, VERSION
+        )
+    else:
+        # An error's fields are not those that the operation's table lists by position.
+        language = "PYTHON" if encoding == MSGPACK else OUR_LANGUAGE
+        head = encode_header(
+            encoding,
+            answer_code,
+            request.opaque,
+            RESPONSE,
+            header,
+            remark,
+            language,
+            VERSION,
+            positional=answer_code == 0,
+        )
+    return HEAD.pack(4 + len(head) + body_length, encoding << 24 | len(head)) + head
+
+
+def encode_header(
+    encoding: int,
+    code: int,
+    opaque: int,
+    flag: int,
+    header: Header | Mapping[str, str] | None,
+    remark: str | None,
+    language: str,
+    version: int,
+    *,
+    positional: bool,
+) -> bytes:
+    """A header in any type; `positional` leaves the names out where the type can."""
+    if encoding == JSON:
+        texts = text_writer(type(header))(header) if isinstance(header, Header) else header
+        return json_header.encode(code, opaque, flag, texts, remark, language, version)
+    if encoding == MSGPACK and positional and isinstance(header, Header):
+        values = header.positional()
+        return msgpack_header.encode(code, opaque, flag, values, remark, language, version)
+    ext = header.ext() if isinstance(header, Header) else header or {}
+    if encoding == MSGPACK:
+        return msgpack_header.encode(code, opaque, flag, ext, remark, language, version)
+    return rocketmq_header.encode(code, opaque, flag, ext, remark, language, version)

@@ -1,0 +1,183 @@
+"""What a name server is asked. Source: nameserver §4.1."""
+
+from __future__ import annotations
+
+from remoting.wire.codes import RequestCode
+from remoting.wire.header import I32, I64, Header, wire
+
+__all__ = [
+    "AddWritePermOfBroker",
+    "AddWritePermOfBrokerResponse",
+    "DeleteKvConfig",
+    "DeleteTopicInNamesrv",
+    "GetAllTopicList",
+    "GetBrokerClusterInfo",
+    "GetKvConfig",
+    "GetKvConfigResponse",
+    "GetKvListByNamespace",
+    "GetRouteInfo",
+    "GetSystemTopicListFromNs",
+    "GetTopicsByCluster",
+    "PutKvConfig",
+    "QueryDataVersion",
+    "QueryDataVersionResponse",
+    "RegisterBroker",
+    "RegisterBrokerResponse",
+    "UnregisterBroker",
+    "WipeWritePermOfBroker",
+    "WipeWritePermOfBrokerResponse",
+]
+
+
+class GetRouteInfo(Header):
+    """GET_ROUTEINFO_BY_TOPIC (105)."""
+
+    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class RegisterBroker(Header):
+    """REGISTER_BROKER (103). The CRC is that of the body as sent, 0 or absent: unchecked."""
+
+    code = RequestCode.REGISTER_BROKER
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: I64
+    heartbeat_timeout_millis: I64 | None = None
+    enable_acting_master: bool | None = None
+    compressed: bool | None = None
+    body_crc32: I32 | None = None
+    zone_name: str | None = wire("__ZONE_NAME", default=None)
+
+
+class RegisterBrokerResponse(Header):
+    """Where the master is, for a slave."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnregisterBroker(Header):
+    """UNREGISTER_BROKER (104)."""
+
+    code = RequestCode.UNREGISTER_BROKER
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+class QueryDataVersion(Header):
+    """QUERY_DATA_VERSION (322): are these topics those you know?"""
+
+    code = RequestCode.QUERY_DATA_VERSION
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: I64
+
+
+class QueryDataVersionResponse(Header):
+    """Whether they differ; the body has the known version, if any."""
+
+    changed: bool
+
+
+class GetBrokerClusterInfo(Header):
+    """GET_BROKER_CLUSTER_INFO (106)."""
+
+    code = RequestCode.GET_BROKER_CLUSTER_INFO
+
+
+class GetAllTopicList(Header):
+    """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
+
+    code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+
+
+class GetTopicsByCluster(Header):
+    """GET_TOPICS_BY_CLUSTER (224)."""
+
+    code = RequestCode.GET_TOPICS_BY_CLUSTER
+    cluster: str
+
+
+class GetSystemTopicListFromNs(Header):
+    """GET_SYSTEM_TOPIC_LIST_FROM_NS (304)."""
+
+    code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
+
+
+class WipeWritePermOfBroker(Header):
+    """WIPE_WRITE_PERM_OF_BROKER (205)."""
+
+    code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    broker_name: str
+
+
+class WipeWritePermOfBrokerResponse(Header):
+    """How many topics the broker has."""
+
+    wipe_topic_count: I32
+
+
+class AddWritePermOfBroker(Header):
+    """ADD_WRITE_PERM_OF_BROKER (327)."""
+
+    code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+    broker_name: str
+
+
+class AddWritePermOfBrokerResponse(Header):
+    """How many topics the broker has."""
+
+    add_topic_count: I32
+
+
+class DeleteTopicInNamesrv(Header):
+    """DELETE_TOPIC_IN_NAMESRV (216), everywhere or on the brokers of one cluster."""
+
+    code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+    topic: str
+    cluster_name: str | None = None
+
+
+class PutKvConfig(Header):
+    """PUT_KV_CONFIG (100)."""
+
+    code = RequestCode.PUT_KV_CONFIG
+    namespace: str
+    key: str
+    value: str
+
+
+class GetKvConfig(Header):
+    """GET_KV_CONFIG (101)."""
+
+    code = RequestCode.GET_KV_CONFIG
+    namespace: str
+    key: str
+
+
+class GetKvConfigResponse(Header):
+    """The value."""
+
+    value: str
+
+
+class DeleteKvConfig(Header):
+    """DELETE_KV_CONFIG (102)."""
+
+    code = RequestCode.DELETE_KV_CONFIG
+    namespace: str
+    key: str
+
+
+class GetKvListByNamespace(Header):
+    """GET_KVLIST_BY_NAMESPACE (219)."""
+
+    code = RequestCode.GET_KVLIST_BY_NAMESPACE
+    namespace: str

@@ -1,0 +1,108 @@
+"""Places in a queue: how far a group is, where the queue begins and ends. Source: remoting §3.7."""
+
+from __future__ import annotations
+
+from remoting.wire.codes import RequestCode
+from remoting.wire.header import I32, I64, Header
+
+__all__ = [
+    "GetEarliestMessageStoreTime",
+    "GetEarliestMessageStoreTimeResponse",
+    "GetMaxOffset",
+    "GetMaxOffsetResponse",
+    "GetMinOffset",
+    "GetMinOffsetResponse",
+    "OffsetResponse",
+    "QueryConsumerOffset",
+    "QueryConsumerOffsetResponse",
+    "SearchOffset",
+    "SearchOffsetResponse",
+    "UpdateConsumerOffset",
+]
+
+
+class OffsetResponse(Header):
+    """One offset: the answer to most of these."""
+
+    offset: I64
+
+
+class QueryConsumerOffset(Header):
+    """QUERY_CONSUMER_OFFSET (14): the next message the group consumes."""
+
+    code = RequestCode.QUERY_CONSUMER_OFFSET
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    set_zero_if_not_found: bool | None = None
+
+
+class QueryConsumerOffsetResponse(OffsetResponse):
+    """What the group stored."""
+
+
+class UpdateConsumerOffset(Header):
+    """UPDATE_CONSUMER_OFFSET (15).
+
+    The last two are required, but without them the answer is INVALID_PARAMETER, as from nobody
+    else, so the handler looks for itself.
+    """
+
+    code = RequestCode.UPDATE_CONSUMER_OFFSET
+    consumer_group: str
+    topic: str
+    queue_id: I32 | None = None
+    commit_offset: I64 | None = None
+
+
+class SearchOffset(Header):
+    """SEARCH_OFFSET_BY_TIMESTAMP (29). `timestamp` in ms; `boundary_type` "upper" or else lower."""
+
+    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+    topic: str
+    queue_id: I32
+    timestamp: I64
+    boundary_type: str | None = None
+
+
+class SearchOffsetResponse(OffsetResponse):
+    """The first message at or after the time, or the last one at or before it."""
+
+
+class GetMaxOffset(Header):
+    """GET_MAX_OFFSET (30): the offset the next message gets."""
+
+    code = RequestCode.GET_MAX_OFFSET
+    topic: str
+    queue_id: I32
+    committed: bool | None = None
+
+
+class GetMaxOffsetResponse(OffsetResponse):
+    """The offset the next message gets."""
+
+
+class GetMinOffset(Header):
+    """GET_MIN_OFFSET (31): the oldest message still there."""
+
+    code = RequestCode.GET_MIN_OFFSET
+    topic: str
+    queue_id: I32
+
+
+class GetMinOffsetResponse(OffsetResponse):
+    """The oldest message still there."""
+
+
+class GetEarliestMessageStoreTime(Header):
+    """GET_EARLIEST_MSG_STORETIME (32)."""
+
+    code = RequestCode.GET_EARLIEST_MSG_STORETIME
+    topic: str
+    queue_id: I32
+
+
+class GetEarliestMessageStoreTimeResponse(Header):
+    """When the oldest message was stored, ms; −1 in an empty queue."""
+
+    timestamp: I64

@@ -1,0 +1,87 @@
+"""Sending: one message under long or short names, many in one body, and what was stored.
+
+V1 and V2 have the same attributes, so that one handler serves both. Source: remoting §3.2, §3.3.
+"""
+
+from __future__ import annotations
+
+from remoting.wire.codes import RequestCode
+from remoting.wire.header import I32, I64, Header, wire
+
+__all__ = [
+    "SendBatchMessage",
+    "SendMessage",
+    "SendMessageRefused",
+    "SendMessageResponse",
+    "SendMessageV2",
+]
+
+
+class SendMessage(Header):
+    """SEND_MESSAGE (10). A negative queue id leaves the choice to the broker."""
+
+    code = RequestCode.SEND_MESSAGE
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: I32
+    queue_id: I32
+    sys_flag: I32
+    born_timestamp: I64
+    flag: I32
+    properties: str | None = None
+    reconsume_times: I32 | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: I32 | None = None
+    batch: bool | None = None
+    broker_name: str | None = wire("bname", default=None)
+
+
+class SendMessageV2(Header):
+    """SEND_MESSAGE_V2 (310): the fields of V1 under one-letter names."""
+
+    code = RequestCode.SEND_MESSAGE_V2
+    producer_group: str = wire("a")
+    topic: str = wire("b")
+    default_topic: str = wire("c")
+    default_topic_queue_nums: I32 = wire("d")
+    queue_id: I32 = wire("e")
+    sys_flag: I32 = wire("f")
+    born_timestamp: I64 = wire("g")
+    flag: I32 = wire("h")
+    properties: str | None = wire("i", default=None)
+    reconsume_times: I32 | None = wire("j", default=None)
+    unit_mode: bool | None = wire("k", default=None)
+    max_reconsume_times: I32 | None = wire("l", default=None)
+    batch: bool | None = wire("m", default=None)
+    broker_name: str | None = wire("n", default=None)
+
+
+class SendBatchMessage(SendMessageV2):
+    """SEND_BATCH_MESSAGE (320): the header of V2; the body is a row of messages."""
+
+    code = RequestCode.SEND_BATCH_MESSAGE
+
+
+class SendMessageResponse(Header):
+    """What was stored: the answer with SUCCESS and with codes 10, 11, 12.
+
+    `msg_id` holds the offset ids of a batch joined by commas, `queue_offset` that of its first
+    message. Java reads the first three without looking whether they are there.
+    """
+
+    msg_id: str
+    queue_id: I32
+    queue_offset: I64
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    region: str | None = wire("MSG_REGION", default=None)
+    trace_on: str | None = wire("TRACE_ON", default=None)
+
+
+class SendMessageRefused(Header):
+    """What every refusal of a send says, for clients that trace."""
+
+    region: str = wire("MSG_REGION")
+    trace_on: str = wire("TRACE_ON")

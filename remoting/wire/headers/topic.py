@@ -1,0 +1,46 @@
+"""Topics, made and listed. Source: admin §4.1 (UpdateTopicSubCommand)."""
+
+from __future__ import annotations
+
+from remoting.wire.codes import RequestCode
+from remoting.wire.header import I32, Header
+
+__all__ = ["CreateTopic", "GetAllTopicConfig", "GetAllTopicConfigResponse", "GetTopicConfig"]
+
+
+class CreateTopic(Header, kw_only=True):
+    """UPDATE_AND_CREATE_TOPIC (17). `attributes` is a list of edits: "+key=value,-key"."""
+
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC
+    topic: str
+    default_topic: str
+    read_queue_nums: I32
+    write_queue_nums: I32
+    perm: I32
+    topic_filter_type: str
+    topic_sys_flag: I32 | None = None
+    order: bool
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class GetAllTopicConfig(Header):
+    """GET_ALL_TOPIC_CONFIG (21): a page, from 5.3.4 on; older clients name none and get all."""
+
+    code = RequestCode.GET_ALL_TOPIC_CONFIG
+    topic_seq: I32 | None = None
+    data_version: str | None = None
+    max_topic_num: I32 | None = None
+
+
+class GetAllTopicConfigResponse(Header):
+    """How many topics there are on all pages."""
+
+    total_topic_num: I32
+
+
+class GetTopicConfig(Header):
+    """GET_TOPIC_CONFIG (351)."""
+
+    code = RequestCode.GET_TOPIC_CONFIG
+    topic: str
