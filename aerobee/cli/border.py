@@ -1,0 +1,89 @@
+"""Where errors become one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from aerobee.errors import (
+    AerobeeError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    ConnectError,
+    NoNameServerError,
+    PermissionDeniedError,
+    TransportError,
+)
+
+__all__ = [
+    "DONE",
+    "FAILED",
+    "NOT_REACHABLE",
+    "REFUSED",
+    "STORE_REFUSED",
+    "WRONG_USAGE",
+    "complain",
+    "exit_code_of",
+]
+
+DONE, FAILED, WRONG_USAGE, STORE_REFUSED, NOT_REACHABLE, REFUSED = range(6)
+EXIT_CODES: tuple[tuple[type[AerobeeError], int], ...] = (
+    (ConfigurationError, WRONG_USAGE),
+    (PermissionDeniedError, REFUSED),
+    (TransportError, NOT_REACHABLE),
+    (NoNameServerError, NOT_REACHABLE),
+    (BrokerNotFoundError, NOT_REACHABLE),
+)
+"""The first class that fits; anything else failed."""
+CLIENT_CODES = {10001: NOT_REACHABLE, 10002: NOT_REACHABLE, 10003: NOT_REACHABLE, 16: REFUSED}
+"""For errors that only carry the code of the last failure."""
+START_HINT = "start one with `aerobee broker run`, or name it with --namesrv"
+
+
+def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | None) -> int:
+    """Run a command line; its errors become a line and a code.
+
+    SIGTERM ends it as Ctrl-C does, so that commands can take leave of the broker.
+    """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        result = run(arguments)
+    except click.ClickException as error:
+        error.show()
+        return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
+    except (KeyboardInterrupt, click.Abort):
+        return FAILED
+    except BrokenPipeError:
+        # The reader of our output has gone; nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except AerobeeError as error:
+        complain(explained(error))
+        return code_of(error)
+    return result if isinstance(result, int) else DONE
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    click.echo(f"aerobee: {text}", err=True)
+
+
+def explained(error: AerobeeError) -> str:
+    """The error's text, and what to do about it where that is known."""
+    if isinstance(error, NoNameServerError | ConnectError):
+        return f"{error}; {START_HINT}"
+    return str(error)
+
+
+def code_of(error: AerobeeError) -> int:
+    """The exit code of an SDK error."""
+    for kind, code in EXIT_CODES:
+        if isinstance(error, kind):
+            return code
+    return CLIENT_CODES.get(error.code or 0, FAILED)

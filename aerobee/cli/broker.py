@@ -1,0 +1,77 @@
+"""`aerobee broker run`: options → configuration → the broker's own entry.
+
+Every import costs start-up time, so this module and `broker` load nothing of the client.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+__all__ = ["broker"]
+
+WRONG_USAGE = 2
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@click.group(short_help="Run a broker.")
+def broker() -> None:
+    """Run a broker."""
+
+
+@broker.command()
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration: .yaml, or a RocketMQ broker.conf.",
+)
+@click.option("-n", "--namesrv", metavar="HOST:PORT", help="Also register at these name servers.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Data directory (storePathRootDir).",
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
+)
+@click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
+@click.option(
+    "--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), default="info", help="info."
+)
+def run(
+    file: Path | None,
+    namesrv: str | None,
+    data: Path | None,
+    overrides: tuple[str, ...],
+    ephemeral: bool,
+    log_level: str,
+) -> None:
+    """Run a broker and its name server in the foreground until Ctrl-C.
+
+    Prints one line when it is ready; logs go to stderr.
+    """
+    from broker import host
+    from broker.__main__ import run as run_broker
+    from broker.config import ConfigurationError, load_config
+
+    try:
+        config = load_config(
+            file,
+            environ=os.environ,
+            overrides=(*overrides, "ephemeral=true") if ephemeral else overrides,
+            namesrv=namesrv,
+            data=data.absolute() if data else None,
+            cpu_count=host.cpu_count(),
+            host_addresses=host.addresses(),
+            host_name=host.host_name(),
+        )
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"aerobee: {problem}", err=True)
+        sys.exit(WRONG_USAGE)
+    sys.exit(run_broker(config, log_level.lower()))

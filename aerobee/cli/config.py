@@ -1,0 +1,64 @@
+"""`aerobee config check` and `aerobee config convert`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["config"]
+
+WRONG_USAGE = 2
+file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+
+
+@click.group(short_help="Check and convert configuration files.")
+def config() -> None:
+    """Check and convert configuration files."""
+
+
+@config.command()
+@file_argument
+def check(file: Path) -> None:
+    """Print what FILE and the environment change, each with its source, or what is wrong."""
+    from broker import host
+    from broker.config import check_report, load_config
+
+    def report() -> str:
+        loaded = load_config(
+            file,
+            environ=os.environ,
+            cpu_count=host.cpu_count(),
+            host_addresses=host.addresses(),
+            host_name=host.host_name(),
+        )
+        return check_report(loaded)
+
+    click.echo(or_problems(report))
+
+
+@config.command()
+@file_argument
+def convert(file: Path) -> None:
+    """Print a RocketMQ FILE as YAML, or a YAML one as RocketMQ's."""
+    from broker.config import convert as converted
+
+    click.echo(or_problems(lambda: converted(file)), nl=False)
+
+
+def or_problems(make: Callable[[], str]) -> str:
+    """The text, or the problems on stderr and exit code 2."""
+    from broker.config import ConfigurationError
+
+    try:
+        return make()
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"aerobee: {problem}", err=True)
+        sys.exit(WRONG_USAGE)
