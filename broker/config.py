@@ -35,7 +35,6 @@ from broker.settings.services import (
     ReplicationConfig,
 )
 from broker.settings.values import FreeSpace
-from broker.settings.yaml_file import read_yaml
 from remoting.config import RemotingConfig
 from store.config import FlushDiskType, StoreConfig
 
@@ -100,8 +99,11 @@ def read_file(file: Path) -> list[Entry]:
         content = file.read_bytes()
     except OSError as error:
         raise ConfigurationError([f"{file}: {error.strerror or error}"]) from error
-    is_yaml = file.suffix.lower() in (".yaml", ".yml")
-    return read_yaml(content, str(file)) if is_yaml else read_properties(content, str(file))
+    if file.suffix.lower() not in (".yaml", ".yml"):
+        return read_properties(content, str(file))
+    from broker.settings.yaml_file import read_yaml  # a start without a YAML file needs no parser
+
+    return read_yaml(content, str(file))
 
 
 def convert(file: Path) -> str:
@@ -202,6 +204,8 @@ def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, st
     if problems:
         raise ConfigurationError(problems)
     warnings = [warning for layer in layers for warning in layer.warnings]
+    if config.unknown:
+        warnings.append(f"kept, but nobody here knows them: {', '.join(sorted(config.unknown))}")
     warnings += [sentence(config, *hint) for hint in hints(explicit, config, machine)]
     return replace(config, warnings=tuple(warnings))
 

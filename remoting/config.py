@@ -7,8 +7,6 @@ A pool is a bounded queue with a width, so the keys of RocketMQ's thread pools k
 without threads. Source: configuration §3.3, §3.7. Long because every setting stands here whole.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -9,8 +9,6 @@ A field without `key` belongs to another field's key. Source: configuration §3.
 Long because every setting stands here whole.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated

@@ -80,7 +80,9 @@ def pool_widths(cpu_count: int) -> Iterator[tuple[str, int]]:
 def published(values: Mapping[str, Value], machine: Machine) -> str:
     """The address that others are told, when nobody names one."""
     bound = str(values["bindAddress"])
-    return own_address(machine.addresses) if is_wildcard(bound) else bound
+    if is_wildcard(bound):
+        return own_address(machine.addresses)
+    return LOOPBACK if bound.lower() == "localhost" else bound
 
 
 def own_address(addresses: Sequence[str]) -> str:

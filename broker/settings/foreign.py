@@ -28,8 +28,8 @@ PLANNED: Mapping[str, str] = {
 }
 """Keys of our own that have no effect yet."""
 
-ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "testjava"})
-"""`AEROBEE_…` variables that are known and no settings."""
+ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "testjava", "namesrv"})
+"""`AEROBEE_…` variables that are known and no settings of the broker."""
 
 OFF = frozenset({"", "false"})
 HARMLESS: Mapping[str, frozenset[str]] = {

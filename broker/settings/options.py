@@ -5,8 +5,6 @@ values), `formerly` (an old key that is taken where the new one is absent).
 Source: configuration §2.5, §3.1 to §3.3. Long because every setting stands here whole.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated

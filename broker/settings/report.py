@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import yaml
-
 from broker.settings.entries import ConfigurationError, Form
 from broker.settings.layers import take
 from broker.settings.properties_file import escape
@@ -96,6 +94,8 @@ def yaml_lines(layer: Layer) -> Iterator[str]:
 
 def yaml_line(name: str, value: Value) -> str:
     """One setting, quoted where YAML would read something else."""
+    import yaml  # a start needs no writer of YAML
+
     return yaml.safe_dump({snake(name): value}, width=1_000_000, allow_unicode=True).rstrip()
 
 

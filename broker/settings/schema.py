@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from enum import StrEnum
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from broker.settings.options import BrokerOptions
@@ -146,7 +145,7 @@ SCHEMA: Mapping[str, Key] = {
 
 def read_known() -> Iterator[str]:
     """RocketMQ's names from the data file beside this module."""
-    text = resources.files("broker.settings").joinpath("known_keys.txt").read_text("utf-8")
+    text = Path(__file__).with_name("known_keys.txt").read_text("utf-8")
     return (line for line in text.splitlines() if line and not line.startswith("#"))
 
 
@@ -156,6 +155,8 @@ KNOWN: Mapping[str, str] = {canon(name): name for name in read_known()}
 
 def nearest(name: str) -> str:
     """The YAML spelling of the setting whose name is most like `name`; empty: none is."""
+    from difflib import get_close_matches  # only needed after a mistake
+
     names = {key: setting.name for key, setting in SCHEMA.items()} | dict(KNOWN)
     found = get_close_matches(canon(name), names, n=1, cutoff=0.7)
     return snake(names[found[0]]) if found else ""

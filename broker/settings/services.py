@@ -4,8 +4,6 @@ Read like `store.config`; the marks in `extra` are explained there and in `optio
 Source: configuration §2.5, §3.5, §3.6, §3.8.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated

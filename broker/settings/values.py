@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from yaml.constructor import SafeConstructor
 
 from broker.settings import advertised
 from broker.settings.entries import Entry, Form, Scalar, Tree
@@ -34,6 +33,7 @@ UNITS = {
     **dict.fromkeys(("GiB", "G"), ("size", 1 << 30)),
     "%": ("share", 1),
 }
+YAML_TRUE = frozenset({"true", "yes", "on"})
 NUMBER = re.compile(r"([+-]?\d[\d_]*)\s*([A-Za-z%]*)", re.ASCII)
 JAVA_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
 ADDRESS = re.compile(r"[^\s:;/]+:(\d{1,5})", re.ASCII)
@@ -89,7 +89,7 @@ def scalar_text(key: Key, scalar: Scalar) -> str:
     """The text of a scalar whose kind suits the setting: names must be strings."""
     text, kind = scalar
     if key.type is bool and kind == "bool":
-        return "true" if SafeConstructor.bool_values[text.lower()] else "false"
+        return "true" if text.lower() in YAML_TRUE else "false"
     if kind == "str" or (kind == "int" and (key.type is int or is_hours(key))):
         return text
     if kind == "null":
