@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 from remoting.wire.bodies.client_config import CheckClientConfigBody
 from remoting.wire.bodies.heartbeat import HeartbeatData
@@ -196,7 +197,7 @@ class ClientProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"no consumer for this group, {header.consumer_group}",
             )
-        return Answer(body=headers.ConsumerListBody(entry.client_ids()).to_bytes())
+        return Answer(body=msgspec.json.encode({"consumerIdList": entry.client_ids()}))
 
     def check_config(
         self, header: headers.CheckClientConfig, command: Command, connection: Connection

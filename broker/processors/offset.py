@@ -68,7 +68,8 @@ class OffsetProcessor:
         """Whether the message at offset 0 is there and was written recently."""
         if self.store.min_offset(topic, queue_id) > 0:
             return False
-        return self.store.is_in_memory(topic, queue_id, 0)
+        young = self.store.max_offset(topic, queue_id) > 0
+        return young and self.store.is_hot(topic, queue_id, 0)
 
     def update(
         self, header: headers.UpdateConsumerOffset, command: Command, connection: Connection

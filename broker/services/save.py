@@ -41,12 +41,12 @@ class SavedTable:
     """
 
     def __init__(
-        self, table: Table, file: JsonFile, *, changes: Callable[[], int] = lambda: 0
+        self, table: Table, file: JsonFile, *, changes: Callable[[], int] | None = None
     ) -> None:
         self.table = table
         self.file = file
         self.changes = changes
-        self.seen = changes()
+        self.seen = changes() if changes else 0
         self.wanted = 0
         self.written = 0
         self.failing = False
@@ -64,8 +64,11 @@ class SavedTable:
         self.asked.set()
 
     def notice(self) -> None:
-        """Ask for a save if `changes` moved: for tables that change too often to ask each time."""
-        seen = self.changes()
+        """Ask for a save if `changes` moved, or if no one counts them.
+
+        For tables that change too often to ask each time.
+        """
+        seen = self.changes() if self.changes else self.seen + 1
         if seen != self.seen:
             self.seen = seen
             self.wanted += 1

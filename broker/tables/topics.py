@@ -191,6 +191,13 @@ class TopicTable:
         self.changed(msgspec.structs.replace(config, order=order), now_ms)
         return True
 
+    def mark_ordered(self, ordered: Iterable[str], now_ms: int) -> None:
+        """Set the order flag of the named topics; those that are not here are passed over."""
+        for topic in ordered:
+            known = self.configs.get(topic)
+            if known is not None and not known.order:
+                self.changed(msgspec.structs.replace(known, order=True), now_ms)
+
     def adopt(self, topic: str, queues: int, now_ms: int) -> bool:
         """Take up a topic whose messages are in the store but whose config was lost in a crash."""
         if topic in self.configs or names.topic_problem(topic, stored=True):
