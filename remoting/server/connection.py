@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from remoting.errors import CallTimedOut, ChannelClosed
-from remoting.wire import command as wire
+from remoting.wire.codes import MSGPACK_OFFER
+from remoting.wire.command import ONEWAY, answer_head, encode_request
 from remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ JOIN_BYTES = 16 * 1024
 """Below this, several answers are cheaper joined than as separate vectors."""
 MAX_VECTORS = 1024
 """IOV_MAX of Linux."""
-ANNOUNCE_FIELD = "aeroSer"
-ANNOUNCE_VALUE = "2"
 
 
 def packed_host(address: tuple[Any, ...]) -> bytes:
@@ -123,7 +122,7 @@ class Connection:
         if pool is not None:
             pool.depth -= 1
             command.pool = None
-        if command.flag & wire.ONEWAY or self.closed:
+        if command.flag & ONEWAY or self.closed:
             return
         body = answer.body
         if isinstance(body, (bytes, memoryview)):
@@ -133,7 +132,7 @@ class Connection:
         header: Header | dict[str, str] | None = answer.header
         if self._announce == command.opaque:
             header = self._announced(header)
-        head = wire.answer_head(command, answer.code, header, answer.remark, length)
+        head = answer_head(command, answer.code, header, answer.remark, length)
         out = self.out
         out.append(head)
         if length:
@@ -149,13 +148,15 @@ class Connection:
     def announce(self, command: Command) -> None:
         """First request: if it asks for MSGPACK headers, its answer says that we speak them."""
         self.requests = 1
-        if command.ext_fields().get(ANNOUNCE_FIELD) == ANNOUNCE_VALUE:
+        field, value = MSGPACK_OFFER
+        if command.ext_fields().get(field) == value:
             self._announce = command.opaque
 
     def _announced(self, header: Header | dict[str, str] | None) -> dict[str, str]:
         self._announce = None
         ext = header if isinstance(header, dict) else header.ext() if header is not None else {}
-        return {**ext, ANNOUNCE_FIELD: ANNOUNCE_VALUE}
+        field, value = MSGPACK_OFFER
+        return {**ext, field: value}
 
     # -- our own requests to the peer ------------------------------------------------------------
 
@@ -194,7 +195,7 @@ class Connection:
     def _request(self, code: int, header: Header | None, body: bytes, *, oneway: bool) -> int:
         self._next_opaque = opaque = self._next_opaque % 0x7FFFFFFF + 1
         if not self.closed:
-            frame = wire.encode_request(
+            frame = encode_request(
                 code, opaque, header, body, encoding=self.encoding, oneway=oneway
             )
             self.out.append(frame)

@@ -105,6 +105,11 @@ class Reactor:
         """All connections of all selectors."""
         return [c for selector in self._selectors for c in selector.connections.values()]
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits to be sent, on all connections together."""
+        return sum(connection.unsent for connection in self.connections)
+
     def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:
         for _ in range(self._selectors_wanted):
             poller = make_poller(nursery, portable=self._portable)

@@ -130,7 +130,7 @@ class Selector:
             frames = connection.decoder.feed(self._view[:received])
             self._serve(connection, frames, arrived)
         except FrameError as error:
-            self._reject(connection, error)
+            self._serve_good(connection, error, arrived)
 
     def _serve(
         self,
@@ -151,6 +151,17 @@ class Selector:
                     return
             if connection.closed:
                 return
+
+    def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
+        """Serve the whole frames before the bad bytes, then close."""
+        frames, error.frames = error.frames, []
+        try:
+            self._serve(connection, frames, arrived)
+        except FrameError as earlier:
+            error = earlier
+        if not connection.closed:
+            connection.write()
+            self._reject(connection, error)
 
     def _serve_backlog(self, connection: Connection, arrived: float) -> None:
         backlog = connection.backlog

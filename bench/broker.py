@@ -1,0 +1,189 @@
+"""The broker under load, beside the Java broker: rate, latency, CPU per message, memory.
+
+Each case runs alternately against both, each on its own fresh directory, and the medians and their
+ratios are printed. The load comes from `bench/rawload` (Go), so that the broker is measured and not
+a client: without Go there is no bench, without Java and Maven only our own figures. Everything
+talks over 127.0.0.1, is bounded in time, and is ended by its pid.
+
+    python -m bench.broker [--runs 3] [--seconds 10] [--only produce] [--alone] [--set key=value]…
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import statistics
+import subprocess
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.machine import describe
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.java import toolkit
+from tests.kit.java_server import JavaBroker, JavaNamesrv
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "bench" / "rawload"
+BINARY = ROOT / ".cache" / "rawload"
+
+DEFAULT_SIZES: dict[str, object] = {
+    "mappedFileSizeCommitLog": None,
+    "mappedFileSizeConsumeQueue": None,
+    "maxHashSlotNum": None,
+    "maxIndexNum": None,
+}
+"""The tests' small files are no measure of anything."""
+
+FIGURES = re.compile(
+    r"msgs/s=(?P<rate>[\d.]+) p50=(?P<p50>[\d.]+)ms p99=(?P<p99>[\d.]+)ms p999=(?P<p999>[\d.]+)ms "
+    r"max=(?P<max>[\d.]+)ms cpu_us/msg=(?P<cpu>[\d.]+) cores=(?P<cores>[\d.]+) "
+    r"rss_anon_mb=(?P<rss>\d+) errs=(?P<errors>\d+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One load: its name, what rawload is told, and whether the broker flushes synchronously."""
+
+    name: str
+    options: tuple[str, ...]
+    sync: bool = False
+
+
+CASES = (
+    Case("produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "128")),
+    Case("produce 128 B, 8 x 32", ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")),
+    Case("produce 1 KiB, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")),
+    Case("batch of 32 x 128 B, 8 x 4", ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")),
+    Case("pull of 32, 16 x 1", ("-m", "pull", "-c", "16", "-d", "1")),
+    Case("sync produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1"), sync=True),
+    Case("sync produce 128 B, 1 x 1", ("-m", "produce", "-c", "1", "-d", "1"), sync=True),
+)
+
+
+class Figures(dict[str, float]):
+    """What one run of rawload printed."""
+
+
+def build_load() -> Path:
+    """Compile the load generator once. Raises: SystemExit without Go."""
+    if not shutil.which("go"):
+        raise SystemExit("bench.broker needs Go for its load generator (bench/rawload)")
+    BINARY.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["go", "build", "-o", str(BINARY), "."], cwd=SOURCE, check=True)
+    return BINARY
+
+
+def load(address: str, pid: int, case: Case, seconds: float) -> Figures:
+    """Run one case. Raises: SystemExit when the broker answered with errors."""
+    command = [str(BINARY), "-a", address, "-pid", str(pid), "-T", str(seconds), *case.options]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=seconds + 60
+    )
+    found = FIGURES.search(done.stdout)
+    if not found or int(found["errors"]) > 64:
+        raise SystemExit(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()}")
+    return Figures({name: float(value) for name, value in found.groupdict().items()})
+
+
+class Side:
+    """One of the two brokers in one flush mode, started for one run."""
+
+    def __init__(self, name: str, directory: Path, settings: dict[str, object]) -> None:
+        self.name = name
+        self.directory = directory
+        self.settings = settings
+
+    def run(self, case: Case, seconds: float) -> Figures:
+        """Start it on an empty directory, fill it if the case reads, measure, stop it."""
+        settings = DEFAULT_SIZES | self.settings
+        settings["flushDiskType"] = "SYNC_FLUSH" if case.sync else "ASYNC_FLUSH"
+        data = Path(tempfile.mkdtemp(dir=self.directory)) / "data"
+        with ExitStack() as stack:
+            address, pid = self._start(stack, data, settings)
+            if "pull" in case.options:
+                filling = Case("fill", ("-m", "batch", "-c", "8", "-d", "4", "-s", "128"))
+                load(address, pid, filling, 3)
+            figures = load(address, pid, case, seconds)
+        shutil.rmtree(data.parent)
+        return figures
+
+    def _start(
+        self, stack: ExitStack, data: Path, settings: dict[str, object]
+    ) -> tuple[str, int]:
+        if self.name == "aerobee":
+            ours = stack.enter_context(BrokerProcess(data=data, settings=settings))
+            return ours.address, ours.child.pid
+        tools = toolkit("5.4.0")
+        namesrv = JavaNamesrv(tools, data.parent / "namesrv")
+        stack.callback(namesrv.stop)
+        theirs = JavaBroker(
+            toolkit=tools,
+            data=data,
+            home=data.parent / "home",
+            namesrv_address=namesrv.address,
+            settings=settings,
+            full_size=True,
+        )
+        stack.enter_context(theirs)
+        return theirs.address, theirs.child.pid
+
+
+def compare(sides: list[Side], case: Case, runs: int, seconds: float) -> dict[str, Figures]:
+    """Medians of `runs` alternating runs, by side."""
+    seen: dict[str, list[Figures]] = {side.name: [] for side in sides}
+    for _ in range(runs):
+        for side in sides:
+            seen[side.name].append(side.run(case, seconds))
+    return {
+        name: Figures({key: statistics.median(run[key] for run in got) for key in got[0]})
+        for name, got in seen.items()
+    }
+
+
+def row(name: str, figures: Figures) -> str:
+    """One line of the table."""
+    return (
+        f"{name:<28} {figures['rate']:>9.0f} {figures['p50']:>8.2f} {figures['p99']:>8.2f} "
+        f"{figures['cpu']:>8.2f} {figures['cores']:>6.2f} {figures['rss']:>7.0f}"
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.broker")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--alone", action="store_true", help="without the Java broker")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    arguments = parser.parse_args()
+    build_load()
+    settings: dict[str, object] = dict(pair.split("=", 1) for pair in arguments.set)
+    print(describe())
+    print(f"{'':<28} {'msgs/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'us/msg':>8} {'cores':>6} {'MB':>7}")
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
+        sides = [Side("aerobee", Path(directory), settings)]
+        if not arguments.alone and shutil.which("java") and shutil.which("mvn"):
+            sides.append(Side("java", Path(directory), {}))
+        for case in CASES:
+            if arguments.only in case.name:
+                report(case, compare(sides, case, arguments.runs, arguments.seconds))
+
+
+def report(case: Case, medians: dict[str, Figures]) -> None:
+    """Print a case: a line per side, and the ratio."""
+    print(f"\n{case.name}")
+    for name, figures in medians.items():
+        print(row(f"  {name}", figures), flush=True)
+    if "java" in medians:
+        ours, java = medians["aerobee"], medians["java"]
+        rate, cpu = ours["rate"] / java["rate"], ours["cpu"] / java["cpu"]
+        print(f"  ratio: rate {rate:.2f}, CPU per message {cpu:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The broker as a process: configuration in, exit code out. `aerobee broker run` calls `run`.
+
+Prints the ready line to stdout and nothing else; everything else is a log line on stderr.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from broker import log as logging
+from broker.controller import BrokerController
+from broker.errors import TableDamaged
+from store.errors import StoreRefused
+from store.files.disk import Disk, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from broker.config import BrokerConfig
+    from broker.controller import Ready
+
+__all__ = ["run"]
+
+DONE: Final = 0
+FAILED: Final = 1
+STORE_REFUSED: Final = 3
+VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
+
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""Objects of a request die by reference count; looking for cycles more often only costs time."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+def run(config: BrokerConfig, log_level: str = "info") -> int:
+    """Run a broker in the foreground until SIGINT or SIGTERM; a second one ends it at once.
+
+    Returns the exit code: 0 stopped clean, 1 failed, 3 the store refused to start.
+    """
+    logging.configure(log_level)
+    for warning in config.warnings:
+        log.warning("config.warning", text=warning)
+    os.umask(0o077)
+    disk = Disk()
+    if not _keeps_data(config, disk):
+        return STORE_REFUSED
+    code = FAILED
+    try:
+        clean = trio.run(_serve, config, disk, strict_exception_groups=True)
+        code = DONE if clean else FAILED
+    except* (StoreRefused, TableDamaged) as refusals:
+        code = STORE_REFUSED
+        _say_why(refusals)
+    except* OSError as errors:
+        _say_why(errors)
+    return code
+
+
+async def _serve(config: BrokerConfig, disk: Disk) -> bool:
+    controller = BrokerController(config, disk=disk, clock=SystemClock())
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_obey, signals, controller)
+            clean = await controller.run(_announce)
+            nursery.cancel_scope.cancel()
+    return clean
+
+
+async def _obey(signals: AsyncIterator[int], controller: BrokerController) -> NoReturn:
+    """First signal: stop. Second: exit now; the abort file stays and the next start recovers."""
+    async for _ in signals:
+        if controller.stop_wanted.is_set():
+            os._exit(FAILED)
+        controller.stop()
+    raise AssertionError("signals never end")
+
+
+def _announce(ready: Ready) -> None:
+    recovery = ready.recovery
+    how = "clean" if recovery.clean else f"abnormal, cut {recovery.cut_bytes} B"
+    sys.stdout.write(
+        f"aerobee ready broker={ready.broker} namesrv={ready.namesrv} data={ready.data} "
+        f"recovered={how} in {_process_age_s():.2f} s\n"
+    )
+    sys.stdout.flush()
+    log.info("broker.started", broker=ready.broker, namesrv=ready.namesrv, data=ready.data)
+    # What start-up made stays: no collection need look at it again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _process_age_s() -> float:
+    """Seconds since the process began, interpreter start included; 0 where nobody tells."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+    except (OSError, ValueError, AttributeError):
+        return 0.0
+
+
+def _keeps_data(config: BrokerConfig, disk: Disk) -> bool:
+    """Whether the data directory outlives the machine or container, or need not."""
+    root = Path(config.store.store_path_root_dir).expanduser().absolute()
+    kind = disk.file_system(root)
+    if kind not in VOLATILE_FILE_SYSTEMS or config.broker.ephemeral:
+        return True
+    remedy = "mount a volume there, or say --ephemeral if the data may be lost"
+    if config.in_image:
+        log.error("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
+        return False
+    log.warning("store.ephemeral", path=str(root), file_system=kind, remedy=remedy)
+    return True
+
+
+def _say_why(group: BaseExceptionGroup[BaseException]) -> None:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            _say_why(error)
+        else:
+            log.error("broker.refused", reason=str(error))

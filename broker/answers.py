@@ -1,0 +1,67 @@
+"""Store result or exception → what the client is told. The one table to response codes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.errors import Refused
+from remoting.wire.answer import Answer
+from remoting.wire.codes import ResponseCode
+from store.errors import StoreError
+from store.results import GetStatus, PutStatus
+
+__all__ = ["FOUND", "PULL_CODES", "PUT_ANSWERS", "STORED", "refusal"]
+
+STORED: Final = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT})
+"""Statuses whose message is in the log: their answer carries the full send response header."""
+
+PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str | None]]] = {
+    PutStatus.PUT_OK: (int(ResponseCode.SUCCESS), None),
+    PutStatus.FLUSH_DISK_TIMEOUT: (int(ResponseCode.FLUSH_DISK_TIMEOUT), None),
+    PutStatus.MESSAGE_ILLEGAL: (
+        int(ResponseCode.MESSAGE_ILLEGAL),
+        "the message is illegal, maybe msg body or properties length not matched. "
+        "msg body length limit {max_message_size_bytes}B, msg properties length limit 32KB.",
+    ),
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: (
+        int(ResponseCode.MESSAGE_ILLEGAL),
+        "the message properties are longer than 32767 bytes",
+    ),
+    PutStatus.SERVICE_NOT_AVAILABLE: (
+        int(ResponseCode.SERVICE_NOT_AVAILABLE),
+        "service not available now: {cause}",
+    ),
+    PutStatus.OS_PAGE_CACHE_BUSY: (
+        int(ResponseCode.SYSTEM_BUSY),
+        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    ),
+    PutStatus.CREATE_MAPPED_FILE_FAILED: (
+        int(ResponseCode.SYSTEM_ERROR),
+        "create mapped file failed, server is busy or broken.",
+    ),
+    PutStatus.UNKNOWN_ERROR: (int(ResponseCode.SYSTEM_ERROR), "UNKNOWN_ERROR"),
+}
+
+PULL_CODES: Final[dict[GetStatus, int]] = {
+    GetStatus.FOUND: int(ResponseCode.SUCCESS),
+    GetStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    GetStatus.NO_MESSAGE_IN_QUEUE: int(ResponseCode.PULL_NOT_FOUND),
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: int(ResponseCode.PULL_NOT_FOUND),
+    GetStatus.OFFSET_FOUND_NULL: int(ResponseCode.PULL_NOT_FOUND),
+    GetStatus.OFFSET_OVERFLOW_ONE: int(ResponseCode.PULL_NOT_FOUND),
+    GetStatus.OFFSET_OVERFLOW_BADLY: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetStatus.OFFSET_TOO_SMALL: int(ResponseCode.PULL_OFFSET_MOVED),
+    GetStatus.OFFSET_RESET: int(ResponseCode.PULL_OFFSET_MOVED),
+}
+
+FOUND: Final = GetStatus.FOUND
+
+
+def refusal(error: Exception) -> Answer | None:
+    """An exception that means something to the client; None for one that is our own fault."""
+    if isinstance(error, Refused):
+        return Answer(error.code, remark=error.remark)
+    if isinstance(error, StoreError):
+        return Answer(int(ResponseCode.SYSTEM_ERROR), remark=str(error))
+    return None

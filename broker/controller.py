@@ -1,0 +1,216 @@
+"""The life of a broker: start and stop on this page. `parts` says what it is made of.
+
+    house   ends last: the store's services, hold, saver, housekeeping, registration, HTTP, ticker
+    └ door  ends first: bosses, selectors, handlers that wait
+
+Start: lock and recover the store → tables → bind → services → accept → ready.
+Stop: unregister → answer held pulls → close the door → save the tables → last flush, checkpoint,
+abort file. Whatever fails on the way takes the broker down: one that cannot flush must not answer.
+Source: BrokerController, BrokerStartup.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+import trio
+
+from broker import http, routes
+from broker.parts import Parts
+from broker.services.housekeeping import Housekeeping
+from broker.sources import make_health, make_sources
+from remoting.server import boss
+from remoting.server.reactor import Listener
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from broker.config import BrokerConfig
+    from store.files.disk import Clock, Disk
+    from store.results import Recovery
+
+__all__ = ["BrokerController", "Ready"]
+
+DRAIN_S: Final = 5.0
+"""How long answers in flight may take once the broker stops."""
+CLOSE_S: Final = 60.0
+"""How long saving and the last flush may take."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class Ready(NamedTuple):
+    """What there is to say when the broker serves."""
+
+    broker: str
+    namesrv: str
+    data: str
+    recovery: Recovery
+
+
+class BrokerController:
+    """One broker, from nothing to stopped. `run` may be called once."""
+
+    def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
+        self.config = config
+        self.parts = Parts(config, disk=disk, clock=clock)
+        self.stop_wanted = trio.Event()
+        self.serving = False
+
+    def stop(self) -> None:
+        """Ask for a clean stop; callable from anywhere in the loop."""
+        self.stop_wanted.set()
+
+    async def run(self, ready: Callable[[Ready], None]) -> bool:
+        """Serve until `stop`; whether everything was left clean.
+
+        Raises: StoreRefused, TableDamaged, OSError when it does not start; whatever a service of
+        the broker fails with.
+        """
+        parts = self.parts
+        with ExitStack() as opened:
+            # Bound before the store is touched: a taken port refuses the start at no cost.
+            listeners, metrics = self._bind(opened)
+            recovery = parts.store.load()
+            try:
+                parts.load_tables()
+                parts.reconcile()
+                parts.registrar.register_own()
+                async with trio.open_nursery() as house:
+                    await self._open_house(house, metrics)
+                    opened.pop_all()
+                    await self._open_door(listeners, recovery, ready)
+                    house.cancel_scope.cancel()
+            finally:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
+                    clean = await parts.store.close()
+        log.info("broker.stopped", clean=clean)
+        return clean
+
+    # -- start -----------------------------------------------------------------------------------
+
+    def _bind(self, opened: ExitStack) -> tuple[list[Listener], socket.socket | None]:
+        remoting, namesrv = self.config.remoting, self.config.namesrv
+        processors = self.parts.processors
+        names = routes.namesrv_routes(processors.route) if namesrv.embedded_namesrv else ()
+        table = (*routes.broker_routes(processors), *names)
+        wanted = [
+            ("broker", remoting.listen_port, table),
+            ("vip", remoting.vip_listen_port, table),
+            ("namesrv", namesrv.namesrv_listen_port if names else 0, names),
+        ]
+        listeners = []
+        for name, port, served in wanted:
+            if port:
+                sock = boss.listen(remoting.bind_address, port, remoting.server_socket_backlog)
+                opened.enter_context(sock)
+                listeners.append(Listener(name, sock, served))
+        metrics = self._bind_metrics()
+        if metrics is not None:
+            opened.enter_context(metrics)
+        return listeners, metrics
+
+    def _bind_metrics(self) -> socket.socket | None:
+        config = self.config.metrics
+        if config.metrics_exporter_type.name != "PROM":
+            return None
+        return http.open_listener(
+            config.metrics_prom_exporter_host, config.metrics_prom_exporter_port
+        )
+
+    async def _open_house(self, house: trio.Nursery, metrics: socket.socket | None) -> None:
+        parts = self.parts
+        await house.start(parts.store.run)
+        await house.start(parts.saver.run)
+        await house.start(self._housekeeping().run)
+        await house.start(parts.ticker.run)
+        await house.start(parts.registrar.run)
+        house.start_soon(parts.hold.run, parts.reactor.flush)
+        if metrics is not None:
+            house.start_soon(self._serve_http, metrics)
+
+    def _housekeeping(self) -> Housekeeping:
+        parts = self.parts
+        return Housekeeping(
+            clients=parts.processors.client,
+            locks=parts.locks,
+            routes=parts.routes,
+            clock=parts.clock,
+            channel_expired_timeout_ms=lambda: self.config.broker.channel_expired_timeout_ms,
+            broker_scan_interval_ms=self.config.namesrv.scan_not_active_broker_interval_ms,
+        )
+
+    async def _serve_http(self, listener: socket.socket) -> None:
+        parts = self.parts
+        root = parts.store.root
+        sources = make_sources(
+            self.config,
+            stats=parts.stats,
+            store=parts.store,
+            disk=parts.disk,
+            root=root,
+            remoting=parts.reactor.stats,
+            pools=parts.reactor.pools,
+            topics=parts.topics,
+            groups=parts.groups,
+            clients=parts.clients,
+        )
+        health = make_health(
+            serving=lambda: self.serving,
+            stopping=self.stop_wanted.is_set,
+            stats=parts.stats,
+            store=parts.store,
+            disk=parts.disk,
+            root=root,
+            clock=parts.clock,
+        )
+        # The web framework takes long to import; producers need not wait for it.
+        await trio.to_thread.run_sync(http.prepare)
+        await http.serve_http(listener, sources, health)
+
+    # -- serve and stop --------------------------------------------------------------------------
+
+    async def _open_door(
+        self,
+        listeners: list[Listener],
+        recovery: Recovery,
+        ready: Callable[[Ready], None],
+    ) -> None:
+        parts = self.parts
+        async with trio.open_nursery() as door:
+            await door.start(parts.reactor.run, listeners)
+            self.serving = True
+            ready(self._ready(recovery))
+            await self.stop_wanted.wait()
+            log.info("broker.stopping")
+            self.serving = False
+            await parts.registrar.leave()
+            parts.hold.release_all()
+            parts.reactor.flush()
+            await self._drain()
+            door.cancel_scope.cancel()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
+            await parts.saver.save_all()
+
+    def _ready(self, recovery: Recovery) -> Ready:
+        remoting, namesrv = self.config.remoting, self.config.namesrv
+        names = "none"
+        if namesrv.embedded_namesrv:
+            port = namesrv.namesrv_listen_port or remoting.listen_port
+            names = f"{remoting.bind_address}:{port}"
+        return Ready(
+            f"{remoting.bind_address}:{remoting.listen_port}",
+            self.config.broker.namesrv_addr or names,
+            str(self.parts.store.root.absolute()),
+            recovery,
+        )
+
+    async def _drain(self) -> None:
+        """Let what is being answered leave, for a while."""
+        pools = self.parts.reactor.pools.values()
+        with trio.move_on_after(DRAIN_S):
+            while any(pool.depth for pool in pools) or self.parts.reactor.unsent_bytes:
+                await trio.sleep(0.01)

@@ -1,0 +1,71 @@
+"""The processor pools of RocketMQ, by name, sized by their keys. Source: semantics §21.1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from remoting.server.pools import Pool
+
+if TYPE_CHECKING:
+    from remoting.config import RemotingConfig
+
+__all__ = ["make_pools"]
+
+SIZES: Final = {
+    # name: (width, capacity, longest wait in ms; None = never shed for age)
+    "send": (
+        "send_message_thread_pool_nums",
+        "send_thread_pool_queue_capacity",
+        "wait_time_mills_in_send_queue",
+    ),
+    "pull": (
+        "pull_message_thread_pool_nums",
+        "pull_thread_pool_queue_capacity",
+        "wait_time_mills_in_pull_queue",
+    ),
+    "lite_pull": (
+        "lite_pull_message_thread_pool_nums",
+        "lite_pull_thread_pool_queue_capacity",
+        "wait_time_mills_in_lite_pull_queue",
+    ),
+    "query": ("query_message_thread_pool_nums", "query_thread_pool_queue_capacity", None),
+    "heartbeat": (
+        "heartbeat_thread_pool_nums",
+        "heartbeat_thread_pool_queue_capacity",
+        "wait_time_mills_in_heartbeat_queue",
+    ),
+    "client_manager": (
+        "client_manage_thread_pool_nums",
+        "client_manager_thread_pool_queue_capacity",
+        None,
+    ),
+    "consumer_manager": (
+        "consumer_manage_thread_pool_nums",
+        "consumer_manager_thread_pool_queue_capacity",
+        None,
+    ),
+    "admin": (
+        "admin_broker_thread_pool_nums",
+        "admin_broker_thread_pool_queue_capacity",
+        "wait_time_mills_in_admin_broker_queue",
+    ),
+}
+
+
+def make_pools(config: RemotingConfig) -> dict[str, Pool]:
+    """One pool per line of the table; without `brokerFastFailureEnable` nothing is shed for age."""
+    return {
+        name: Pool(
+            name,
+            width=getattr(config, width),
+            capacity=getattr(config, capacity),
+            max_wait_ms=_wait_ms(config, wait),
+        )
+        for name, (width, capacity, wait) in SIZES.items()
+    }
+
+
+def _wait_ms(config: RemotingConfig, key: str | None) -> int | None:
+    if key is None or not config.broker_fast_failure_enable:
+        return None
+    return int(getattr(config, key))

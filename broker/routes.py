@@ -1,0 +1,67 @@
+"""THE TABLE: header · handler · pool. The whole broker on one screen; any other code answers 3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from remoting.server.routes import Route
+from remoting.wire.headers import client, namesrv, offset, pull, send, topic
+
+if TYPE_CHECKING:
+    from broker.processors.client import ClientProcessor
+    from broker.processors.offset import OffsetProcessor
+    from broker.processors.pull import Pull
+    from broker.processors.route import RouteProcessor
+    from broker.processors.send import Send
+    from broker.processors.topic import TopicProcessor
+
+__all__ = ["Processors", "broker_routes", "namesrv_routes"]
+
+
+class Processors(NamedTuple):
+    """One processor per family of codes."""
+
+    send: Send
+    pull: Pull
+    offset: OffsetProcessor
+    client: ClientProcessor
+    topic: TopicProcessor
+    route: RouteProcessor
+
+
+def broker_routes(to: Processors) -> tuple[Route, ...]:
+    """What the broker's ports answer; those of the name server beside it where it is embedded."""
+    return (
+        Route(send.SendMessage, to.send.one, "send"),
+        Route(send.SendMessageV2, to.send.one, "send"),
+        Route(send.SendBatchMessage, to.send.batch, "send"),
+        Route(pull.PullMessage, to.pull.pull, "pull"),
+        Route(pull.LitePullMessage, to.pull.pull, "lite_pull"),
+        Route(offset.QueryConsumerOffset, to.offset.query, "consumer_manager"),
+        Route(offset.UpdateConsumerOffset, to.offset.update, "consumer_manager"),
+        Route(offset.GetMaxOffset, to.offset.max_offset, "admin"),
+        Route(offset.GetMinOffset, to.offset.min_offset, "admin"),
+        Route(offset.SearchOffset, to.offset.search, "admin"),
+        Route(offset.GetEarliestMessageStoreTime, to.offset.earliest_store_time, "admin"),
+        Route(client.Heartbeat, to.client.heartbeat, "heartbeat"),
+        Route(client.UnregisterClient, to.client.unregister, "client_manager"),
+        Route(client.CheckClientConfig, to.client.check_config, "client_manager"),
+        Route(client.GetConsumerListByGroup, to.client.consumer_list, "consumer_manager"),
+        Route(client.LockBatchMq, to.client.lock, "admin"),
+        Route(client.UnlockBatchMq, to.client.unlock, "admin"),
+        Route(topic.CreateTopic, to.topic.update, "admin"),
+        Route(topic.GetAllTopicConfig, to.topic.all_configs, "admin"),
+        Route(topic.GetTopicConfig, to.topic.config, "admin"),
+    )
+
+
+def namesrv_routes(to: RouteProcessor) -> tuple[Route, ...]:
+    """What the name server's port answers."""
+    return (
+        Route(namesrv.GetRouteInfo, to.route, "admin"),
+        Route(namesrv.RegisterBroker, to.register, "admin"),
+        Route(namesrv.UnregisterBroker, to.unregister, "admin"),
+        Route(namesrv.QueryDataVersion, to.query_data_version, "admin"),
+        Route(namesrv.GetBrokerClusterInfo, to.cluster_info, "admin"),
+        Route(namesrv.GetAllTopicList, to.topic_list, "admin"),
+    )

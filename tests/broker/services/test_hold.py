@@ -1,0 +1,174 @@
+"""Long polling: who wakes, when, and how often. Time is virtual."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from broker.services.hold import DEADLINE_TICK_S, STALE_DEADLINES, SWEEP_S, Held, Hold
+from store.format.tags import TagFilter, tags_code
+
+if TYPE_CHECKING:
+    from remoting.server.connection import Connection
+
+QUEUE = ("orders", 3)
+
+
+class Peer:
+    """A connection is only asked whether it is still there."""
+
+    closed = False
+
+
+class Bench:
+    """A hold over one queue whose end the test moves, and the names of the pulls that woke."""
+
+    def __init__(self, limit: int = 1000) -> None:
+        self.end = 5
+        self.hold = Hold(lambda topic, queue_id: self.end if (topic, queue_id) == QUEUE else 0, limit)
+        self.woke: list[str] = []
+
+    def park(
+        self,
+        name: str,
+        *,
+        at: int = 5,
+        tags: str | None = None,
+        deadline: float = 100.0,
+        peer: Peer | None = None,
+    ) -> None:
+        matches = None if tags is None else TagFilter.parse(tags)
+        connection = cast("Connection", peer or Peer())
+        held = Held(connection, QUEUE, at, matches, deadline, lambda: self.woke.append(name))
+        self.hold.park(held)
+
+    def arrive(self, tags: str | None = None, **changes: Any) -> None:
+        self.end += 1
+        values = {"topic": QUEUE[0], "queue_id": QUEUE[1], "max_offset": self.end} | changes
+        self.hold.arrived(
+            values["topic"], values["queue_id"], values["max_offset"], tags_code(tags), 0, b""
+        )
+
+
+def test_an_arrival_wakes_the_pulls_of_its_queue_only_at_the_end_of_the_round() -> None:
+    bench = Bench()
+    bench.park("one")
+    bench.arrive(queue_id=4)
+    bench.arrive(topic="other")
+    bench.hold.wake()
+    assert bench.woke == []
+    bench.arrive()
+    assert bench.woke == [], "messages of one round are answered together"
+    bench.hold.wake()
+    assert bench.woke == ["one"]
+
+
+def test_a_pull_wakes_once_however_many_messages_come() -> None:
+    bench = Bench()
+    bench.park("one")
+    for _ in range(3):
+        bench.arrive()
+    bench.hold.wake()
+    bench.hold.expire(1000.0)
+    bench.hold.sweep()
+    assert bench.woke == ["one"]
+    assert bench.hold.parked == 0
+
+
+def test_a_filtered_pull_sleeps_through_messages_it_does_not_want() -> None:
+    bench = Bench()
+    bench.park("paid only", tags="paid")
+    bench.park("all")
+    bench.arrive("sent")
+    bench.hold.wake()
+    assert bench.woke == ["all"]
+    bench.arrive("paid")
+    bench.hold.wake()
+    assert bench.woke == ["all", "paid only"]
+
+
+def test_a_sweep_moves_a_consumer_past_messages_it_does_not_want() -> None:
+    bench = Bench()
+    bench.park("paid only", tags="paid")
+    bench.arrive("sent")
+    bench.hold.sweep()
+    assert bench.woke == ["paid only"]
+
+
+def test_a_message_below_the_asked_offset_wakes_nobody() -> None:
+    bench = Bench()
+    bench.park("ahead", at=9)
+    bench.arrive()
+    bench.hold.sweep()
+    assert bench.woke == []
+
+
+def test_a_closed_peer_is_dropped_by_the_sweep_and_never_answered() -> None:
+    bench = Bench()
+    peer = Peer()
+    bench.park("gone", peer=peer)
+    peer.closed = True
+    bench.hold.sweep()
+    assert bench.woke == []
+    assert bench.hold.parked == 0
+
+
+def test_the_hold_says_when_it_is_full() -> None:
+    bench = Bench(limit=2)
+    bench.park("one")
+    assert not bench.hold.full
+    bench.park("two")
+    assert bench.hold.full
+
+
+def test_answered_pulls_leave_nothing_behind() -> None:
+    bench = Bench()
+    for number in range(STALE_DEADLINES * 4):
+        bench.park(str(number), at=bench.end)
+        bench.arrive()
+        bench.hold.wake()
+    assert len(bench.woke) == STALE_DEADLINES * 4
+    assert len(bench.hold._deadlines) <= STALE_DEADLINES + 2
+
+
+def test_everything_is_released_when_the_broker_stops() -> None:
+    bench = Bench()
+    bench.park("one")
+    bench.park("two", tags="x")
+    bench.hold.release_all()
+    assert sorted(bench.woke) == ["one", "two"]
+
+
+@pytest.mark.trio
+async def test_an_idle_pull_is_answered_at_its_deadline_not_at_the_next_sweep(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench()
+    flushed: list[float] = []
+    start = trio.current_time()
+    bench.park("fifteen", deadline=start + 15)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.hold.run, lambda: flushed.append(trio.current_time()))
+        await trio.sleep(15 - 2 * DEADLINE_TICK_S)
+        assert bench.woke == []
+        await trio.sleep(4 * DEADLINE_TICK_S)
+        assert bench.woke == ["fifteen"]
+        nursery.cancel_scope.cancel()
+    assert flushed, "what became ready is sent"
+
+
+@pytest.mark.trio
+async def test_the_sweep_comes_every_five_seconds(autojump_clock: trio.testing.MockClock) -> None:
+    bench = Bench()
+    bench.park("paid only", tags="paid")
+    bench.arrive("sent")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.hold.run, lambda: None)
+        await trio.sleep(SWEEP_S - 2 * DEADLINE_TICK_S)
+        assert bench.woke == []
+        await trio.sleep(4 * DEADLINE_TICK_S)
+        assert bench.woke == ["paid only"]
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,307 @@
+"""The reactor over real sockets: frames in any cut, one bad peer among good ones, limits, stalls.
+
+Every test runs on both pollers: epoll, and the portable form.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from remoting.server import boss
+from remoting.server.pools import OVERLOAD_REMARK, Pool
+from remoting.server.reactor import Listener, Reactor
+from remoting.server.routes import PARKED, Route
+from remoting.server.selector import Limits
+from remoting.wire.answer import Answer
+from remoting.wire.codes import RequestCode, ResponseCode
+from remoting.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetResponse
+from tests.kit.raw_client import Closed, RawConnection, request_frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from remoting.server.connection import Connection
+    from remoting.wire.command import Command
+
+pytestmark = pytest.mark.trio
+
+MAX_OFFSET = int(RequestCode.GET_MAX_OFFSET)
+MIN_OFFSET = int(RequestCode.GET_MIN_OFFSET)
+LIMITS = Limits(
+    max_frame_bytes=1 << 20,
+    max_header_bytes=1 << 16,
+    high_water_bytes=1 << 18,
+    low_water_bytes=1 << 16,
+    idle_s=60,
+    stall_s=60,
+)
+
+
+class Refused(Exception):
+    """What the handlers below refuse with."""
+
+
+def refusal(error: Exception) -> Answer | None:
+    return Answer(16, remark=str(error)) if isinstance(error, Refused) else None
+
+
+def echo(header: GetMaxOffset, command: Command, connection: Connection) -> Answer:
+    if header.topic == "refused":
+        raise Refused("not you")
+    if header.topic == "broken":
+        raise ZeroDivisionError("a fault of ours")
+    return Answer(0, OffsetResponse(offset=header.queue_id), body=bytes(command.body))
+
+
+class Running:
+    """A reactor on a free port."""
+
+    def __init__(self, reactor: Reactor, port: int) -> None:
+        self.reactor = reactor
+        self.address = f"127.0.0.1:{port}"
+
+    async def client(self) -> RawConnection:
+        return await trio.to_thread.run_sync(RawConnection, self.address)
+
+
+@pytest.fixture(params=[False, True], ids=["epoll", "portable"])
+def portable(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@asynccontextmanager
+async def running(
+    portable: bool,
+    handler: Callable[..., Any] = echo,
+    *,
+    pool: Pool | None = None,
+    limits: Limits = LIMITS,
+    **options: Any,
+) -> AsyncIterator[Running]:
+    pools = {"admin": pool or Pool("admin", width=2, capacity=100, max_wait_ms=5000)}
+    reactor = Reactor(
+        pools=pools, limits=limits, selectors=2, refusals=refusal, portable=portable, **options
+    )
+    routes = (Route(GetMaxOffset, handler, "admin"), Route(GetMinOffset, echo, "admin"))
+    sock = boss.listen("127.0.0.1", 0, 64)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(reactor.run, [Listener("test", sock, routes)])
+        yield Running(reactor, sock.getsockname()[1])
+        nursery.cancel_scope.cancel()
+
+
+async def call(client: RawConnection, topic: str = "t", queue_id: object = 7, **more: Any) -> Any:
+    ext = {"topic": topic, "queueId": queue_id}
+    code = more.pop("code", MAX_OFFSET)
+    return await trio.to_thread.run_sync(lambda: client.call(code, ext, **more))
+
+
+async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    return await trio.to_thread.run_sync(function, *arguments)
+
+
+async def test_a_request_is_answered(portable: bool) -> None:
+    async with running(portable) as server:
+        with await server.client() as client:
+            answer = await call(client, body=b"hello")
+            assert (answer.code, answer.ext["offset"], answer.body) == (0, "7", b"hello")
+
+
+async def test_frames_cut_anywhere_are_answered_alike(portable: bool) -> None:
+    frame = request_frame(MAX_OFFSET, 5, {"topic": "t", "queueId": 3}, b"body")
+    async with running(portable) as server:
+        with await server.client() as client:
+            for cut in (1, 4, 7, 8, 20, len(frame) - 1):
+                client.send_bytes(frame[:cut])
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                client.send_bytes(frame[cut:])
+                answer = await in_thread(client.hear)
+                assert (answer.opaque, answer.ext["offset"]) == (5, "3")
+
+
+async def test_pipelined_requests_are_all_answered(portable: bool) -> None:
+    frames = [
+        request_frame(MAX_OFFSET, number, {"topic": "t", "queueId": number}, b"x" * number)
+        for number in range(1, 300)
+    ]
+    async with running(portable) as server:
+        with await server.client() as client:
+            client.send_bytes(b"".join(frames))
+            opaques = [(await in_thread(client.hear)).opaque for _ in frames]
+            assert opaques == list(range(1, 300))
+
+
+async def test_an_unknown_code_is_answered_as_java_does(portable: bool) -> None:
+    async with running(portable) as server:
+        with await server.client() as client:
+            answer = await call(client, code=9999)
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            assert answer.remark == " request type 9999 not supported"
+
+
+async def test_a_bad_field_is_named_and_the_connection_stays(portable: bool) -> None:
+    async with running(portable) as server:
+        with await server.client() as client:
+            answer = await call(client, queue_id="seven")
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "queueId" in answer.remark
+            assert (await call(client)).code == 0
+
+
+async def test_a_refusal_and_a_fault_of_ours_become_answers(portable: bool) -> None:
+    async with running(portable) as server:
+        with await server.client() as client:
+            assert (await call(client, "refused")).code == 16
+            broken = await call(client, "broken")
+            assert (broken.code, broken.remark) == (1, "ZeroDivisionError: a fault of ours")
+            assert server.reactor.stats.requests_failed == 1
+            assert (await call(client)).code == 0
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">II", 1 << 30, 10),
+        struct.pack(">II", 20, 2000) + b"x" * 12,
+        struct.pack(">II", 12, 9 << 24 | 8) + b"x" * 8,
+        struct.pack(">II", 6, 2) + b"{}"[:1] + b"{",
+        struct.pack(">iI", -1, 0),
+    ],
+    ids=["http", "too long", "header beyond frame", "unknown type", "broken json", "negative"],
+)
+async def test_garbage_closes_its_connection_and_no_other(portable: bool, garbage: bytes) -> None:
+    async with running(portable) as server:
+        with await server.client() as good, await server.client() as bad:
+            assert (await call(good)).code == 0
+            bad.send_bytes(garbage)
+            await in_thread(bad.hear_close)
+            assert (await call(good)).code == 0
+            assert server.reactor.stats.frames_rejected == 1
+            assert server.reactor.stats.connections == 1
+
+
+async def test_a_one_way_request_is_never_answered(portable: bool) -> None:
+    oneway = request_frame(MAX_OFFSET, 1, {"topic": "refused", "queueId": 1}, b"", flag=2)
+    async with running(portable) as server:
+        with await server.client() as client:
+            client.send_bytes(oneway)
+            answer = await call(client)
+            assert answer.code == 0
+
+
+async def test_handlers_that_wait_share_a_bounded_pool(portable: bool) -> None:
+    pool = Pool("admin", width=2, capacity=3, max_wait_ms=5000)
+    go = trio.Event()
+    active = 0
+    most = 0
+
+    async def slow(header: GetMaxOffset, command: Command, connection: Connection) -> Answer:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        await go.wait()
+        active -= 1
+        return Answer(0, body=bytes(command.body))
+
+    async with running(portable, slow, pool=pool) as server:
+        with await server.client() as client:
+            for number in range(5):
+                client.send_bytes(
+                    request_frame(MAX_OFFSET, number + 1, {"topic": "t", "queueId": 0}, b"%d" % number)
+                )
+            refused = [await in_thread(client.hear) for _ in range(2)]
+            assert {(r.code, r.remark) for r in refused} == {(2, OVERLOAD_REMARK)}
+            assert (pool.depth, pool.running, len(pool.queue)) == (3, 2, 1)
+            go.set()
+            answers = [await in_thread(client.hear) for _ in range(3)]
+            assert sorted(a.body for a in answers) == [b"0", b"1", b"2"]
+            assert (pool.depth, pool.running, most) == (0, 0, 2)
+
+
+async def test_a_parked_request_counts_until_it_is_answered(portable: bool) -> None:
+    pool = Pool("admin", width=2, capacity=100, max_wait_ms=5000)
+    parked: list[tuple[Command, Connection]] = []
+
+    def park(header: GetMaxOffset, command: Command, connection: Connection) -> Any:
+        parked.append((command, connection))
+        return PARKED
+
+    async with running(portable, park, pool=pool) as server:
+        with await server.client() as client:
+            client.send_bytes(request_frame(MAX_OFFSET, 3, {"topic": "t", "queueId": 0}, b""))
+            await call(client, code=MIN_OFFSET)
+            assert pool.depth == 1
+            command, connection = parked.pop()
+            connection.answer(command, Answer(0, remark="late"))
+            server.reactor.flush()
+            assert (await in_thread(client.hear)).remark == "late"
+            assert pool.depth == 0
+
+
+async def test_a_peer_that_does_not_read_is_no_longer_read_and_then_closed(portable: bool) -> None:
+    body = b"x" * 60_000
+    limits = LIMITS._replace(stall_s=0.3)
+    async with running(portable, limits=limits) as server:
+        with await server.client() as good, await server.client() as deaf:
+            deaf.socket.settimeout(5)
+            frame = request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": 0}, body)
+
+            def flood() -> None:
+                with pytest.raises((Closed, TimeoutError)):  # noqa: PT012  (when it closes is not ours)
+                    for _ in range(5000):
+                        deaf.send_bytes(frame)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(in_thread, flood)
+                for _ in range(20):
+                    assert (await call(good)).code == 0
+            buffered = max(c.unsent for c in server.reactor.connections)
+            assert buffered <= limits.high_water_bytes
+            assert server.reactor.stats.connections == 1
+
+
+async def test_a_slow_reader_gets_every_answer_in_the_end(portable: bool) -> None:
+    count = 200
+    body = b"y" * 20_000
+    frames = b"".join(
+        request_frame(MAX_OFFSET, n + 1, {"topic": "t", "queueId": n}, body) for n in range(count)
+    )
+    async with running(portable) as server:
+        with await server.client() as client:
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(in_thread, client.send_bytes, frames)
+                seen = [await in_thread(client.hear) for _ in range(count)]
+            assert [answer.opaque for answer in seen] == list(range(1, count + 1))
+            assert {len(answer.body) for answer in seen} == {len(body)}
+
+
+async def test_an_idle_connection_is_closed(portable: bool) -> None:
+    async with running(portable, limits=LIMITS._replace(idle_s=0.2)) as server:
+        with await server.client() as client:
+            await in_thread(client.hear_close)
+        assert server.reactor.stats.connections == 0
+
+
+async def test_a_close_is_told_once_and_leaves_nothing(portable: bool) -> None:
+    told: list[str] = []
+
+    def connected(connection: Connection) -> None:
+        connection.on_close.append(lambda _, reason: told.append(reason))
+
+    async with running(portable, on_connect=connected) as server:
+        client = await server.client()
+        assert (await call(client)).code == 0
+        client.close()
+        with trio.fail_after(5):
+            while server.reactor.stats.connections:
+                await trio.sleep(0.01)
+        assert told == ["closed by peer"]
+        assert not server.reactor.connections
