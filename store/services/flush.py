@@ -170,6 +170,13 @@ class LogFlush:
             covered = stored if self._plan_now_ms > stored else stored - 1
             self.physic_timestamp = max(self.physic_timestamp, covered)
 
+    def look_again(self, *, final: bool) -> None:
+        """With everything on disk the last store time is covered, once it cannot be given again."""
+        stored = self._log.last_store_timestamp
+        past = final or self._clock.now_ms() > stored
+        if past and stored and self._log.flushed == self._log.max_offset:
+            self.physic_timestamp = max(self.physic_timestamp, stored)
+
     def _fail(self, failure: BaseException) -> None:
         if not isinstance(failure, OSError):
             raise failure
@@ -255,6 +262,8 @@ class QueueFlush:
         self._write_failures = 0
         self._dispatched_then = 0
         self._wanted = trio.Event()
+        # Two rounds at once would make the same file twice.
+        self._one_round = trio.Lock()
 
     def look(self) -> None:
         """Start a round before its time when very many units are only in memory. Hot."""
@@ -280,10 +289,16 @@ class QueueFlush:
         Order of a thorough round: log, queues, checkpoint. With `final` nothing is appended any
         more. Returns whether all of it went well.
         """
+        async with self._one_round:
+            return await self._round(thorough, final)
+
+    async def _round(self, thorough: bool, final: bool) -> bool:
         self._wanted = trio.Event()
         self._dispatched_then = self._stats.dispatched
         if thorough and not await self._log_flush.reach(self._log.max_offset):
             return False
+        if thorough:
+            self._log_flush.look_again(final=final)
         covered = self._covered_timestamp(final=final)
         if not await self._write():
             return False

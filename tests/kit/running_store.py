@@ -1,0 +1,65 @@
+"""A store with its services, in a nursery, on small files; checked when the test ends."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from store.message_store import MessageStore
+from tests.kit.store_checker import check_closed, check_running
+from tests.kit.store_model import small_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from store.files.disk import Disk
+
+__all__ = ["TrioClock", "durable", "running_store"]
+
+
+class TrioClock:
+    """The clock of the loop: virtual where the test's clock is."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self.start_ms = start_ms
+        self.began = trio.current_time()
+
+    def now_ms(self) -> int:
+        return self.start_ms + int((trio.current_time() - self.began) * 1_000)
+
+    def monotonic(self) -> float:
+        return trio.current_time()
+
+
+@asynccontextmanager
+async def running_store(
+    root: Path, disk: Disk, *, clean: bool = True, **changes: object
+) -> AsyncIterator[MessageStore]:
+    """Loaded and running; at the end closed, and its files checked."""
+    store = MessageStore(small_config(root, **changes), disk=disk, clock=TrioClock())
+    store.load()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        yield store
+        check_running(store)
+        nursery.cancel_scope.cancel()
+    assert await store.close() is clean
+    check_closed(root, clean=clean)
+
+
+async def durable(store: MessageStore, end_offset: int) -> bool:
+    """Wait for the answer that a producer would wait for."""
+    answer: list[bool] = []
+    told = trio.Event()
+
+    def answered(ok: bool) -> None:
+        answer.append(ok)
+        told.set()
+
+    store.when_durable(end_offset, answered)
+    store.dispatch()
+    await told.wait()
+    return answer[0]

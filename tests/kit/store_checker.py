@@ -1,0 +1,98 @@
+"""What must hold of a store directory after every test that used one.
+
+`check_closed` for a store that was closed, `check_running` for one whose services still run. The
+files are walked by `store_model.check_directory`, with nothing but the format's words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.files.checkpoint_file import CheckpointFile
+from store.files.disk import Disk
+from store.format.names import ABORT, CHECKPOINT, is_spare
+from store.format.record import TRANSACTION_PREPARED, parse
+from store.format.unit import UNIT_SIZE
+from tests.kit.store_model import check_directory, log_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.message_store import MessageStore
+
+__all__ = ["check_closed", "check_running"]
+
+
+def check_closed(root: Path, *, clean: bool = True) -> None:
+    """Log and queues agree, nothing is left over, the checkpoint promises no more than there is.
+
+    Without a clean stop the abort file is there; what is behind it is for recovery.
+    """
+    names = {path.name for path in root.iterdir()}
+    assert (ABORT in names) is not clean
+    if clean:
+        check_directory(root)
+    assert not any(is_spare(name) for name in names), names
+    times = [stored for _, stored, _ in _digests(root)]
+    checkpoint = CheckpointFile(Disk(), root / CHECKPOINT).load()
+    last = max(times, default=0)
+    assert checkpoint.physic_msg_timestamp <= last
+    assert checkpoint.logics_msg_timestamp <= last
+    if clean and times:
+        assert checkpoint.min_timestamp >= last - 3_000
+
+
+def check_running(store: MessageStore) -> None:
+    """The laws of a store at any instant of the loop."""
+    log = store.commit_log
+    assert log.min_offset <= log.flushed <= log.max_offset
+    assert store.dispatcher.dispatched <= log.max_offset
+    pending = store.dispatcher.pending
+    if pending and not store.dispatch_behind_bytes:
+        raise AssertionError("handed over twice")
+    for file in log.queue.files:
+        assert 0 <= file.flushed <= file.wrote <= file.size
+    counters = _counters(store)
+    for key, queue in store.queues.table.items():
+        assert queue.min_offset <= queue.end_offset <= queue.next_offset
+        assert queue.tail_position <= queue.written <= queue.end_offset * UNIT_SIZE
+        assert queue.synced <= queue.written
+        assert queue.tail_position + len(queue.tail) == queue.end_offset * UNIT_SIZE
+        assert counters.get(key, queue.next_offset) == queue.next_offset
+        _check_units(store, *key)
+
+
+def _counters(store: MessageStore) -> dict[tuple[str, int], int]:
+    """The next queue offset of every queue, from the log."""
+    found: dict[tuple[str, int], int] = {}
+    for _, digest in store.commit_log.walk(store.commit_log.min_offset, crc=True):
+        _, topic, queue_id, queue_offset, sys_flag, _, _ = digest
+        if not sys_flag & TRANSACTION_PREPARED:
+            assert found.get((topic, queue_id), queue_offset) == queue_offset, "dense"
+            found[topic, queue_id] = queue_offset + 1
+    return found
+
+
+def _check_units(store: MessageStore, topic: str, queue_id: int) -> None:
+    """Units lead to records of that queue and number, in rising places."""
+    queue = store.queues.table[topic, queue_id]
+    last = -1
+    for queue_offset in range(queue.min_offset, queue.end_offset):
+        unit = queue.unit(queue_offset)
+        assert unit is not None
+        record = store.commit_log.record(unit[0], unit[1])
+        assert record is not None
+        digest = parse(record, 0, unit[0])
+        assert not isinstance(digest, int)
+        assert digest[1:4] == (topic, queue_id, queue_offset)
+        assert unit[0] > last
+        last = unit[0]
+
+
+def _digests(root: Path) -> list[tuple[int, int, str]]:
+    found = []
+    for position, data in log_records(root):
+        digest = parse(data, 0, position, crc=True)
+        assert not isinstance(digest, int)
+        found.append((position, digest[5], digest[1]))
+    return found

@@ -1,0 +1,112 @@
+from pathlib import Path
+
+import pytest
+
+from store.files.disk import Disk
+from store.files.mapped_file import MappedFile
+
+SIZE = 4_096
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> MappedFile:
+    disk = Disk()
+    directory = tmp_path / "log"
+    disk.mkdir(directory)
+    handle = disk.allocate(directory / f"{SIZE:020d}", SIZE)
+    file = MappedFile(disk, directory / f"{SIZE:020d}", SIZE, SIZE, handle=handle)
+    file.map_for_writes()
+    return file
+
+
+def content(view: memoryview | None) -> bytes | None:
+    return None if view is None else bytes(view)
+
+
+def test_what_was_appended_can_be_read_and_nothing_behind_it(file: MappedFile) -> None:
+    file.append(b"abc")
+    file.append(b"defg")
+    assert content(file.view(0, 7)) == b"abcdefg"
+    assert content(file.view(2, 3)) == b"cde"
+    assert file.view(0, 8) is None
+    assert file.view(-1, 2) is None
+    assert file.max_offset == SIZE + 7
+
+
+def test_appended_bytes_reach_the_file_without_a_sync(file: MappedFile) -> None:
+    file.append(b"abc")
+    assert file.path.read_bytes()[:4] == b"abc\0"
+
+
+def test_a_full_file_takes_nothing_more(file: MappedFile) -> None:
+    file.append(bytes(SIZE))
+    assert file.full
+    with pytest.raises(AssertionError):
+        file.append(b"x")
+
+
+def test_the_blank_counts_the_rest_of_the_file_as_used(file: MappedFile) -> None:
+    file.append(bytes(SIZE - 20))
+    file.close_with_blank()
+    assert file.full
+    assert file.path.read_bytes()[-20:] == bytes.fromhex("00000014cbd43194") + bytes(12)
+
+
+def test_a_blank_needs_its_eight_bytes(file: MappedFile) -> None:
+    file.append(bytes(SIZE - 7))
+    with pytest.raises(AssertionError):
+        file.close_with_blank()
+
+
+def test_views_outlive_the_file(file: MappedFile) -> None:
+    file.append(b"still here")
+    view = file.view(0, 10)
+    file.close()
+    file.path.unlink()
+    assert content(view) == b"still here"
+
+
+def test_views_cannot_be_written(file: MappedFile) -> None:
+    file.append(b"abc")
+    view = file.view(0, 3)
+    assert view is not None
+    with pytest.raises(TypeError, match="read-only"):
+        view[0] = 0
+
+
+def test_flushed_never_passes_wrote_and_never_goes_back(file: MappedFile) -> None:
+    file.append(b"abcdef")
+    file.mark_flushed(4)
+    file.mark_flushed(2)
+    assert file.flushed == 4
+    with pytest.raises(AssertionError):
+        file.mark_flushed(7)
+
+
+def test_a_truncated_file_forgets_positions_but_not_bytes(file: MappedFile) -> None:
+    file.append(b"abcdef")
+    file.mark_flushed(6)
+    file.truncate(2)
+    assert (file.wrote, file.flushed) == (2, 2)
+    assert file.path.read_bytes()[:6] == b"abcdef"
+
+
+def test_old_bytes_behind_the_end_are_zeroed_and_measured(file: MappedFile) -> None:
+    file.append(b"abcdef")
+    file.truncate(2)
+    assert file.zero_from(2) == 4
+    assert file.path.read_bytes() == b"ab".ljust(SIZE, b"\0")
+    assert file.zero_from(2) == 0
+
+
+def test_a_sparse_file_gets_its_blocks_before_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / f"{0:020d}"
+    with path.open("wb") as sparse:
+        sparse.truncate(1 << 20)
+    assert path.stat().st_blocks == 0
+    file = MappedFile(Disk(), path, 0, 1 << 20)
+    file.prepare_writes()
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    assert not file.in_use()
+    file.append(b"x")
+    assert file.in_use()

@@ -1,0 +1,77 @@
+import threading
+
+import pytest
+import trio
+
+from store.files.sync_thread import SyncThread
+
+
+@pytest.mark.trio
+async def test_work_is_done_elsewhere_and_told_in_the_loop() -> None:
+    thread = SyncThread()
+    thread.start()
+    told = trio.Event()
+    seen: list[object] = []
+
+    def work() -> None:
+        seen.append(threading.current_thread() is threading.main_thread())
+
+    def done(failure: BaseException | None) -> None:
+        seen.extend([threading.current_thread() is threading.main_thread(), failure])
+        told.set()
+
+    thread.submit(work, done)
+    await told.wait()
+    thread.stop()
+    assert seen == [False, True, None]
+
+
+@pytest.mark.trio
+async def test_what_the_work_raised_is_told() -> None:
+    thread = SyncThread()
+    thread.start()
+    thread.start()
+    told = trio.Event()
+    failures: list[BaseException | None] = []
+
+    def work() -> None:
+        raise OSError(5, "I/O error")
+
+    def done(failure: BaseException | None) -> None:
+        failures.append(failure)
+        told.set()
+
+    thread.submit(work, done)
+    await told.wait()
+    thread.stop()
+    assert [type(failure) for failure in failures] == [OSError]
+
+
+@pytest.mark.trio
+async def test_a_stop_waits_for_the_work_there_is() -> None:
+    thread = SyncThread()
+    thread.start()
+    finished: list[int] = []
+    for number in range(3):
+        thread.submit(lambda number=number: finished.append(number), lambda _: None)  # type: ignore[misc]  # a default binds the number
+    thread.stop()
+    thread.stop()
+    assert finished == [0, 1, 2]
+    assert not thread.running
+
+
+def test_a_loop_that_is_gone_ends_the_thread() -> None:
+    thread = SyncThread()
+    held = threading.Event()
+
+    def wait() -> None:
+        assert held.wait(10)
+
+    async def begin() -> None:
+        thread.start()
+        thread.submit(wait, lambda _: None)
+
+    trio.run(begin)
+    held.set()
+    thread.stop()
+    assert not thread.running
