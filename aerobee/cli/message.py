@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import islice, repeat
@@ -15,6 +14,7 @@ import click
 from aerobee.cli.options import json_option, namesrv_option
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from aerobee.blocking import Producer, PullConsumer

@@ -1,0 +1,84 @@
+"""A client's state, made from its options: the one place of the SDK that asks the machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+from aerobee.config import ClientConfig, name_servers
+from aerobee.errors import ForkedClientError
+from aerobee.steps.effects import Clock
+from aerobee.steps.instance import Instance
+from aerobee.steps.messages import UniqIds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["check_process", "make_instance", "make_uniq_ids"]
+
+CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
+
+
+def make_instance(
+    namesrv: str | Sequence[str] | None,
+    *,
+    instance_name: str | None,
+    connect_timeout: float,
+    request_timeout: float,
+    route_interval: float,
+    heartbeat_interval: float,
+) -> Instance:
+    """The state of a new client. Raises: ConfigurationError."""
+    addresses = name_servers(namesrv)
+    name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
+    config = ClientConfig(
+        name_servers=addresses,
+        client_id=f"{own_address(addresses[0])}@{name}",
+        process_id=os.getpid(),
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+        route_interval=route_interval,
+        heartbeat_interval=heartbeat_interval,
+    )
+    return Instance(config, CLOCK, Random())
+
+
+def check_process(instance: Instance) -> None:
+    """Raises: ForkedClientError in a child of the process that made the client."""
+    if os.getpid() != instance.config.process_id:
+        raise ForkedClientError("this client was made before a fork: make one in this process")
+
+
+def make_uniq_ids(instance: Instance) -> UniqIds:
+    """A source of message ids for one producer."""
+    host = instance.config.client_id.partition("@")[0]
+    try:
+        address = socket.inet_aton(host)
+    except OSError:
+        address = socket.inet_pton(socket.AF_INET6, host.strip("[]"))[-4:]
+    salt = instance.random.getrandbits(32)
+    return UniqIds(address, instance.config.process_id, salt, instance.random.getrandbits(16))
+
+
+def own_address(peer: str) -> str:
+    """The address this machine uses towards `peer`, IPv6 in brackets. Sends nothing."""
+    host = peer.rpartition(":")[0].strip("[]")
+    for target in (host, ELSEWHERE):
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(
+                target, 9, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
+            )[0]
+            with socket.socket(family, kind, proto) as probe:
+                probe.connect(address)
+                found = str(probe.getsockname()[0]).partition("%")[0]
+        except OSError:
+            continue
+        return f"[{found}]" if ":" in found else found
+    return "127.0.0.1"
+
+
+ELSEWHERE = "192.0.2.1"
+"""An address that is nobody's (RFC 5737): the way there is the way out."""

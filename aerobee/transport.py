@@ -1,0 +1,25 @@
+"""The errors of `remoting`, in the terms of a client's user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.errors import ConnectError, RequestTimeoutError, TransportError
+from aerobee.steps.answers import request_name
+from remoting.errors import CallTimedOut, ConnectFailed
+
+if TYPE_CHECKING:
+    from aerobee.steps.effects import Ask
+    from remoting.errors import RemotingError
+
+__all__ = ["transport_error"]
+
+
+def transport_error(ask: Ask, error: RemotingError) -> TransportError:
+    """What went wrong between us and the peer of `ask`."""
+    what = f"{request_name(ask)} to {ask.address}"
+    if isinstance(error, ConnectFailed):
+        return ConnectError(f"{what}: {error}")
+    if isinstance(error, CallTimedOut):
+        return RequestTimeoutError(f"{what}: no answer within {ask.timeout_s:g} s")
+    return TransportError(f"{what}: {error}")
