@@ -37,14 +37,18 @@ class StoreConfig:
         str,
         Meta(
             description="Data directory; everything but an explicit storePathCommitLog is below.",
-            extra={"key": "storePathRootDir", "derived": "store in the home directory"},
+            extra={
+                "key": "storePathRootDir",
+                "kind": "path",
+                "derived": "store in the home directory",
+            },
         ),
     ] = "~/store"
     store_path_commit_log: Annotated[
         str,
         Meta(
             description="Directory of the commit log. Empty: commitlog below storePathRootDir.",
-            extra={"key": "storePathCommitLog", "list": ","},
+            extra={"key": "storePathCommitLog", "kind": "path", "list": ","},
         ),
     ] = ""
     mapped_file_size_commit_log_bytes: Annotated[

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from broker.settings.options import BrokerRole
-from broker.settings.schema import SCHEMA, canon, snake
+from broker.settings.schema import SCHEMA, canon
 from broker.settings.services import MetricsExporterType
 
 if TYPE_CHECKING:
@@ -196,5 +196,5 @@ def hints(
         key = SCHEMA[canon(name)]
         if key.extra.get("later") and value != key.default:
             yield name, "has no effect yet"
-        if isinstance(value, str) and value.startswith("~") and snake(name).find("path") >= 0:
+        if key.extra.get("kind") == "path" and str(value).startswith("./~"):
             yield name, f"{value}: ~ is not expanded, a directory of that name is meant"

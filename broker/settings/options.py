@@ -135,6 +135,7 @@ class BrokerOptions:
             description="File of the changes made while running.",
             extra={
                 "key": "configOverlayPath",
+                "kind": "path",
                 "own": True,
                 "derived": "config/aerobee-overlay.yaml below storePathRootDir",
             },

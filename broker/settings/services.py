@@ -46,14 +46,18 @@ class NamesrvConfig:
         str,
         Meta(
             description="File of its key-value settings.",
-            extra={"key": "kvConfigPath", "derived": "config/kvConfig.json below storePathRootDir"},
+            extra={
+                "key": "kvConfigPath",
+                "kind": "path",
+                "derived": "config/kvConfig.json below storePathRootDir",
+            },
         ),
     ] = ""
     config_store_path: Annotated[
         str,
         Meta(
             description="File that a Java name server writes its settings to.",
-            extra={"key": "configStorePath", "later": True},
+            extra={"key": "configStorePath", "kind": "path", "later": True},
         ),
     ] = ""
     namesrv_config_black_list: Annotated[

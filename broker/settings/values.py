@@ -194,10 +194,16 @@ def addresses(text: str) -> str:
     return ";".join(pairs)
 
 
+def path(text: str) -> str:
+    """The path as it is: a `~` means a directory of that name, as to RocketMQ, for every reader."""
+    return f"./{text}" if text.startswith("~") else text
+
+
 KINDS: Mapping[str, Callable[[str], str]] = {
     "hours_of_day": hours_of_day,
     "delays": delays,
     "addresses": addresses,
+    "path": path,
     "advertised": advertised.normalized,
 }
 """What a text must be, beyond being a text → what checks it and puts it in order."""

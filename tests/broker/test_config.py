@@ -180,7 +180,8 @@ def test_settings_that_do_nothing_are_taken_with_a_warning() -> None:
 
 def test_a_tilde_is_a_directory_like_any_other_and_that_is_said() -> None:
     config = load(overrides=["storePathRootDir=~/data"])
-    assert config.store.store_path_root_dir == "~/data"
+    assert config.store.store_path_root_dir == "./~/data"
+    assert config.namesrv.kv_config_path == "./~/data/config/kvConfig.json"
     assert "~ is not expanded" in config.warnings[0]
 
 
