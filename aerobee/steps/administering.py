@@ -15,6 +15,7 @@ from aerobee.route import MASTER_ID
 from aerobee.steps.answers import body_of, expect
 from aerobee.steps.effects import Ask, Signal, Wait
 from aerobee.steps.instance import AUTO_CREATE_TOPIC
+from remoting.wire.bodies.topic_list import TopicList
 from remoting.wire.headers.namesrv import GetAllTopicList
 from remoting.wire.headers.topic import CreateTopic
 

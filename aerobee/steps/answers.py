@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.errors import BY_CODE, BrokerError, TransportError
 from remoting.errors import RemotingError
@@ -10,6 +10,7 @@ from remoting.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from aerobee.steps.effects import Ask
+    from remoting.wire.bodies.body import Body
     from remoting.wire.command import Command
     from remoting.wire.header import Header
 
@@ -18,15 +19,7 @@ __all__ = ["body_of", "error_of", "expect", "header_of", "request_name"]
 H = TypeVar("H", bound="Header")
 
 
-class Body(Protocol):
-    """A JSON body that can be read."""
-
-    @classmethod
-    def from_bytes(cls, body: bytes | memoryview) -> Self:
-        """Raises: BodyError."""
-
-
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound="Body")
 
 
 def expect(ask: Ask, answer: Command, peer: str) -> Command:

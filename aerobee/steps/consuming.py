@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from remoting.wire.bodies.heartbeat import ConsumerData, SubscriptionData
-
 from aerobee.allocation import average
 from aerobee.config import ConsumeFrom
 from aerobee.errors import (
@@ -29,6 +27,8 @@ from aerobee.steps.effects import Ask, Signal, Wait
 from aerobee.steps.held_queue import Cache, HeldQueue, Subscription
 from aerobee.steps.offsets import Offsets, epoch_ms
 from aerobee.steps.pulling import Puller, raise_if_broken
+from remoting.wire.bodies.consumer_list import ConsumerList
+from remoting.wire.bodies.heartbeat import ConsumerData, SubscriptionData
 from remoting.wire.headers.client import GetConsumerListByGroup
 from store.format.tags import java_hash
 

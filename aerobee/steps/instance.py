@@ -57,8 +57,11 @@ ROUTE_NOT_FOUND = (
 class Consumer(Protocol):
     """What the instance must know of a consumer group of this client."""
 
-    group: str
     rebalance_now: Signal
+
+    @property
+    def group(self) -> str:
+        """Its name."""
 
     def heartbeat(self) -> ConsumerData:
         """The group as brokers should see it."""
@@ -193,11 +196,7 @@ class Instance:
         )
 
     def _remember(self, topic: str, route: TopicRoute) -> TopicRoute:
-        if self.routes.get(topic) != route:
-            self.routes[topic] = route
-            for consumer in self.consumers.values():
-                if topic in consumer.topics():
-                    consumer.rebalance_now.set()
+        self.routes[topic] = route
         if not self._told.issuperset(self._addresses()):
             self.heartbeat_now.set()
         return route
@@ -270,12 +269,20 @@ class Instance:
         """Ask again for every topic in use; what cannot be had stays as it was."""
         wanted = set(self.routes).union(*(c.topics() for c in self.consumers.values()))
         for topic in sorted(wanted):
+            before = self.routes.get(topic)
             try:
-                yield from self.fetch_route(topic, self.config.request_timeout)
+                route = yield from self.fetch_route(topic, self.config.request_timeout)
                 self._quiet.discard(topic)
+                if route != before:
+                    self._route_changed(topic)
             except AerobeeError as error:
                 if topic not in self.planned:
                     self.log_once(topic, "route of %s not refreshed: %s", topic, error)
+
+    def _route_changed(self, topic: str) -> None:
+        for consumer in self.consumers.values():
+            if topic in consumer.topics():
+                consumer.rebalance_now.set()
 
     def send_heartbeats(self) -> Steps[None]:
         """Tell every broker in use who is here; a silent broker is tried again next time."""

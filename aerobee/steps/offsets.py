@@ -86,7 +86,7 @@ class Offsets:
             queue_id=queue.queue_id,
             commit_offset=offset,
         )
-        ask = self._ask(queue, header)
+        ask = yield from self._ask(queue, header)
         expect(ask, (yield ask), queue.broker_name)
 
     def start(self, queue: MessageQueue, start_from: ConsumeFrom | datetime) -> Steps[int]:
@@ -97,11 +97,13 @@ class Offsets:
         return (yield from self.resolve(queue, start_from))
 
     def _offset(self, queue: MessageQueue, header: Header) -> Steps[int]:
-        ask = self._ask(queue, header)
+        ask = yield from self._ask(queue, header)
         answer = expect(ask, (yield ask), queue.broker_name)
         return header_of(ask, answer, OffsetResponse).offset
 
-    def _ask(self, queue: MessageQueue, header: Header) -> Ask:
-        address = self.instance.reader(queue.broker_name)
+    def _ask(self, queue: MessageQueue, header: Header) -> Steps[Ask]:
+        """Raises: RouteNotFoundError, BrokerNotFoundError."""
         timeout_s = self.instance.config.request_timeout
+        yield from self.instance.route(queue.topic, timeout_s)
+        address = self.instance.reader(queue.broker_name)
         return Ask(address=address, header=header, timeout_s=timeout_s)

@@ -12,7 +12,7 @@ The last line of a script is repeated for ever.
 import json
 from collections.abc import Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aerobee.config import ClientConfig
 from aerobee.errors import AerobeeError
@@ -30,7 +30,7 @@ WALL_MS = 1_700_000_000_000
 class Stage:
     """One client's world."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, *name_servers: str) -> None:
         self.now_s = 1000.0
         self.takes_s: dict[type[Header], float] = {}
         """How long peers think about requests of a kind."""
@@ -38,8 +38,9 @@ class Stage:
         self.heard: list[Ask] = []
         self.waits: list[Wait] = []
         clock = Clock(lambda: self.now_s, lambda: WALL_MS + int(self.now_s * 1000))
-        named = {"name_servers": ("ns:1",), "client_id": "me@1", "process_id": 1} | config
-        self.instance = Instance(ClientConfig(**named), clock, Random(7))
+        servers = name_servers or ("ns:1",)
+        config = ClientConfig(name_servers=servers, client_id="me@1", process_id=1)
+        self.instance = Instance(config, clock, Random(7))
 
     def answers(self, kind: type[Header], *lines: Line) -> None:
         """What peers say to requests of this kind, in turn."""

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from remoting.wire.bodies.heartbeat import HeartbeatData
 
 from aerobee.config import ConsumeFrom
 from aerobee.errors import (
@@ -19,6 +18,7 @@ from aerobee.errors import (
 from aerobee.message import MessageQueue, ReceivedMessage
 from aerobee.steps.consuming import ConsumerConfig, Member
 from aerobee.steps.effects import Ask
+from remoting.wire.bodies.heartbeat import HeartbeatData
 from remoting.wire.command import Command
 from remoting.wire.headers.client import (
     GetConsumerListByGroup,
@@ -67,7 +67,21 @@ def pulled(*offsets: int, then: int, tag: str = "", sys_flag: int = 0) -> Comman
         )
         for offset in offsets
     ]
-    return answer(body=b"".join(records), nextBeginOffset=then)
+    return pull_answer(0, then, b"".join(records))
+
+
+def pull_answer(code: int, then: int, body: bytes = b"") -> Command:
+    """With the fields that every such answer carries."""
+    return answer(
+        code,
+        body,
+        suggestWhichBrokerId=0,
+        nextBeginOffset=then,
+        minOffset=0,
+        maxOffset=1000,
+        topicSysFlag=0,
+        groupSysFlag=0,
+    )
 
 
 @pytest.fixture
@@ -307,7 +321,7 @@ def test_nothing_new_moves_on_to_where_the_broker_says(
     stage: Stage, consumer: Consumer, code: int
 ) -> None:
     consumer.assign(T0)
-    stage.answers(LitePullMessage, answer(code, nextBeginOffset=120))
+    stage.answers(LitePullMessage, pull_answer(code, 120))
     assert consumer.pull(T0) == 0
     assert consumer.member.holding(T0).commit_point == 120
 
@@ -316,7 +330,7 @@ def test_an_offset_that_is_gone_moves_to_one_that_is_there(
     stage: Stage, consumer: Consumer
 ) -> None:
     consumer.assign(T0)
-    stage.answers(LitePullMessage, answer(21, nextBeginOffset=7))
+    stage.answers(LitePullMessage, pull_answer(21, 7))
     assert consumer.pull(T0) == 0
     assert consumer.member.holding(T0).position == 7
 
@@ -390,7 +404,7 @@ def test_pulling_goes_on_until_the_queue_is_dropped(stage: Stage, consumer: Cons
 
     def last(ask: Ask) -> Command:
         held.drop()
-        return answer(19, nextBeginOffset=103)
+        return pull_answer(19, 103)
 
     lines = (pulled(100, then=101), ConnectError("refused"), pulled(101, then=102), last)
     stage.answers(LitePullMessage, *lines)

@@ -105,7 +105,7 @@ def test_the_only_broker_is_tried_again(stage: Stage) -> None:
 
 def test_an_answer_that_no_try_changes_is_raised_at_once(stage: Stage) -> None:
     stage.answers(SendMessageV2, answer(13, remark="the message is illegal"))
-    with pytest.raises(MessageIllegalError, match="SEND_MESSAGE_V2: broker-. at .*illegal"):
+    with pytest.raises(MessageIllegalError, match=r"SEND_MESSAGE_V2: broker-. at .*illegal"):
         send(stage, Message("T", b"x"))
     assert len(stage.asked(SendMessageV2)) == 1
 
@@ -227,8 +227,8 @@ def test_an_old_route_is_better_than_none(stage: Stage) -> None:
     assert stage.perform(one.send(Message("T", b"x"), None, None, False)).ok
 
 
-def test_the_next_name_server_is_asked_when_one_is_silent(stage: Stage) -> None:
-    stage = Stage(name_servers=("ns:1", "ns:2"))
+def test_the_next_name_server_is_asked_when_one_is_silent() -> None:
+    stage = Stage("ns:1", "ns:2")
     stage.answers(GetRouteInfo, RequestTimeoutError("late"), route("broker-a"))
     stage.answers(SendMessageV2, stored)
     assert send(stage, Message("T", b"x")).ok
