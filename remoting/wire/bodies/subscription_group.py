@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from remoting.wire.bodies.body import Body
+
 __all__ = ["SubscriptionGroupConfig"]
 
 
@@ -17,8 +19,8 @@ def customized_policy() -> dict[str, Any]:
     return {"type": "CUSTOMIZED"}
 
 
-class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One group. What 4.9 does not write has its default here; `groupRetryPolicy` passes through."""
+class SubscriptionGroupConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One group. What 4.9 does not write has a default; `groupRetryPolicy` passes through."""
 
     attributes: dict[str, str] = {}
     broker_id: int = 0
@@ -33,5 +35,5 @@ class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel", kw_on
     notify_consumer_ids_changed_enable: bool = True
     retry_max_times: int = 16
     retry_queue_nums: int = 1
-    subscription_data_set: list[dict[str, Any]] | None | msgspec.UnsetType = msgspec.UNSET
+    subscription_data_set: list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
     which_broker_when_consume_slowly: int = 1

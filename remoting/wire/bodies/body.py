@@ -1,0 +1,70 @@
+"""What every JSON body can do: be read, as its sender wrote it, and be written.
+
+Reading is msgspec's where the document is what it should be; else the relaxed reader's, with nulls
+taken as absent and numbers and texts taken for each other. Written is compact JSON, sorted by name
+as Java does it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from remoting.errors import BodyError
+from remoting.wire import relaxed_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Body", "without_nulls"]
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Body:
+    """Mixed into a Struct: a JSON object with declared members. Unknown ones are ignored."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Raises: BodyError."""
+        try:
+            body: Self = decoder(cls)(data)  # type: ignore[arg-type]  # classes are hashable
+        except (ValueError, RecursionError):
+            body = cls.from_document(relaxed_json.decode(data))
+        return body
+
+    @classmethod
+    def from_document(cls, document: Any) -> Self:
+        """From decoded JSON. Raises: BodyError."""
+        try:
+            return msgspec.convert(cls.repaired(without_nulls(document)), cls, strict=False)
+        except (ValueError, RecursionError) as error:
+            raise BodyError(f"{cls.__name__}: {error}") from error
+
+    @classmethod
+    def repaired(cls, document: Any) -> Any:
+        """The place for what some clients write otherwise."""
+        return document
+
+    def to_bytes(self) -> bytes:
+        """Compact JSON."""
+        return _encode(self)
+
+
+@cache
+def decoder(cls: type) -> Callable[[Any], Any]:
+    """The fast reader of a class."""
+    return msgspec.json.Decoder(cls, strict=False).decode
+
+
+def without_nulls(value: Any) -> Any:
+    """The same document, members that are null left out."""
+    if isinstance(value, dict):
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

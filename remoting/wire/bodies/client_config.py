@@ -1,0 +1,19 @@
+"""A subscription to be checked before it is used: CHECK_CLIENT_CONFIG. Source: remoting §3.9."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remoting.wire.bodies.body import Body
+from remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001 - msgspec looks
+
+__all__ = ["CheckClientConfigBody"]
+
+
+class CheckClientConfigBody(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Who wants to subscribe to what."""
+
+    client_id: str = ""
+    group: str = ""
+    namespace: str = ""
+    subscription_data: SubscriptionData

@@ -1,0 +1,7 @@
+"""Who is in which cluster. It is made of the same brokers as a route, so it stands there."""
+
+from __future__ import annotations
+
+from remoting.wire.bodies.route import BrokerData, ClusterInfo
+
+__all__ = ["BrokerData", "ClusterInfo"]

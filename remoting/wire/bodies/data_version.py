@@ -1,0 +1,17 @@
+"""The version of a table, as name servers and slaves compare it. Source: semantics §0."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remoting.wire.bodies.body import Body
+
+__all__ = ["DataVersion"]
+
+
+class DataVersion(Body, msgspec.Struct, rename="camel", frozen=True):
+    """Three longs; two versions are equal only when all of them are. `timestamp` in ms."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0

@@ -1,0 +1,32 @@
+"""Queues that a client of an ordered group wants for itself. Source: remoting §3.9."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remoting.wire.bodies.body import Body
+
+__all__ = ["LockBatchRequest", "LockBatchResponse", "MessageQueue"]
+
+
+class MessageQueue(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One queue of one topic on one broker."""
+
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+class LockBatchRequest(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[MessageQueue] = []
+    only_this_broker: bool = False
+
+
+class LockBatchResponse(Body, msgspec.Struct, rename="camel"):
+    """The queues that the client holds now."""
+
+    lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")

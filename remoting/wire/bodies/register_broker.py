@@ -1,0 +1,124 @@
+"""What a broker tells a name server about its topics: REGISTER_BROKER.
+
+Plain JSON, or a zlib stream around length-prefixed parts. A 5.x broker that compresses says that it
+does not, so the first byte decides. What is inflated is bounded. Source: nameserver §4.3.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from struct import Struct
+from typing import Any
+
+import msgspec
+
+from remoting.errors import BodyError
+from remoting.wire import relaxed_json
+from remoting.wire.bodies.body import Body
+from remoting.wire.bodies.data_version import DataVersion
+from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+
+__all__ = ["RegisterBrokerBody"]
+
+V3_0_11 = 37
+"""Before it the body was the wrapper alone."""
+ZLIB_MARK = 0x78
+MAX_INFLATED_BYTES = 64 * 1024 * 1024
+I32 = Struct(">i")
+
+
+class RegisterBrokerBody(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """The topics of a broker, or those that changed."""
+
+    filter_server_list: list[str] = []
+    wrapper: TopicConfigSerializeWrapper = msgspec.field(
+        default_factory=TopicConfigSerializeWrapper, name="topicConfigSerializeWrapper"
+    )
+
+    @property
+    def topics(self) -> dict[str, TopicConfig]:
+        """Topic name → settings."""
+        return self.wrapper.topic_config_table
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of the broker's topic table."""
+        return self.wrapper.data_version
+
+    @classmethod
+    def of(cls, topics: dict[str, TopicConfig], version: DataVersion) -> RegisterBrokerBody:
+        """What our own broker sends."""
+        return cls(
+            wrapper=TopicConfigSerializeWrapper(data_version=version, topic_config_table=topics)
+        )
+
+    @classmethod
+    def from_request(
+        cls, body: bytes | memoryview, *, version: int, compressed: bool | None = None
+    ) -> RegisterBrokerBody:
+        """As a broker of `version` sent it; nothing at all is an empty table. Raises: BodyError."""
+        if not body:
+            return cls()
+        if body[0] == ZLIB_MARK:
+            return read_compressed(inflated(body))
+        if compressed:
+            raise BodyError("RegisterBrokerBody: is called compressed but is no zlib stream")
+        if version < V3_0_11:
+            return cls(wrapper=TopicConfigSerializeWrapper.from_bytes(body))
+        return cls.from_bytes(body)
+
+
+def inflated(body: bytes | memoryview) -> bytes:
+    """Raises: BodyError, also when it would become too long."""
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, MAX_INFLATED_BYTES)
+    except zlib.error as error:
+        raise BodyError(f"RegisterBrokerBody: {error}") from error
+    if not inflater.eof:
+        raise BodyError("RegisterBrokerBody: the zlib stream is cut or too long")
+    return data
+
+
+def read_compressed(data: bytes) -> RegisterBrokerBody:
+    """The parts of an inflated body, but for the queue mappings at its end. Raises: BodyError."""
+    try:
+        text, at = part(data, 0)
+        version = DataVersion.from_bytes(text)
+        (count,) = I32.unpack_from(data, at)
+        at += I32.size
+        topics = {}
+        for _ in range(count):
+            text, at = part(data, at)
+            config = read_topic(text.decode())
+            topics[config.topic_name] = config
+        text, at = part(data, at)
+        servers = msgspec.convert(relaxed_json.decode(text), list[str])
+    except (ValueError, struct.error) as error:
+        raise BodyError(f"RegisterBrokerBody: {error}") from error
+    wrapper = TopicConfigSerializeWrapper(data_version=version, topic_config_table=topics)
+    return RegisterBrokerBody(filter_server_list=servers, wrapper=wrapper)
+
+
+def part(data: bytes, at: int) -> tuple[bytes, int]:
+    """A length-prefixed part and where it ends. Raises: ValueError, struct.error."""
+    (length,) = I32.unpack_from(data, at)
+    start = at + I32.size
+    if not 0 <= length <= len(data) - start:
+        raise ValueError(f"a part of {length} bytes where {len(data) - start} are left")
+    return data[start : start + length], start + length
+
+
+def read_topic(text: str) -> TopicConfig:
+    """`name read write perm FILTER_TYPE attributes`; 4.9 has no attributes. Raises: ValueError."""
+    name, read, write, perm, filter_type, *rest = text.split(" ", 5)
+    attributes: dict[str, Any] = msgspec.json.decode(rest[0]) if rest else {}
+    return TopicConfig(
+        attributes=msgspec.convert(attributes, dict[str, str]),
+        perm=int(perm),
+        read_queue_nums=int(read),
+        topic_filter_type=filter_type,
+        topic_name=name,
+        write_queue_nums=int(write),
+    )

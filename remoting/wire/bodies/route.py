@@ -1,0 +1,64 @@
+"""Which brokers and queues a topic has, and who is in which cluster. Source: nameserver §4.2.
+
+Go clients cut the text of `brokerAddrs` without a parser, so the writing is compact and the ids are
+quoted: both are what msgspec writes. Nulls are left out, all else is always there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from remoting.wire.bodies.body import Body, without_nulls
+
+__all__ = ["BrokerData", "ClusterInfo", "QueueData", "TopicRouteData"]
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class NullFree(Body):
+    """A body that leaves its nulls out."""
+
+    __slots__ = ()
+
+    def to_bytes(self) -> bytes:
+        """Compact JSON without nulls."""
+        return _encode(without_nulls(msgspec.to_builtins(self, str_keys=True)))
+
+
+class BrokerData(NullFree, msgspec.Struct, rename="camel", kw_only=True):
+    """The brokers under one name. `broker_addrs`: id → "host:port", 0 is the master."""
+
+    broker_addrs: dict[int, str] = {}
+    broker_name: str
+    cluster: str = ""
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+class QueueData(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """A topic's queues under one broker name."""
+
+    broker_name: str
+    perm: int
+    read_queue_nums: int
+    topic_sys_flag: int = 0
+    write_queue_nums: int
+
+
+class TopicRouteData(NullFree, msgspec.Struct, rename="camel", kw_only=True):
+    """A topic's route. `order_topic_conf`: "broker-a:4;broker-b:4", exactly these queues."""
+
+    broker_datas: list[BrokerData] = []
+    filter_server_table: dict[str, list[str]] = {}
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = []
+    topic_queue_mapping_by_broker: dict[str, dict[str, Any]] | None = None
+
+
+class ClusterInfo(NullFree, msgspec.Struct, rename="camel", kw_only=True):
+    """Broker name → brokers, cluster → broker names."""
+
+    broker_addr_table: dict[str, BrokerData] = {}
+    cluster_addr_table: dict[str, list[str]] = {}

@@ -1,0 +1,33 @@
+"""A topic's settings as they stand in bodies and in `topics.json`. Source: semantics §4.1."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remoting.wire.bodies.body import Body
+from remoting.wire.bodies.data_version import DataVersion
+
+__all__ = ["TopicConfig", "TopicConfigSerializeWrapper"]
+
+
+class TopicConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """One topic. `perm`: 4 read, 2 write, 1 inherit. 4.9 knows no attributes."""
+
+    attributes: dict[str, str] = {}
+    order: bool = False
+    perm: int = 6
+    read_queue_nums: int = 16
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_name: str = ""
+    topic_sys_flag: int = 0
+    write_queue_nums: int = 16
+
+
+class TopicConfigSerializeWrapper(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Topics with the version of their table. 4.9 has nothing of the queue mappings."""
+
+    data_version: DataVersion = DataVersion()
+    mapping_data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = {}
+    topic_queue_mapping_detail_map: dict[str, dict[str, object]] = {}
+    topic_queue_mapping_info_map: dict[str, dict[str, object]] = {}

@@ -1,0 +1,23 @@
+"""Names of topics. Source: admin §2 (TopicList)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remoting.wire.bodies.body import Body
+
+__all__ = ["TopicList"]
+
+
+class TopicList(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Names; `broker_addr` only where one is asked for."""
+
+    topic_list: list[str]
+    broker_addr: str | None = None
+
+    def to_bytes(self) -> bytes:
+        """Compact JSON."""
+        document: dict[str, object] = {"topicList": self.topic_list}
+        if self.broker_addr is not None:
+            document["brokerAddr"] = self.broker_addr
+        return msgspec.json.encode(document)
