@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import structlog
-from remoting.errors import BodyError
 
 from broker.errors import TableDamaged
+from remoting.errors import BodyError
 from remoting.wire import relaxed_json
 
 if TYPE_CHECKING:

@@ -9,29 +9,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import structlog
-from remoting.wire.bodies.client_config import CheckClientConfigBody
-from remoting.wire.bodies.heartbeat import HeartbeatData
-from remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse, MessageQueue
-from remoting.wire.codes import RequestCode, ResponseCode
 
 from broker.errors import Refused
 from broker.tables.clients import BROADCASTING, Client, is_tag_type, subscription_of
 from remoting.wire.answer import Answer
+from remoting.wire.bodies.client_config import CheckClientConfigBody
+from remoting.wire.bodies.consumer_list import ConsumerList
+from remoting.wire.bodies.heartbeat import HeartbeatData
+from remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse, MessageQueue
+from remoting.wire.codes import RequestCode, ResponseCode
 from remoting.wire.headers import client as headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from remoting.wire.bodies.heartbeat import ConsumerData
-    from remoting.wire.command import Command
 
     from broker.tables.clients import ClientConnection, ClientTable
     from broker.tables.groups import GroupTable, SubscriptionGroupConfig
     from broker.tables.queue_locks import QueueLockTable
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
+    from remoting.wire.bodies.heartbeat import ConsumerData
+    from remoting.wire.command import Command
     from store.files.disk import Clock
 
 __all__ = ["ClientProcessor"]
@@ -197,7 +196,7 @@ class ClientProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"no consumer for this group, {header.consumer_group}",
             )
-        return Answer(body=msgspec.json.encode({"consumerIdList": entry.client_ids()}))
+        return Answer(body=ConsumerList(entry.client_ids()).to_bytes())
 
     def check_config(
         self, header: headers.CheckClientConfig, command: Command, connection: Connection

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remoting.wire.codes import ResponseCode
-
 from broker.errors import GroupNotExist, Refused, TopicNotExist
 from broker.tables.consumer_offsets import NO_OFFSET
 from remoting.wire.answer import Answer
+from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import offset as headers
 
 if TYPE_CHECKING:
-    from remoting.wire.command import Command
-    from store.message_store import MessageStore
-
     from broker.tables.consumer_offsets import ConsumerOffsetTable
     from broker.tables.groups import GroupTable
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
+    from remoting.wire.command import Command
     from store.files.disk import Clock
+    from store.message_store import MessageStore
 
 __all__ = ["OffsetProcessor"]
 

@@ -10,26 +10,25 @@ import zlib
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
-from remoting.wire.bodies.data_version import DataVersion
-from remoting.wire.bodies.kv_table import KVTable
-from remoting.wire.bodies.register_broker import RegisterBrokerBody
-from remoting.wire.bodies.topic_list import TopicList
-from remoting.wire.codes import ResponseCode
 
 from broker.errors import Refused
 from broker.tables.kv_config import ORDER_TOPIC_CONFIG
 from broker.tables.routes import DEFAULT_TIMEOUT_MS, Registration
 from remoting.wire.answer import Answer
+from remoting.wire.bodies.data_version import DataVersion
+from remoting.wire.bodies.kv_table import KVTable
+from remoting.wire.bodies.register_broker import RegisterBrokerBody
+from remoting.wire.bodies.topic_list import TopicList
+from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
-    from remoting.wire.command import Command
-
     from broker.tables.advertised import Advertised
     from broker.tables.kv_config import KvConfigTable
     from broker.tables.routes import BrokerConnection, RouteTable
     from remoting.server.connection import Connection
     from remoting.server.routes import Outcome
+    from remoting.wire.command import Command
     from store.files.disk import Clock
 
 __all__ = ["NamesrvSettings", "RouteProcessor"]

@@ -9,21 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
-from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
-from remoting.wire.codes import ResponseCode
 
 from broker.errors import Refused, TopicNotExist
 from broker.tables.attributes import parse_edits
 from remoting.wire.answer import Answer
+from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import topic as headers
 
 if TYPE_CHECKING:
-    from remoting.wire.command import Command
-
     from broker.tables.data_version import DataVersion
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
     from remoting.server.routes import Outcome
+    from remoting.wire.command import Command
     from store.files.disk import Clock
 
 __all__ = ["Durable", "TopicProcessor"]
@@ -101,10 +100,11 @@ class TopicProcessor:
         paged = (header.topic_seq, header.data_version, header.max_topic_num) != (None, None, None)
         configs = dict(table)
         if paged:
-            begin = header.topic_seq or 0
+            begin = max(0, header.topic_seq or 0)
             if begin and not same_version(header.data_version, self.topics.version):
                 begin = 0
-            size = min(header.max_topic_num or self.page, self.page)
+            wanted = header.max_topic_num or 0
+            size = min(wanted, self.page) if wanted > 0 else self.page
             names = sorted(table)[begin : begin + size]
             configs = {name: table[name] for name in names}
         wrapper = TopicConfigSerializeWrapper(

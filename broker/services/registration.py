@@ -25,7 +25,7 @@ from remoting.wire.codes import RequestCode, ResponseCode
 from remoting.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from broker.tables.routes import RouteTable
@@ -123,9 +123,7 @@ class Registration:
             link.changed |= changed
             link.wake.set()
 
-    async def run(
-        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep registered everywhere until cancelled."""
         async with trio.open_nursery() as nursery:
             for link in self.links:
@@ -201,7 +199,7 @@ class Link:
         visible = self.registrar.identity.visible
         await self.send(server, {name: visible(table[name]) for name in names})
 
-    async def send(self, server: NameServer, topics: Mapping[str, TopicConfig]) -> None:
+    async def send(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
         """REGISTER_BROKER. Raises: Rejected, RemotingError."""
         identity = self.registrar.identity
         body = RegisterBrokerBody.of(topics, self.registrar.topics.version).to_bytes()
@@ -240,9 +238,7 @@ class Link:
         answer = await self.call(server, RequestCode.QUERY_DATA_VERSION, header, version)
         return answer.header(headers.QueryDataVersionResponse).changed
 
-    async def call(
-        self, server: NameServer, code: int, header: Header, body: bytes
-    ) -> Command:
+    async def call(self, server: NameServer, code: int, header: Header, body: bytes) -> Command:
         """One request that must succeed. Raises: Rejected, RemotingError."""
         answer = await server.call(code, header, body, self.registrar.timeout_s)
         if answer.code != ResponseCode.SUCCESS:
@@ -277,5 +273,5 @@ class Link:
                 log.warning("namesrv.unreachable", address=self.address, reason=reason)
 
 
-class Rejected(Exception):  # noqa: N818 - a name server said no; it never leaves this module
+class Rejected(Exception):
     """The name server answered, but not with success."""

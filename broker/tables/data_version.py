@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
 from broker.tables.documents import mapping
 from remoting.wire.bodies.data_version import DataVersion
 

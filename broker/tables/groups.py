@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 from broker.errors import GroupNotExist, LimitReached
 from broker.tables import names
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
 from broker.tables.documents import mapping, unknown_fields
+from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

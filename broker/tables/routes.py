@@ -12,18 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
-from remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from remoting.wire.codes import ResponseCode
 
 from broker.errors import LimitReached, Refused
 from broker.tables.topics import PERM_READ, PERM_WRITE
+from remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from remoting.wire.bodies.topic_config import TopicConfig
-
     from broker.tables.data_version import DataVersion
+    from remoting.wire.bodies.topic_config import TopicConfig
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
-from remoting.wire.bodies.topic_config import TopicConfig
-from remoting.wire.codes import ResponseCode
 
 from broker.errors import LimitReached, NameIllegal, Refused, TopicNotExist
 from broker.tables import attributes, names
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
 from broker.tables.documents import mapping, unknown_fields
+from remoting.wire.bodies.topic_config import TopicConfig
+from remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

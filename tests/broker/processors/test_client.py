@@ -1,6 +1,6 @@
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -13,10 +13,12 @@ from broker.tables.groups import GroupTable
 from broker.tables.queue_locks import LOCK_LIVES_MS, QueueLockTable
 from broker.tables.topics import TopicConfig, TopicTable
 from remoting.errors import BodyError
-from remoting.wire.bodies.queue_lock import MessageQueue
 from remoting.wire.codes import RequestCode
 from remoting.wire.headers import client as headers
 from tests.broker.peers import HandClock, Peer, request
+
+if TYPE_CHECKING:
+    from remoting.wire.bodies.queue_lock import MessageQueue
 
 OPTIONS = BrokerOptions()
 
@@ -75,7 +77,7 @@ class Desk:
         producers: tuple[str, ...] = (),
         client_id: str = "10.0.0.1@123",
         **fields: Any,
-    ) -> tuple[bool, bool]:
+    ) -> tuple[bool | None, bool | None]:
         """Send a heartbeat; (V2 is served, subscriptions are wanted in full)."""
         body = {
             "clientID": client_id,
@@ -194,7 +196,7 @@ def test_heartbeats_of_clients_in_other_languages_are_read(desk: Desk) -> None:
     assert (entry.message_model, entry.consume_type) == ("CLUSTERING", "CONSUME_PASSIVELY")
     tag_filter = entry.subscriptions["T"].tag_filter
     assert tag_filter is not None
-    assert tag_filter.codes == {65}
+    assert tag_filter.codes == frozenset({65})
     assert entry.subscriptions["T"].sub_version == 1_700_000_000_000
 
 

@@ -150,7 +150,14 @@ def test_the_bounds_of_a_queue_and_of_an_unknown_one(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("boundary", "upper"),
-    [(None, False), ("LOWER", False), ("lower", False), ("", False), ("UPPER", True), ("uPPer", True)],
+    [
+        (None, False),
+        ("LOWER", False),
+        ("lower", False),
+        ("", False),
+        ("UPPER", True),
+        ("uPPer", True),
+    ],
 )
 def test_a_time_is_looked_up_from_the_side_the_client_names(
     desk: Desk, boundary: str | None, upper: bool

@@ -66,6 +66,7 @@ async def test_a_silent_client_is_closed_at_the_latest_one_scan_after_120_second
     for _ in range(13):
         join(clients, lively)
         await trio.sleep(CLIENT_SCAN_S)
+    await trio.sleep(0.1)
     assert silent.closed == "no heartbeat in time"
     assert lively.closed is None
     assert [code for code, _ in lively.told] == [40]

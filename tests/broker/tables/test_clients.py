@@ -189,7 +189,7 @@ def test_codes_are_worked_out_from_the_text_and_not_taken_from_the_client() -> N
     data = SubscriptionData(topic="t", sub_string="TagA || TagB", code_set=[1])
     tag_filter = subscription_of(data).tag_filter
     assert tag_filter is not None
-    assert tag_filter.codes == {2598919, 2598920}
+    assert tag_filter.codes == frozenset({2598919, 2598920})
     assert not tag_filter.matches(tags_code("TagC"))
 
 

@@ -167,7 +167,7 @@ def test_topics_are_limited_and_retry_topics_do_not_take_their_room() -> None:
     assert caught.value.code == 1
     assert topics.get("B") is None
     assert topics.for_group("g", 1, 0)
-    assert topics.for_send("A", "TBW102", 4, 0)
+    assert topics.for_send("A", "TBW102", 4, 0) is topics.get("A")
 
 
 def test_a_group_gets_its_retry_topic_once() -> None:
