@@ -112,7 +112,8 @@ def _process_age_s() -> float:
 def _keeps_data(config: BrokerConfig, disk: Disk) -> bool:
     """Whether the data directory outlives the machine or container, or need not."""
     root = Path(config.store.store_path_root_dir).expanduser().absolute()
-    kind = disk.file_system(root)
+    # The directory itself may be made later, by the store.
+    kind = disk.file_system(next(path for path in (root, *root.parents) if disk.exists(path)))
     if kind not in VOLATILE_FILE_SYSTEMS or config.broker.ephemeral:
         return True
     remedy = "mount a volume there, or say --ephemeral if the data may be lost"

@@ -78,7 +78,7 @@ class BrokerController:
             try:
                 parts.load_tables()
                 parts.reconcile()
-                parts.registrar.register_own()
+                parts.registration.register_own()
                 async with trio.open_nursery() as house:
                     await self._open_house(house, metrics)
                     opened.pop_all()
@@ -127,7 +127,7 @@ class BrokerController:
         await house.start(parts.saver.run)
         await house.start(self._housekeeping().run)
         await house.start(parts.ticker.run)
-        await house.start(parts.registrar.run)
+        await house.start(parts.registration.run)
         house.start_soon(parts.hold.run, parts.reactor.flush)
         if metrics is not None:
             house.start_soon(self._serve_http, metrics)
@@ -187,7 +187,7 @@ class BrokerController:
             await self.stop_wanted.wait()
             log.info("broker.stopping")
             self.serving = False
-            await parts.registrar.leave()
+            await parts.registration.leave()
             parts.hold.release_all()
             parts.reactor.flush()
             await self._drain()

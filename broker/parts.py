@@ -25,7 +25,7 @@ from broker.processors.topic import TopicProcessor
 from broker.routes import Processors
 from broker.services.hold import Hold
 from broker.services.name_server_link import connected
-from broker.services.registration import Identity, Registrar
+from broker.services.registration import Identity, Registration
 from broker.services.save import SavedTable, Saver, Table
 from broker.services.statistics import LoopTicker
 from broker.stats import BrokerStats
@@ -71,7 +71,7 @@ class Parts:
         self.stats = BrokerStats()
         self._make_tables()
         self._make_files()
-        self.registrar = self._make_registrar()
+        self.registration = self._make_registration()
         self.store = MessageStore(
             config.store, disk=disk, clock=clock, topics_known=self._topic_is_known
         )
@@ -192,10 +192,10 @@ class Parts:
             ),
         )
 
-    def _make_registrar(self) -> Registrar:
+    def _make_registration(self) -> Registration:
         broker, remoting = self.config.broker, self.config.remoting
         ha_port = self.config.replication.ha_listen_port or remoting.listen_port + 1
-        return Registrar(
+        return Registration(
             identity=Identity(
                 cluster=broker.broker_cluster_name,
                 broker=broker.broker_name,
@@ -247,7 +247,7 @@ class Parts:
 
     def _topics_changed(self, names: Iterable[str]) -> None:
         self.topic_file.request()
-        self.registrar.topics_changed(names)
+        self.registration.topics_changed(names)
 
     def _groups_changed(self, names: Iterable[str]) -> None:
         self.group_file.request()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003  (read at run time by msgspec)
 from enum import Enum, auto
 
 import msgspec
@@ -37,6 +38,8 @@ class PutResult(msgspec.Struct, gc=False):
     size: int = 0
     count: int = 0
     store_timestamp: int = 0
+    offsets: Sequence[int] = ()
+    """Of a batch: the physical offset of each message."""
 
     @property
     def end_offset(self) -> int:

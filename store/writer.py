@@ -173,6 +173,7 @@ class Writer:
             commit_log.append(data, stored)
         queue.next_offset = queue_offset + len(drafts)
         offer = self._dispatcher.offer
+        offsets = []
         at = physical_offset
         for number, (draft, record) in enumerate(zip(drafts, records, strict=True), queue_offset):
             size = len(record)
@@ -188,10 +189,12 @@ class Writer:
                     draft.properties,
                 )
             )
+            offsets.append(at)
             at += size
         self._stats.messages_put += len(drafts)
         self._stats.bytes_put += len(data)
-        return PutResult(PUT_OK, physical_offset, queue_offset, len(data), len(drafts), stored)
+        count = len(drafts)
+        return PutResult(PUT_OK, physical_offset, queue_offset, len(data), count, stored, offsets)
 
     def _roll(self, size: int) -> PutStatus | None:
         """Make room for `size` bytes in a new segment; the reason when there can be none."""
