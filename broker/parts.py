@@ -126,7 +126,9 @@ class Parts:
         kv_path = self.config.namesrv.kv_config_path
         self.topic_file = self._saved(self.topics, folder / "topics.json")
         self.group_file = self._saved(self.groups, folder / "subscriptionGroup.json")
-        self.offset_file = self._saved(self.offsets, folder / "consumerOffset.json")
+        self.offset_file = self._saved(
+            self.offsets, folder / "consumerOffset.json", lambda: self.offsets.changes
+        )
         self.kv_file = self._saved(self.kv, Path(kv_path or folder / "kvConfig.json"))
         self.saver = Saver(
             (self.topic_file, self.group_file, self.kv_file),
@@ -134,8 +136,10 @@ class Parts:
             period_s=self.config.broker.flush_consumer_offset_interval_ms / 1000,
         )
 
-    def _saved(self, table: Table, path: Path) -> SavedTable:
-        return SavedTable(table, JsonFile(path, self.disk, self.clock))
+    def _saved(
+        self, table: Table, path: Path, changes: Callable[[], int] | None = None
+    ) -> SavedTable:
+        return SavedTable(table, JsonFile(path, self.disk, self.clock), changes=changes)
 
     def _make_processors(self) -> Processors:
         config, clock = self.config, self.clock
