@@ -43,7 +43,7 @@ from remoting.server.selector import Limits
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from broker.config import BrokerConfig
     from remoting.server.connection import Connection
