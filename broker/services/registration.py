@@ -48,9 +48,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 class NameServer(Protocol):
     """A connection to a name server."""
 
-    async def call(
-        self, code: int, header: Header | None, body: bytes, timeout_s: float
-    ) -> Command: ...
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +159,9 @@ class Link:
             try:
                 async with self.registrar.connect(self.address) as self.server:
                     await self.stay_registered(self.server)
-            except (RemotingError, OSError, Rejected) as error:
-                self.note(False, str(error))
+            # A connection that owns a nursery hands its errors on in a group.
+            except* (RemotingError, OSError, Rejected) as errors:
+                self.note(False, first_reason(errors))
             finally:
                 self.server = None
             await trio.sleep(RETRY_S)
@@ -271,6 +270,13 @@ class Link:
                 log.info("namesrv.registered", address=self.address)
             else:
                 log.warning("namesrv.unreachable", address=self.address, reason=reason)
+
+
+def first_reason(error: BaseException) -> str:
+    """The text of the first error in a group, which may hold groups itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
 
 
 class Rejected(Exception):

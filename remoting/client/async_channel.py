@@ -1,0 +1,239 @@
+"""One connection for asyncio and trio: requests out, answers to whoever waits, requests in.
+
+Two tasks in the caller's task group, a reader and a writer; they end with the connection. Callers
+queue whole frames and only the writer touches the stream, so that a call can be cancelled at any
+point: its frame leaves whole or not at all, and its answer finds nobody. Source: client §3, §16.7.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import anyio
+
+from remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed
+from remoting.wire.codes import Encoding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from anyio.abc import ByteStream
+
+    from remoting.client.calls import OnRequest
+    from remoting.wire.command import Command
+    from remoting.wire.header import Header
+
+__all__ = ["AsyncChannel", "TaskStarter"]
+
+RECEIVE_BYTES = 65_536
+SEND_BYTES = 262_144
+"""What is handed to the stream at once, and must leave within STALL_S."""
+UNSENT_BYTES = 4 << 20
+"""Above this, requests wait until some of them have left."""
+MAX_UNSENT_BYTES = 32 << 20
+"""Above this, a peer that asks but does not read is left: the reader cannot wait for the writer."""
+STALL_S = 10.0
+"""How long the peer may take nothing while something waits to be sent."""
+
+
+class TaskStarter(Protocol):
+    """Where the tasks of a channel run: a task group of anyio, or a nursery of trio."""
+
+    def start_soon(self, func: Callable[[], Coroutine[Any, Any, object]], /) -> object:
+        """Run it in the background."""
+
+
+class Waiting:
+    """A call under way."""
+
+    __slots__ = ("answer", "ended")
+
+    def __init__(self) -> None:
+        self.answer: Command | None = None
+        self.ended = anyio.Event()
+
+
+class AsyncChannel:
+    """A connection to one peer; any task may call. Times in seconds.
+
+    Law: `_queued` and `_written` count bytes since the start; what lies between them is in `_out`
+    or with the writer. `_progress` is replaced whenever `_written` moves or the channel ends.
+    """
+
+    def __init__(self, address: str, stream: ByteStream, encoding: int) -> None:
+        self.address = address
+        self.on_request: OnRequest = refuse
+        """Serves what the peer asks of us; called in the loop, so it must not wait."""
+        self._stream = stream
+        self._calls: Calls[Waiting] = Calls(encoding)
+        self._out: list[bytes] = []
+        self._queued = 0
+        self._written = 0
+        self._progress = anyio.Event()
+        self._wanted = anyio.Event()
+        self._ended: str | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str,
+        timeout_s: float,
+        task_group: TaskStarter,
+        *,
+        encoding: int = Encoding.JSON,
+    ) -> Self:
+        """A new connection to `host:port`. Its tasks run in `task_group`.
+
+        Raises: ConnectFailed, which names the address.
+        """
+        host, port = host_and_port(address)
+        stream: ByteStream | None = None
+        try:
+            with anyio.move_on_after(timeout_s):
+                stream = await anyio.connect_tcp(host, port)
+        except (OSError, UnicodeError) as error:
+            raise ConnectFailed(f"{address}: {reason_of(error)}") from error
+        if stream is None:
+            raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s")
+        # No await from here: a stream without its tasks would never be closed.
+        channel = cls(address, stream, encoding)
+        task_group.start_soon(channel._read)
+        task_group.start_soon(channel._write)
+        return channel
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone."""
+        return self._ended is not None
+
+    async def call(self, header: Header, body: bytes = b"", timeout_s: float = 3.0) -> Command:
+        """The answer to a request. A cancelled or late call leaves the connection usable.
+
+        Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
+        """
+        waiting = Waiting()
+        opaque = 0
+        try:
+            with anyio.move_on_after(timeout_s):
+                await self._room()
+                opaque, frame = self._calls.request(header, body, waiting)
+                self._queue(frame)
+                await waiting.ended.wait()
+        finally:
+            self._calls.forget(opaque)
+        if waiting.answer is not None:
+            return waiting.answer
+        self._check_open()
+        raise CallTimedOut(
+            f"{self.address} did not answer request {header.code:d} within {timeout_s:g} s"
+        )
+
+    async def oneway(self, header: Header, body: bytes = b"") -> None:
+        """Send a request that is never answered; returns when it has left.
+
+        Raises: ChannelClosed, FrameError when the request is too long.
+        """
+        await self._room()
+        self._queue(self._calls.oneway(header, body))
+        mark = self._queued
+        while self._written < mark:
+            await self._progress.wait()
+            self._check_open()
+
+    async def aclose(self) -> None:
+        """Close the connection; calls under way raise ChannelClosed. A second call does nothing."""
+        self._end("closed by us")
+        await self._stream.aclose()
+
+    # -- out -------------------------------------------------------------------------------------
+
+    async def _room(self) -> None:
+        self._check_open()
+        while self._queued - self._written > UNSENT_BYTES:
+            await self._progress.wait()
+            self._check_open()
+
+    def _queue(self, frame: bytes) -> None:
+        self._out.append(frame)
+        self._queued += len(frame)
+        self._wanted.set()
+
+    async def _write(self) -> None:
+        """Send what is queued until the channel ends."""
+        reason = "its writer was cancelled"
+        try:
+            while self._ended is None:
+                if self._out:
+                    await self._send()
+                else:
+                    self._wanted = anyio.Event()
+                    await self._wanted.wait()
+        except TimeoutError:
+            reason = f"the peer took nothing for {STALL_S:g} s"
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            reason = reason_of(error)
+        finally:
+            self._end(reason)
+            await anyio.aclose_forcefully(self._stream)
+
+    async def _send(self) -> None:
+        """Send everything that is queued now. Raises: TimeoutError, and what the stream raises."""
+        data = b"".join(self._out)
+        self._out.clear()
+        for at in range(0, len(data), SEND_BYTES):
+            part = data[at : at + SEND_BYTES]
+            with anyio.fail_after(STALL_S):
+                await self._stream.send(part)
+            self._written += len(part)
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        progress, self._progress = self._progress, anyio.Event()
+        progress.set()
+
+    # -- in --------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Hand out what arrives until the channel ends."""
+        reason = "its reader was cancelled"
+        try:
+            while self._ended is None:
+                self._take(await self._stream.receive(RECEIVE_BYTES))
+        except anyio.EndOfStream:
+            reason = "closed by the peer"
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            reason = reason_of(error)
+        finally:
+            self._end(reason)
+            await anyio.aclose_forcefully(self._stream)
+
+    def _take(self, data: bytes) -> None:
+        arrived, broken = self._calls.receive(data)
+        for waiting, command in arrived:
+            if waiting is not None:
+                waiting.answer = command
+                waiting.ended.set()
+            elif frame := reply(self.on_request, command):
+                self._queue(frame)
+        if broken is not None:
+            self._end(str(broken))
+        elif self._queued - self._written > MAX_UNSENT_BYTES:
+            self._end("the peer asks but does not read")
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise ChannelClosed(f"{self.address}: {self._ended}")
+
+    def _end(self, reason: str) -> None:
+        """No more requests, and no more answers; the first reason stays."""
+        if self._ended is not None:
+            return
+        self._ended = reason
+        self._out.clear()
+        for waiting in self._calls.close():
+            waiting.ended.set()
+        self._tell_progress()
+        self._wanted.set()

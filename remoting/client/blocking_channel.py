@@ -1,0 +1,261 @@
+"""One connection for threads: requests out, answers to whoever waits, requests in.
+
+A daemon thread per channel reads. Requests of the server arrive while nobody calls, and a caller
+that read for all would have to hand that duty on in the middle of its own time-out; a thread that
+sleeps in recv costs less than being careful about that. Callers write themselves, one at a time.
+No wait is longer than SLICE_S in one piece, so that Ctrl-C gets through on every system.
+Source: client §3, §16.7.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, RemotingError
+from remoting.wire.codes import Encoding
+from remoting.wire.command import Command
+
+if TYPE_CHECKING:
+    from remoting.client.calls import OnRequest
+    from remoting.wire.header import Header
+
+__all__ = ["BlockingChannel", "Done"]
+
+Done: TypeAlias = Callable[[Command | None, RemotingError | None], None]
+"""Told once of the answer or of the failure, in any thread; must not wait, nor use the channel."""
+
+RECEIVE_BYTES = 65_536
+SLICE_S = 0.2
+STALL_S = 10.0
+"""How long the peer may take nothing while something waits to be sent."""
+JOIN_S = 2.0
+"""How long `close` waits for the reader, which may be in the callback of a request."""
+
+
+class BlockingChannel:
+    """A connection to one peer; any thread may call. Times in seconds.
+
+    Law: `_turn` is held from making a frame to its last byte, so frames leave whole and in the
+    order of their numbers. `_lock` guards the table of calls and is never held while anything
+    waits; who needs both takes `_turn` first. Callbacks run with `_lock` free.
+    """
+
+    def __init__(
+        self, address: str, sock: socket.socket, on_request: OnRequest, encoding: int
+    ) -> None:
+        self.address = address
+        self.on_request = on_request
+        """Serves what the peer asks of us; called in the reader, which reads nothing meanwhile."""
+        self._socket = sock
+        self._calls: Calls[Done] = Calls(encoding)
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+        self._ended: str | None = None
+        self._reader = threading.Thread(target=self._read, name=f"reader of {address}", daemon=True)
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        timeout_s: float,
+        on_request: OnRequest = refuse,
+        *,
+        encoding: int = Encoding.JSON,
+    ) -> Self:
+        """A new connection to `host:port`. The time-out is for each address of a host name.
+
+        Raises: ConnectFailed, which names the address.
+        """
+        host, port = host_and_port(address)
+        try:
+            sock = socket.create_connection((host, port), timeout_s)
+        except TimeoutError as error:
+            raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s") from error
+        except (OSError, UnicodeError) as error:
+            raise ConnectFailed(f"{address}: {reason_of(error)}") from error
+        try:
+            sock.settimeout(SLICE_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            channel = cls(address, sock, on_request, encoding)
+            channel._reader.start()
+        except BaseException:
+            sock.close()
+            raise
+        return channel
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone."""
+        return self._ended is not None
+
+    def call(self, header: Header, body: bytes = b"", timeout_s: float = 3.0) -> Command:
+        """The answer to a request. A late or interrupted call leaves the connection usable.
+
+        Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
+        """
+        deadline = monotonic() + timeout_s
+        ended = threading.Event()
+        outcome: list[tuple[Command | None, RemotingError | None]] = []
+
+        def done(answer: Command | None, error: RemotingError | None) -> None:
+            outcome.append((answer, error))
+            ended.set()
+
+        forget = self.begin(header, body, done, timeout_s)
+        try:
+            while not ended.wait(max(0.0, min(SLICE_S, deadline - monotonic()))):
+                if monotonic() >= deadline:
+                    break
+        finally:
+            forget()
+        answer, error = outcome[0] if outcome else (None, None)
+        if answer is not None:
+            return answer
+        raise error or CallTimedOut(
+            f"{self.address} did not answer request {header.code:d} within {timeout_s:g} s"
+        )
+
+    def begin(
+        self, header: Header, body: bytes, done: Done, timeout_s: float = inf
+    ) -> Callable[[], None]:
+        """Send a request; `done` gets its outcome unless what this gives back is called first.
+
+        The time-out is for sending; for the answer, the caller keeps the time. Failures go to
+        `done`, too: nothing is raised here.
+        """
+        opaque = 0
+
+        def make() -> bytes:
+            nonlocal opaque
+            opaque, frame = self._calls.request(header, body, done)
+            return frame
+
+        try:
+            self._send(make, monotonic() + timeout_s)
+        except RemotingError as error:
+            # A call that came into the table is told by the end of the channel.
+            if not opaque:
+                done(None, error)
+        except BaseException:
+            self._forget(opaque)
+            raise
+        return lambda: self._forget(opaque)
+
+    def oneway(self, header: Header, body: bytes = b"") -> None:
+        """Send a request that is never answered; returns when the system has it.
+
+        Raises: ChannelClosed, FrameError when the request is too long.
+        """
+        self._send(lambda: self._calls.oneway(header, body), inf)
+
+    def close(self) -> None:
+        """Close the connection; calls under way get ChannelClosed. A second call does nothing."""
+        self._end("closed by us")
+        if self._reader is not threading.current_thread():
+            self._reader.join(JOIN_S)
+
+    def _forget(self, opaque: int) -> None:
+        with self._lock:
+            self._calls.forget(opaque)
+
+    # -- out -------------------------------------------------------------------------------------
+
+    def _send(self, make: Callable[[], bytes], deadline: float) -> None:
+        """Write one frame. Raises: CallTimedOut, ChannelClosed, and what `make` raises."""
+        while not self._turn.acquire(timeout=SLICE_S):
+            self._check_open()
+            if monotonic() >= deadline:
+                raise CallTimedOut(f"{self.address}: no turn to send in time")
+        try:
+            with self._lock:
+                self._check_open()
+                frame = make()
+            try:
+                self._write(frame, deadline)
+            except BaseException as error:
+                # The peer may have a part of the frame, and cannot be sent anything else then.
+                self._end(f"a request was cut off: {reason_of(error)}")
+                if isinstance(error, OSError):
+                    raise ChannelClosed(f"{self.address}: {self._ended}") from error
+                raise
+        finally:
+            self._turn.release()
+
+    def _write(self, frame: bytes, deadline: float) -> None:
+        """Raises: OSError, TimeoutError when the peer takes nothing for too long."""
+        left = memoryview(frame)
+        limit = min(deadline, monotonic() + STALL_S)
+        while left:
+            try:
+                left = left[self._socket.send(left) :]
+                limit = min(deadline, monotonic() + STALL_S)
+            except TimeoutError:
+                if self._ended is not None or monotonic() >= limit:
+                    raise
+
+    # -- in --------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Hand out what arrives until the channel ends."""
+        reason = "a bug ended its reader"
+        try:
+            while self._ended is None:
+                try:
+                    data = self._socket.recv(RECEIVE_BYTES)
+                except TimeoutError:
+                    continue
+                if not data:
+                    reason = "closed by the peer"
+                    break
+                self._take(data)
+        except OSError as error:
+            reason = reason_of(error)
+        finally:
+            self._end(reason)
+            # A number that is closed while another thread sends may be another socket's by then.
+            with self._turn:
+                self._socket.close()
+
+    def _take(self, data: bytes) -> None:
+        with self._lock:
+            arrived, broken = self._calls.receive(data)
+        for done, command in arrived:
+            if done is not None:
+                done(command, None)
+            elif frame := reply(self.on_request, command):
+                self._answer(frame)
+        if broken is not None:
+            self._end(str(broken))
+
+    def _answer(self, frame: bytes) -> None:
+        try:
+            self._send(lambda: frame, inf)
+        except ChannelClosed:
+            # The loop of the reader sees that for itself.
+            return
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise ChannelClosed(f"{self.address}: {self._ended}")
+
+    def _end(self, reason: str) -> None:
+        """No more requests, and no more answers; the first reason stays."""
+        with self._lock:
+            if self._ended is not None:
+                return
+            self._ended = reason
+            waiting = self._calls.close()
+        # It wakes the reader; an error means that the peer was first.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for done in waiting:
+            done(None, ChannelClosed(f"{self.address}: {reason}"))

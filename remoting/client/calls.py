@@ -1,0 +1,186 @@
+"""The client side of a connection without the connection: which answer is for which call.
+
+    header, body → request → frame
+    bytes → receive → (call, its answer) or (None, a request of the server)
+
+Law: a call leaves the table once: by its answer, by `forget` or by `close`. An answer that finds no
+call there is dropped, so no call can be given what was meant for another, whatever was cancelled.
+Nothing here waits: how long a call may take is kept by the channel that made it.
+
+MSGPACK headers are offered with the first request; once its answer grants them, requests have them.
+Source: remoting §1.6, §1.7, §1.12; client §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from remoting.errors import BodyError, ConnectFailed, FrameError, HeaderError, RemotingError
+from remoting.wire.answer import Answer
+from remoting.wire.codes import MSGPACK_OFFER, Encoding, ResponseCode
+from remoting.wire.command import Command, answer_head, decode, encode_request
+from remoting.wire.frame import FrameDecoder
+
+if TYPE_CHECKING:
+    from remoting.wire.header import Header
+
+__all__ = ["Calls", "OnRequest", "host_and_port", "reason_of", "refuse", "reply"]
+
+W = TypeVar("W")
+
+OnRequest: TypeAlias = Callable[[Command], "int | Answer | None"]
+"""Reacts to a request of the server, without waiting: an answer or its code, None for none."""
+
+MAX_IN_FLIGHT = 65_535
+"""Calls that may wait for answers on one connection."""
+LARGEST_OPAQUE = 2**31 - 1
+LANGUAGE = "PYTHON"
+
+
+class Calls(Generic[W]):
+    """The calls of one connection; `W` is what the channel keeps to wake whoever waits.
+
+    `encoding` MSGPACK means: as soon as the peer grants it, and JSON until then.
+    """
+
+    __slots__ = ("_decoder", "_offer", "_offered", "_opaque", "_waiting", "encoding")
+
+    def __init__(self, encoding: int = Encoding.JSON) -> None:
+        self._offer = encoding == Encoding.MSGPACK
+        self._offered: int | None = None
+        self.encoding = int(Encoding.JSON if self._offer else encoding)
+        self._waiting: dict[int, W] = {}
+        self._opaque = 0
+        self._decoder = FrameDecoder()
+
+    def __len__(self) -> int:
+        """How many calls wait for their answers."""
+        return len(self._waiting)
+
+    def request(self, header: Header, body: bytes, waiting: W) -> tuple[int, bytes]:
+        """A new call: its opaque and its frame, to be written in the order of these requests.
+
+        Raises: FrameError when the frame is too long, RemotingError when too many calls wait; then
+        there is no call, and the connection is as it was.
+        """
+        if len(self._waiting) >= MAX_IN_FLIGHT:
+            raise RemotingError(f"{MAX_IN_FLIGHT} requests wait for answers already")
+        opaque = self._next_opaque()
+        offers = self._offer
+        frame = self._frame(opaque, header, body, oneway=False)
+        if offers:
+            self._offered = opaque
+        self._waiting[opaque] = waiting
+        return opaque, frame
+
+    def oneway(self, header: Header, body: bytes) -> bytes:
+        """The frame of a request that is never answered. Raises: FrameError."""
+        return self._frame(self._next_opaque(), header, body, oneway=True)
+
+    def _next_opaque(self) -> int:
+        # Some peers take 0 for "no number".
+        self._opaque = self._opaque % LARGEST_OPAQUE + 1
+        while self._opaque in self._waiting:
+            self._opaque = self._opaque % LARGEST_OPAQUE + 1
+        return self._opaque
+
+    def _frame(self, opaque: int, header: Header, body: bytes, *, oneway: bool) -> bytes:
+        fields: Header | dict[str, str] = header
+        if self._offer and not oneway:
+            name, value = MSGPACK_OFFER
+            fields = {**header.ext(), name: value}
+        frame = encode_request(
+            int(header.code),
+            opaque,
+            fields,
+            body,
+            encoding=self.encoding,
+            oneway=oneway,
+            language=LANGUAGE,
+        )
+        # Only the first request of a connection is looked at; a one-way one has no answer to tell.
+        self._offer = False
+        return frame
+
+    def forget(self, opaque: int) -> None:
+        """Give up a call; its answer, should it come, is dropped."""
+        self._waiting.pop(opaque, None)
+
+    def receive(self, data: bytes) -> tuple[list[tuple[W | None, Command]], FrameError | None]:
+        """What the bytes complete, in order: calls with their answers, None with requests.
+
+        The commands own their bodies. The error means: close the connection after these.
+        """
+        broken: FrameError | None = None
+        try:
+            frames = self._decoder.feed(data)
+        except FrameError as error:
+            frames, broken = list(error.frames), error
+        arrived: list[tuple[W | None, Command]] = []
+        for frame in frames:
+            try:
+                command = decode(*frame)
+            except FrameError as error:
+                return arrived, error
+            if not command.is_response:
+                arrived.append((None, command.detached()))
+                continue
+            if command.opaque == self._offered:
+                self._learn(command)
+            waiting = self._waiting.pop(command.opaque, None)
+            if waiting is not None:
+                arrived.append((waiting, command.detached()))
+        return arrived, broken
+
+    def _learn(self, answer: Command) -> None:
+        """Take up MSGPACK if the answer to the offer grants it."""
+        self._offered = None
+        name, value = MSGPACK_OFFER
+        try:
+            granted = answer.ext_fields().get(name) == value
+        except HeaderError:
+            granted = False
+        if granted:
+            self.encoding = int(Encoding.MSGPACK)
+
+    def close(self) -> list[W]:
+        """Everyone who still waits, to be told that no answer will come."""
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        return waiting
+
+
+def refuse(request: Command) -> int:
+    """What a channel says to a server's request as long as nobody else serves them."""
+    return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def reply(on_request: OnRequest, request: Command) -> bytes:
+    """What `on_request` says to a request, as a frame; empty when there is nothing to say."""
+    try:
+        outcome = on_request(request)
+    except (HeaderError, BodyError) as error:
+        outcome = Answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+    if outcome is None or request.oneway:
+        return b""
+    answer = outcome if isinstance(outcome, Answer) else Answer(int(outcome))
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    return answer_head(request, int(answer.code), answer.header, answer.remark, len(body)) + body
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of `host:port`; an IPv6 host may be in brackets. Raises: ConnectFailed."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65_536:
+        raise ConnectFailed(f"{address!r} is no address like host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def reason_of(error: BaseException) -> str:
+    """What the system said, found below layers that only say that something went wrong."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(map(reason_of, error.exceptions)))
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
