@@ -80,8 +80,11 @@ class Background:
         self._inbox.put(WakeUp(Job(steps), 0))
 
     def stop(self) -> None:
-        """End the thread as soon as it is between two steps. From any other thread."""
+        """Begin to end the thread."""
         self._inbox.put(None)
+
+    def join(self) -> None:
+        """Wait until it has ended, as far as it is another thread and was started."""
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.errors import ConnectError, RequestTimeoutError, TransportError
+from aerobee.errors import (
+    AerobeeError,
+    ConfigurationError,
+    ConnectError,
+    RequestTimeoutError,
+    TransportError,
+)
 from aerobee.steps.answers import request_name
-from remoting.errors import CallTimedOut, ConnectFailed
+from remoting.errors import CallTimedOut, ConnectFailed, FrameError
 
 if TYPE_CHECKING:
     from aerobee.steps.effects import Ask
@@ -15,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["transport_error"]
 
 
-def transport_error(ask: Ask, error: RemotingError) -> TransportError:
+def transport_error(ask: Ask, error: RemotingError) -> AerobeeError:
     """What went wrong between us and the peer of `ask`."""
+    if isinstance(error, FrameError):
+        return ConfigurationError(f"{request_name(ask)} cannot be sent: {error}")
     what = f"{request_name(ask)} to {ask.address}"
     if isinstance(error, ConnectFailed):
         return ConnectError(f"{what}: {error}")

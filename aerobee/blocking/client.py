@@ -113,6 +113,7 @@ class Client:
         self._background.stop()
         for channel in tuple(self._channels.values()):
             channel.close()
+        self._background.join()
 
     def check_works(self) -> None:
         """Raises: ClientStateError before start and ForkedClientError, ClientClosedError."""
@@ -182,7 +183,11 @@ class Client:
 
     def _begin(self, ask: Ask, done: Done) -> Callable[[], None]:
         """Send a request; `done` gets the outcome, unless what is given back is called first."""
-        self.check_works()
+        try:
+            self.check_works()
+        except AerobeeError as error:
+            done(None, error)
+            return do_nothing
         channel = self._channels.get(ask.address)
         if channel is not None and not channel.closed:
             return self._begin_on(channel, ask, done)
@@ -195,6 +200,9 @@ class Client:
             except RemotingError as error:
                 done(None, transport_error(ask, error))
                 return
+            except AerobeeError as error:
+                done(None, error)
+                return
             if wanted.is_set():
                 self._begin_on(opened, ask, done)
 
@@ -203,14 +211,18 @@ class Client:
         return wanted.clear
 
     def _begin_on(self, channel: BlockingChannel, ask: Ask, done: Done) -> Callable[[], None]:
-        def answered(answer: Command | None, error: RemotingError | None) -> None:
+        def ended(answer: Command | None, error: RemotingError | None) -> None:
             done(answer, None if error is None else transport_error(ask, error))
 
-        if ask.oneway:
+        if not ask.oneway:
+            return channel.begin(ask.header, ask.body, ended, ask.timeout_s)
+        try:
             channel.oneway(ask.header, ask.body)
-            done(None, None)
-            return lambda: None
-        return channel.begin(ask.header, ask.body, answered)
+        except RemotingError as error:
+            ended(None, error)
+        else:
+            ended(None, None)
+        return do_nothing
 
     def _open(self, address: str) -> BlockingChannel:
         """The open connection to an address, else a new one. Raises: ConnectFailed."""
@@ -219,15 +231,22 @@ class Client:
         with opening:
             channel = self._channels.get(address)
             if channel is None or channel.closed:
+                self.check_works()
                 timeout_s = self.instance.config.connect_timeout
                 channel = BlockingChannel.connect(address, timeout_s, self._serve)
                 self._channels[address] = channel
+                if self._closed:
+                    channel.close()
             return channel
 
     def _serve(self, request: Command) -> int | None:
         """React to a broker's request; the answer's code, or None if it wants none."""
         with self.lock:
             return self.instance.serve(request)
+
+
+def do_nothing() -> None:
+    """How to forget what is over already."""
 
 
 def wait(event: threading.Event, seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import islice, repeat
 from time import monotonic, sleep
@@ -247,9 +247,8 @@ def consume(
             for queue in consumer.assignment:
                 consumer.seek(queue, place)
         try:
-            with closing(read(consumer, most, timeout, follow)) as messages:
-                for message in messages:
-                    show_message(message, as_json)
+            for message in read(consumer, most, timeout, follow):
+                show_message(message, as_json)
         except KeyboardInterrupt:
             pass
 

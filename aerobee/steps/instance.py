@@ -10,10 +10,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from remoting.wire.bodies.cluster import ClusterInfo
-from remoting.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from remoting.wire.bodies.route import TopicRouteData
-
 from aerobee.errors import (
     AerobeeError,
     BrokerError,
@@ -27,6 +23,9 @@ from aerobee.errors import (
 from aerobee.route import MASTER_ID, read_route
 from aerobee.steps.answers import body_of, expect
 from aerobee.steps.effects import Ask, Signal, Wait
+from remoting.wire.bodies.cluster import ClusterInfo
+from remoting.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from remoting.wire.bodies.route import TopicRouteData
 from remoting.wire.codes import RequestCode, ResponseCode
 from remoting.wire.headers.client import Heartbeat, NotifyConsumerIdsChanged, UnregisterClient
 from remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo

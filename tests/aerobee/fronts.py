@@ -1,0 +1,93 @@
+"""One interface to the three fronts, so that each promise is written once and holds on all.
+
+On asyncio and trio the classes are Aerobee's own; `blocking` wraps those of `aerobee.blocking`,
+each call in a thread.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio.to_thread
+
+import aerobee
+import aerobee.blocking
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["FRONTS", "Front"]
+
+FRONTS = ("asyncio", "trio", "blocking")
+PLAIN = frozenset({"done", "position", "assignment", "closed", "client_id"})
+"""What is no call to wait for on the async fronts either."""
+
+
+class Front:
+    """The classes of one front."""
+
+    def __init__(self, name: str, namesrv: str) -> None:
+        self.blocking = name == "blocking"
+        self.module: ModuleType = aerobee.blocking if self.blocking else aerobee
+        self.namesrv = namesrv
+
+    def _make(self, made: Any) -> Any:
+        return InThread(made) if self.blocking else made
+
+    def producer(self, **options: Any) -> Any:
+        return self._make(self.module.Producer(self.namesrv, **unwrapped(options)))
+
+    def consumer(self, group: str, **options: Any) -> Any:
+        return self._make(self.module.PullConsumer(group, self.namesrv, **unwrapped(options)))
+
+    def admin(self, **options: Any) -> Any:
+        return self._make(self.module.AdminClient(self.namesrv, **unwrapped(options)))
+
+    def client(self, **options: Any) -> Any:
+        return self._make(self.module.Client(self.namesrv, **options))
+
+
+def unwrapped(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.wrapped if isinstance(value, InThread) else value
+        for name, value in options.items()
+    }
+
+
+class InThread:
+    """A blocking object under async names."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    async def __aenter__(self) -> Self:
+        await in_thread(self.wrapped.__enter__)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await in_thread(self.wrapped.__exit__, *error)
+
+    async def start(self) -> None:
+        await in_thread(self.wrapped.start)
+
+    async def aclose(self) -> None:
+        await in_thread(self.wrapped.close)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        messages = iter(self.wrapped)
+        end = object()
+        while (message := await in_thread(next, messages, end)) is not end:
+            yield message
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.wrapped, name)
+        return found if name in PLAIN else partial(in_thread, found)
+
+
+async def in_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """A thread of its own for each call, so that waiting ones never wait for each other."""
+    return await anyio.to_thread.run_sync(
+        partial(call, *arguments, **named),
+        limiter=anyio.CapacityLimiter(1),
+        abandon_on_cancel=True,
+    )
