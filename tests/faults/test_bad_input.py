@@ -85,7 +85,6 @@ MALFORMED = {
     "an unknown type byte": frame(6, 9 << 24 | 2, b"{}"),
     "JSON cut short": json_frame(b'{"code":310,"flag":0'),
     "JSON that is no object": json_frame(b"[310,0,1]"),
-    "JSON that is no text": json_frame(b'{"code":310,"remark":"\xff\xfe"}'),
     "JSON nested without end": json_frame(b'{"code":1,"x":' + b"[" * 50_000),
     "a code that is no number": json_frame(b'{"code":"send","flag":0,"opaque":1}'),
     "an empty header": frame(4, 0, b""),
@@ -93,6 +92,12 @@ MALFORMED = {
     "ROCKETMQ with a lying remark": rocketmq_frame(ROCKETMQ_HEAD + struct.pack(">i", 1 << 30)),
     "ROCKETMQ with lying fields": rocketmq_frame(ROCKETMQ_HEAD + struct.pack(">ii", 0, 1 << 30)),
     "ROCKETMQ with a negative remark": rocketmq_frame(ROCKETMQ_HEAD + struct.pack(">ii", -5, 0)),
+    "ROCKETMQ with a negative key": rocketmq_frame(
+        ROCKETMQ_HEAD + struct.pack(">iih", 0, 12, -3) + b"k" * 10
+    ),
+    "ROCKETMQ with a negative value": rocketmq_frame(
+        ROCKETMQ_HEAD + struct.pack(">iih", 0, 8, 2) + b"kk" + struct.pack(">i", -7)
+    ),
     "ROCKETMQ with a lying key": rocketmq_frame(
         ROCKETMQ_HEAD + struct.pack(">iih", 0, 6, 0x7FFF) + b"key!"
     ),

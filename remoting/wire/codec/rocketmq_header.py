@@ -41,8 +41,8 @@ def decode(header: memoryview | bytes) -> Envelope:
     if end < FIXED.size + 4:
         raise FrameError(f"header of {end} bytes is shorter than its fixed part")
     code, language, version, opaque, flag, remark_length = FIXED.unpack_from(data)
-    at = FIXED.size + max(remark_length, 0)
-    if at + 4 > end:
+    at = FIXED.size + remark_length
+    if remark_length < 0 or at + 4 > end:
         raise FrameError(f"remark of {remark_length} bytes in a header of {end}")
     remark = data[FIXED.size : at].decode("utf-8", "replace") if remark_length > 0 else None
     (ext_length,) = I32.unpack_from(data, at)
@@ -60,11 +60,11 @@ def take_fields(header: bytes, at: int, end: int) -> dict[str, str]:
     short, long = I16.unpack_from, I32.unpack_from
     while at < end:
         key_at = at + 2
-        value_at = key_at + 4 + max(short(header, at)[0], 0) if key_at <= end else end + 1
-        if value_at > end:
+        value_at = key_at + 4 + short(header, at)[0] if key_at <= end else end + 1
+        if not key_at + 4 <= value_at <= end:
             raise FrameError("ext fields end within a name")
-        at = value_at + max(long(header, value_at - 4)[0], 0)
-        if at > end:
+        at = value_at + long(header, value_at - 4)[0]
+        if not value_at <= at <= end:
             raise FrameError("ext fields end within a value")
         # A text of length 0 is an absent one.
         if at > value_at > key_at + 4:
