@@ -103,6 +103,8 @@ class Send:
         if header.batch:
             return self.batch(header, command, connection)
         topic = self._topic(header)
+        if not command.body:
+            raise Refused(MESSAGE_ILLEGAL, "the message body is empty")
         queue_id = self._queue_id(header, topic)
         text = header.properties or ""
         properties = decode(text)
