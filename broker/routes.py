@@ -64,4 +64,13 @@ def namesrv_routes(to: RouteProcessor) -> tuple[Route, ...]:
         Route(namesrv.QueryDataVersion, to.query_data_version, "admin"),
         Route(namesrv.GetBrokerClusterInfo, to.cluster_info, "admin"),
         Route(namesrv.GetAllTopicList, to.topic_list, "admin"),
+        Route(namesrv.GetTopicsByCluster, to.topics_of_cluster, "admin"),
+        Route(namesrv.GetSystemTopicListFromNs, to.system_topics, "admin"),
+        Route(namesrv.DeleteTopicInNamesrv, to.delete_topic, "admin"),
+        Route(namesrv.WipeWritePermOfBroker, to.wipe_write_perm, "admin"),
+        Route(namesrv.AddWritePermOfBroker, to.add_write_perm, "admin"),
+        Route(namesrv.PutKvConfig, to.put_kv, "admin"),
+        Route(namesrv.GetKvConfig, to.get_kv, "admin"),
+        Route(namesrv.DeleteKvConfig, to.delete_kv, "admin"),
+        Route(namesrv.GetKvListByNamespace, to.kv_list, "admin"),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+import structlog
 
 from broker.errors import Refused, TopicNotExist
 from broker.tables.attributes import parse_edits
@@ -30,6 +31,8 @@ __all__ = ["Durable", "TopicProcessor"]
 DONE: Final = Answer()
 PAGE: Final = 2_000
 """Topics in one answer to a client that asks page by page."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class Durable(Protocol):
@@ -64,7 +67,13 @@ class TopicProcessor:
             topic_sys_flag=header.topic_sys_flag or 0,
             order=header.order,
         )
-        self.topics.update(wanted, parse_edits(header.attributes), self.clock.now_ms())
+        created = self.topics.get(header.topic) is None
+        edits = parse_edits(header.attributes)
+        if self.topics.update(wanted, edits, self.clock.now_ms()):
+            if created:
+                log.info("topic.created", topic=header.topic, address=connection.address)
+            else:
+                log.info("topic.changed", topic=header.topic, address=connection.address)
         # Also without a change of ours: the same topic may be on its way to the disk.
         return DONE if self.saved.clean else self.when_saved()
 
