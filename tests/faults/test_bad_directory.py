@@ -16,17 +16,17 @@ from tests.kit.raw_client import RawConnection, send_fields
 
 pytestmark = pytest.mark.faults
 
-STORE_REFUSED = 3
+WRONG_USAGE, STORE_REFUSED = 2, 3
 MiB = 1_048_576
 
 
-def refusal(data: Path, **settings: object) -> str:
-    """Start a broker there, which must end with 3: what it says on stderr."""
+def refusal(data: Path, *, exit_code: int = STORE_REFUSED, **settings: object) -> str:
+    """Start a broker there, which must end with this code: what it says on stderr."""
     broker = BrokerProcess(data=data, settings=settings)
     with pytest.raises(DidNotStart) as refused, broker:
         raise AssertionError("it serves")
     said = broker.log.read_text()
-    assert refused.value.exit_code == STORE_REFUSED, said
+    assert refused.value.exit_code == exit_code, said
     assert "Traceback" not in said, said
     return said
 
@@ -52,7 +52,7 @@ def test_two_brokers_never_share_a_directory(tmp_path: Path) -> None:
 def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_text("I am a file")
-    assert str(data) in refusal(data)
+    assert str(data) in refusal(data, exit_code=WRONG_USAGE)
     assert data.read_text() == "I am a file"
 
 

@@ -36,11 +36,17 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
+@pytest.fixture
+def sender(broker: BrokerProcess) -> Iterator["Sender"]:
+    with RawConnection(broker.address, timeout_s=30) as connection:
+        yield Sender(connection)
+
+
 class Sender:
     """Sends one message after the other and keeps the books."""
 
-    def __init__(self, address: str) -> None:
-        self.connection = RawConnection(address, timeout_s=30)
+    def __init__(self, connection: RawConnection) -> None:
+        self.connection = connection
         self.history = History()
         self.number = 0
 
@@ -74,9 +80,8 @@ def fill(directory: Path) -> Path:
 
 
 def test_a_full_disk_refuses_sends_serves_reads_and_recovers_by_itself(
-    broker: BrokerProcess,
+    broker: BrokerProcess, sender: Sender
 ) -> None:
-    sender = Sender(broker.address)
     for _ in range(10):
         assert sender.send().code == 0
     filler = fill(broker.data.parent)
@@ -99,22 +104,20 @@ def test_a_full_disk_refuses_sends_serves_reads_and_recovers_by_itself(
     assert broker.stop() == 0, broker.child.errors()
 
 
-def test_a_kill_on_a_full_disk_loses_nothing(broker: BrokerProcess) -> None:
-    sender = Sender(broker.address)
+def test_a_kill_on_a_full_disk_loses_nothing(broker: BrokerProcess, sender: Sender) -> None:
     sender.send()
     filler = fill(broker.data.parent)
     sender.send_until_refused()
     broker.kill()
     filler.unlink()
     broker.start()
-    sender.connection = RawConnection(broker.address)
-    sender.check()
-    assert sender.send().code == 0
-    sender.check()
+    with RawConnection(broker.address) as sender.connection:
+        sender.check()
+        assert sender.send().code == 0
+        sender.check()
 
 
-def test_a_broker_on_a_full_disk_stops_cleanly(broker: BrokerProcess) -> None:
-    sender = Sender(broker.address)
+def test_a_broker_on_a_full_disk_stops_cleanly(broker: BrokerProcess, sender: Sender) -> None:
     fill(broker.data.parent)
     sender.send_until_refused()
     assert broker.stop() == 0, broker.child.errors()
