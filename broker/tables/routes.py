@@ -3,7 +3,8 @@
 Brokers elsewhere register and must keep doing so; the broker of this process is written in directly
 and never expires. One broker name is one broker, whatever cluster it says it is in. Everything here
 runs to its end in one step, so no answer shows half a registration. `now_ms` is a clock that never
-goes back. Source: nameserver §1, §3 (RouteInfoManager).
+goes back. Long because its four tables change together or not at all.
+Source: nameserver §1, §3 (RouteInfoManager).
 """
 
 from __future__ import annotations
