@@ -18,7 +18,7 @@ from broker.services.hold import Held
 from broker.tables.clients import BROADCASTING, is_tag_type
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.headers.pull import PullMessageResponse
+from remoting.wire.headers.pull import PullMessageRefused, PullMessageResponse
 from store.format.tags import TagFilter
 from store.results import GetStatus
 
@@ -265,5 +265,5 @@ def _no_sql(expression_type: str | None) -> Refused:
 
 def _forbidden(kind: int, remark: str) -> NoPermission:
     error = NoPermission(remark)
-    error.header = PullMessageResponse(forbidden_type=kind)
+    error.header = PullMessageRefused(forbidden_type=kind)
     return error
