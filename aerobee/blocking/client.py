@@ -215,7 +215,7 @@ class Client:
             done(answer, None if error is None else transport_error(ask, error))
 
         if not ask.oneway:
-            return channel.begin(ask.header, ask.body, ended, ask.timeout_s)
+            return channel.begin(ask.header, ask.body, ended)
         try:
             channel.oneway(ask.header, ask.body)
         except RemotingError as error:
