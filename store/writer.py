@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 RECORD_OVERHEAD_BYTES = 64 << 10
-"""How much longer than the largest body a record, or all those of a batch, may be."""
+"""How much longer than the largest body all records of a batch may be together."""
 TOPIC_BYTES = 127
 LONG_TOPIC_BYTES = 255
 LONG_TOPICS = ("%RETRY%", "%DLQ%")
@@ -164,6 +164,8 @@ class Writer:
         physical_offset = commit_log.max_offset
         records = _encode_all(drafts, queue_offset, physical_offset, stored)
         data = b"".join(records)
+        if len(data) > self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if not commit_log.append(data, stored):
             if (refused := self._roll(len(data))) is not None:
                 return self._refuse(refused)
@@ -198,8 +200,7 @@ class Writer:
 
     def _roll(self, size: int) -> PutStatus | None:
         """Make room for `size` bytes in a new segment; the reason when there can be none."""
-        limit = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
-        if size + BLANK_BYTES > self._log.segment_bytes or size > limit:
+        if size + BLANK_BYTES > self._log.segment_bytes:
             return PutStatus.MESSAGE_ILLEGAL
         try:
             self._log.roll(size)

@@ -349,7 +349,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             found = UNIT.unpack_from(self.units(middle, 1))
-            # A hole is what a power cut left of units that were never synced: later than all others.
+            # A power cut leaves holes where units were never synced: later than all others.
             if found[1] > 0 and (is_blank(found[0], found[1]) or found[0] < physical_offset):
                 low = middle + 1
             else:

@@ -146,7 +146,7 @@ def test_a_closed_store_takes_nothing(store: MessageStore) -> None:
 
 
 def items(count: int, size: int = 10) -> list[Sent]:
-    return [Sent(bytes([65 + n]) * size, b"TAGS\x01t%d\x02" % n) for n in range(count)]
+    return [Sent(bytes([65 + n % 26]) * size, b"TAGS\x01t%d\x02" % n) for n in range(count)]
 
 
 def test_a_batch_becomes_records_side_by_side(store: MessageStore) -> None:
@@ -233,3 +233,14 @@ def test_singles_and_batches_in_any_order_keep_the_laws(
     store.dispatch()
     assert read_queue(store, "T", 0) == sent
     check_running(store)
+
+
+def test_the_records_of_a_batch_may_not_outgrow_the_limit_by_much(tmp_path: Path) -> None:
+    store, _ = open_store(
+        tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20, max_message_size_bytes=50_000
+    )
+    assert store.put_batch(draft(), batch_body(items(1_000, 1))).status is PutStatus.PUT_OK
+    assert store.put_batch(draft(), batch_body(items(1_500, 1))).status is ILLEGAL
+    assert store.max_offset("T", 0) == 0
+    store.dispatch()
+    assert store.max_offset("T", 0) == 1_000
