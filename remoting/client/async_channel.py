@@ -36,6 +36,9 @@ MAX_UNSENT_BYTES = 32 << 20
 STALL_S = 10.0
 """How long the peer may take nothing while something waits to be sent."""
 
+GIVEN_UP = "given up on our side"
+"""The reason until there is another: a task was cancelled, or failed."""
+
 
 class TaskStarter(Protocol):
     """Where the tasks of a channel run: a task group of anyio, or a nursery of trio."""
@@ -161,7 +164,7 @@ class AsyncChannel:
 
     async def _write(self) -> None:
         """Send what is queued until the channel ends."""
-        reason = "its writer was cancelled"
+        reason = GIVEN_UP
         try:
             while self._ended is None:
                 if self._out:
@@ -174,8 +177,7 @@ class AsyncChannel:
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             reason = reason_of(error)
         finally:
-            self._end(reason)
-            await anyio.aclose_forcefully(self._stream)
+            await self._close(reason)
 
     async def _send(self) -> None:
         """Send everything that is queued now. Raises: TimeoutError, and what the stream raises."""
@@ -196,7 +198,7 @@ class AsyncChannel:
 
     async def _read(self) -> None:
         """Hand out what arrives until the channel ends."""
-        reason = "its reader was cancelled"
+        reason = GIVEN_UP
         try:
             while self._ended is None:
                 self._take(await self._stream.receive(RECEIVE_BYTES))
@@ -205,8 +207,7 @@ class AsyncChannel:
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             reason = reason_of(error)
         finally:
-            self._end(reason)
-            await anyio.aclose_forcefully(self._stream)
+            await self._close(reason)
 
     def _take(self, data: bytes) -> None:
         arrived, broken = self._calls.receive(data)
@@ -226,6 +227,12 @@ class AsyncChannel:
     def _check_open(self) -> None:
         if self._ended is not None:
             raise ChannelClosed(f"{self.address}: {self._ended}")
+
+    async def _close(self, reason: str) -> None:
+        self._end(reason)
+        # Cancelled in here, a task would forget the error that it is about to raise.
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(self._stream)
 
     def _end(self, reason: str) -> None:
         """No more requests, and no more answers; the first reason stays."""

@@ -169,7 +169,7 @@ class BlockingChannel:
 
     def _send(self, make: Callable[[], bytes], deadline: float) -> None:
         """Write one frame. Raises: CallTimedOut, ChannelClosed, and what `make` raises."""
-        while not self._turn.acquire(timeout=SLICE_S):
+        while not self._turn.acquire(timeout=max(0.0, min(SLICE_S, deadline - monotonic()))):
             self._check_open()
             if monotonic() >= deadline:
                 raise CallTimedOut(f"{self.address}: no turn to send in time")

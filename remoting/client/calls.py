@@ -13,7 +13,9 @@ Source: remoting §1.6, §1.7, §1.12; client §3.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from errno import errorcode
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from remoting.errors import BodyError, ConnectFailed, FrameError, HeaderError, RemotingError
@@ -183,4 +185,8 @@ def reason_of(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(map(reason_of, error.exceptions)))
+    number = getattr(error, "errno", None)
+    if number in errorcode:
+        # asyncio puts words of its own where those of the system were.
+        return os.strerror(number)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
