@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
-from remoting.client.async_channel import AsyncChannel
 
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
 from aerobee.making import check_process, make_instance
 from aerobee.steps.effects import Ask, Wait
 from aerobee.transport import transport_error
+from remoting.client.async_channel import AsyncChannel
 from remoting.errors import RemotingError
 
 if TYPE_CHECKING:
@@ -81,10 +82,11 @@ class Client:
         if on_asyncio():
             await self.start()
             return self
+        self._check_fresh()
         self._outer = anyio.create_task_group()
         await self._outer.__aenter__()
         try:
-            await self.start(self._outer)
+            await self._outer.start(partial(self._run, shield=True))
         except BaseException:
             await self._outer.__aexit__(None, None, None)
             raise
@@ -107,14 +109,17 @@ class Client:
         Raises: NoNameServerError if none answers, ClientStateError if started before, or on trio
         without a task group.
         """
-        if self._group is not None or self._stop.is_set():
-            raise ClientStateError("a client is started once")
+        self._check_fresh()
         if task_group is not None:
             await task_group.start(self._run)
         elif on_asyncio():
             await self._start_host()
         else:
             raise ClientStateError("on trio: use `async with`, or start(task_group)")
+
+    def _check_fresh(self) -> None:
+        if self._group is not None or self._stop.is_set():
+            raise ClientStateError("a client is started once")
 
     async def _start_host(self) -> None:
         """Run in a task of its own, so that start and aclose may come from different tasks."""
@@ -130,10 +135,15 @@ class Client:
         if self._host.done():
             self._host.result()
 
-    async def _run(self, *, task_status: TaskStatus[None]) -> None:
+    async def _run(self, *, task_status: TaskStatus[None], shield: bool = False) -> None:
+        """All of the client's life. Shielded, only `aclose` ends it.
+
+        So in `async with`: a cancelled block must still find its client to take leave with.
+        """
         failure: AerobeeError | None = None
         try:
             async with anyio.create_task_group() as self._group:
+                self._group.cancel_scope.shield = shield
                 try:
                     await self.perform(self.instance.greet(self.instance.config.connect_timeout))
                 except AerobeeError as error:

@@ -135,7 +135,9 @@ class Member:
         version = self.instance.clock.wall_ms()
         self.subscriptions[topic] = Subscription(topic, expression, version)
         self.instance.subscriptions_changed()
-        yield from self.rebalance()
+        if not (yield from self.rebalance()):
+            # Whoever keeps the balance tries again, and more often than after a good round.
+            self.rebalance_now.set()
 
     def assign(self, queues: Iterable[MessageQueue], expression: str) -> Steps[None]:
         """Hold exactly these queues, whatever others of the group hold.

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "Instance"]
 
 log = logging.getLogger("aerobee.client")
+# Who sets up no logging is not to be written to.
+logging.getLogger("aerobee").addHandler(logging.NullHandler())
 
 INFINITE = float("inf")
 AUTO_CREATE_TOPIC = "TBW102"
