@@ -185,7 +185,7 @@ def reason_of(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(map(reason_of, error.exceptions)))
-    number = getattr(error, "errno", None)
+    number: int = getattr(error, "errno", None) or 0
     if number in errorcode:
         # asyncio puts words of its own where those of the system were.
         return os.strerror(number)
