@@ -2,15 +2,15 @@
 
 Beside the standard it takes what fastjson writes: bare integers as keys, objects as keys (they
 become their own compact text), `{"$ref": …}` for an object that appeared before; and control
-characters in strings. NaN and nesting deeper than 64 are refused; nothing is ever evaluated twice,
-so time grows with the length of the document and no faster. Source: admin §1.1, semantics §0.
+characters in strings. NaN and nesting deeper than 64 are refused, and no document, whatever it
+holds, takes longer than its length warrants. Source: admin §1.1, semantics §0.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,8 @@ from remoting.errors import BodyError
 __all__ = ["MAX_DEPTH", "decode"]
 
 MAX_DEPTH = 64
+MAX_REFERRED = 100_000
 REFERENCE = "$ref"
-
-Path: TypeAlias = tuple[str | int, ...]
 
 NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 # A string that never ends is one token, too: without that, each of its quotes would be tried anew.
@@ -42,7 +41,7 @@ def decode(data: bytes | memoryview) -> Any:
     try:
         check_depth(raw)
         document = parse(raw)
-        return resolved(document) if b'"$ref"' in raw else document
+        return Resolver(document).resolved(document) if b'"$ref"' in raw else document
     except (ValueError, RecursionError) as error:
         raise BodyError(f"not a JSON document: {error}") from error
 
@@ -95,43 +94,47 @@ def check_depth(raw: bytes) -> None:
 # -- references ------------------------------------------------------------------------------------
 
 
-def resolved(document: Any) -> Any:
-    """The document with every reference replaced by what it stands for. Raises: ValueError."""
-    return without_references(document, document, ())
+class Resolver:
+    """Replaces references by what they stand for, at most MAX_REFERRED values in all."""
 
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.left = MAX_REFERRED
 
-def without_references(value: Any, root: Any, parents: tuple[Any, ...]) -> Any:
-    """One value of it. `parents`: the objects around it, outermost first."""
-    if isinstance(value, dict):
-        if value.keys() == {REFERENCE}:
-            return target(str(value[REFERENCE]), root, parents)
-        inner = (*parents, value)
-        return {name: without_references(item, root, inner) for name, item in value.items()}
-    if isinstance(value, list):
-        inner = (*parents, value)
-        return [without_references(item, root, inner) for item in value]
-    return value
+    def resolved(self, value: Any) -> Any:
+        """A value with no references in it. Raises: ValueError."""
+        if isinstance(value, dict):
+            if value.keys() == {REFERENCE}:
+                return self.target(str(value[REFERENCE]))
+            return {name: self.resolved(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.resolved(item) for item in value]
+        return value
 
+    def target(self, path: str) -> Any:
+        """What a reference stands for; `path` is like `$.a.b[0]`. Raises: ValueError."""
+        found = self.root
+        steps = list(STEP.finditer(path))
+        if not path.startswith("$") or "".join(step[0] for step in steps) != path[1:]:
+            raise ValueError(f"reference {path[:MAX_DEPTH]!r}")
+        for step in steps:
+            key: Any = step[1] if step[1] is not None else int(step[2])
+            try:
+                found = found[key]
+            except (LookupError, TypeError):
+                raise ValueError(f"reference {path[:MAX_DEPTH]!r} leads nowhere") from None
+        self.count(found)
+        return found
 
-def target(path: str, root: Any, parents: tuple[Any, ...]) -> Any:
-    """What a reference stands for. One into an object around itself is refused: ValueError."""
-    found = root
-    steps = list(STEP.finditer(path))
-    if not path.startswith("$") or "".join(step[0] for step in steps) != path[1:]:
-        raise ValueError(f"reference {path[:MAX_DEPTH]!r}")
-    for step in steps:
-        key: Any = step[1] if step[1] is not None else int(step[2])
-        try:
-            found = found[key]
-        except (LookupError, TypeError):
-            raise ValueError(f"reference {path[:MAX_DEPTH]!r} leads nowhere") from None
-    if any(found is parent for parent in parents) or contains_reference(found):
-        raise ValueError(f"reference {path[:MAX_DEPTH]!r} goes round in a circle")
-    return found
-
-
-def contains_reference(value: Any) -> bool:
-    """Whether a reference is anywhere in it."""
-    if isinstance(value, dict):
-        return REFERENCE in value or any(map(contains_reference, value.values()))
-    return isinstance(value, list) and any(map(contains_reference, value))
+    def count(self, value: Any) -> None:
+        """Raises: ValueError for too many values, and for a reference: it may lead in a circle."""
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("references stand for too much")
+        if isinstance(value, dict):
+            if REFERENCE in value:
+                raise ValueError("a reference to a reference")
+            value = list(value.values())
+        if isinstance(value, list):
+            for item in value:
+                self.count(item)

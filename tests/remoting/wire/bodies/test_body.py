@@ -1,0 +1,79 @@
+"""What all bodies share: lenient reading, one kind of error, compact writing."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.errors import BodyError
+from remoting.wire.bodies.body import Body, without_nulls
+from remoting.wire.bodies.cluster import ClusterInfo
+from remoting.wire.bodies.consumer_list import ConsumerList
+from remoting.wire.bodies.data_version import DataVersion
+from remoting.wire.bodies.heartbeat import HeartbeatData
+from remoting.wire.bodies.kv_table import KVTable
+from remoting.wire.bodies.queue_lock import LockBatchRequest
+from remoting.wire.bodies.register_broker import RegisterBrokerBody
+from remoting.wire.bodies.route import TopicRouteData
+from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from remoting.wire.bodies.topic_config import TopicConfigSerializeWrapper
+from remoting.wire.bodies.topic_list import TopicList
+
+BODIES: list[type[Body]] = [
+    ClusterInfo,
+    ConsumerList,
+    DataVersion,
+    HeartbeatData,
+    KVTable,
+    LockBatchRequest,
+    RegisterBrokerBody,
+    SubscriptionGroupConfig,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    TopicRouteData,
+]
+
+
+class Sample(Body, msgspec.Struct, rename="camel", kw_only=True):
+    z_text: str = ""
+    a_number: int = 0
+    by_id: dict[int, str] = {}
+
+
+@given(st.binary(max_size=60) | st.text('{}[]",: 01abN').map(str.encode))
+def test_arbitrary_bytes_raise_nothing_but_a_body_error(data: bytes) -> None:
+    for cls in BODIES:
+        try:
+            cls.from_bytes(data)
+        except BodyError:
+            continue
+
+
+@pytest.mark.parametrize("cls", BODIES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"5", b"null", b'"x"', b'{"x":' + b"[" * 50_000], ids=lambda data: data[:9]
+)
+def test_what_is_no_object_is_refused(cls: type[Body], data: bytes) -> None:
+    with pytest.raises(BodyError):
+        cls.from_bytes(data)
+
+
+def test_members_are_written_compactly_in_their_order() -> None:
+    assert (
+        Sample(z_text="é", a_number=1).to_bytes() == '{"aNumber":1,"byId":{},"zText":"é"}'.encode()
+    )
+
+
+def test_nulls_are_absent_and_unknown_members_ignored() -> None:
+    assert Sample.from_bytes(b'{"zText":null,"aNumber":null,"x":[{"y":null}]}') == Sample()
+
+
+def test_numbers_may_come_as_texts_and_keys_bare() -> None:
+    read = Sample.from_bytes(b'{"aNumber":"7","byId":{0:"a","1":"b"}}')
+    assert read == Sample(a_number=7, by_id={0: "a", 1: "b"})
+
+
+def test_nulls_leave_objects_but_not_arrays() -> None:
+    assert without_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}

@@ -1,0 +1,115 @@
+"""Registrations of brokers of every age, and bodies that try to become too much."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remoting.errors import BodyError
+from remoting.wire.bodies import register_broker
+from remoting.wire.bodies.data_version import DataVersion
+from remoting.wire.bodies.register_broker import RegisterBrokerBody
+from remoting.wire.bodies.topic_config import TopicConfig
+
+VERSION = DataVersion(state_version=0, timestamp=1, counter=4)
+T1 = TopicConfig(topic_name="T1", read_queue_nums=4, write_queue_nums=4)
+INFLATED = bytes.fromhex(
+    "0000002c7b22636f756e746572223a342c22737461746556657273696f6e223a302c2274696d657374616d70223a31"
+    "7d0000000100000016543120342034203620"
+    "53494e474c455f544147207b7d000000025b5d00000000"
+)
+
+
+def part(text: str) -> bytes:
+    return struct.pack(">i", len(text)) + text.encode()
+
+
+def compressed(*topics: str, servers: str = "[]", tail: bytes = b"") -> bytes:
+    head = part('{"counter":4,"stateVersion":0,"timestamp":1}') + struct.pack(">i", len(topics))
+    return zlib.compress(head + b"".join(map(part, topics)) + part(servers) + tail, 9)
+
+
+def read(body: bytes, version: int = 493, compressed: bool | None = None) -> RegisterBrokerBody:
+    return RegisterBrokerBody.from_request(body, version=version, compressed=compressed)
+
+
+def test_what_our_broker_sends_is_read_back() -> None:
+    body = RegisterBrokerBody.of({"T1": T1}, VERSION)
+    found = read(body.to_bytes())
+    assert found == body
+    assert (found.topics, found.data_version) == ({"T1": T1}, VERSION)
+    assert body.to_bytes().startswith(b'{"filterServerList":[],"topicConfigSerializeWrapper":{')
+
+
+def test_no_body_is_an_empty_table_of_version_zero() -> None:
+    found = read(b"")
+    assert (found.topics, found.data_version, found.filter_server_list) == ({}, DataVersion(), [])
+
+
+def test_before_3_0_11_the_body_is_the_wrapper_alone() -> None:
+    wrapper = RegisterBrokerBody.of({"T1": T1}, VERSION).wrapper
+    assert read(wrapper.to_bytes(), version=36).topics == {"T1": T1}
+
+
+@pytest.mark.parametrize("flag", [True, False, None])
+def test_a_compressed_body_is_known_by_its_first_byte(flag: bool | None) -> None:
+    found = read(zlib.compress(INFLATED, 9), compressed=flag)
+    assert (found.topics, found.data_version) == ({"T1": T1}, VERSION)
+
+
+def test_a_compressed_body_of_4_9_has_no_attributes() -> None:
+    found = read(compressed("T1 4 4 6 SINGLE_TAG", "T2 1 2 7 MULTI_TAG", servers='["s:1"]'))
+    assert found.topics["T1"] == T1
+    assert found.topics["T2"].perm == 7
+    assert found.filter_server_list == ["s:1"]
+
+
+def test_attributes_may_hold_blanks() -> None:
+    found = read(compressed('T1 4 4 6 SINGLE_TAG {"+message.type": "a b"}'))
+    assert found.topics["T1"].attributes == {"+message.type": "a b"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x78\xda garbage",
+        zlib.compress(INFLATED, 9)[:-8],
+        zlib.compress(b""),
+        zlib.compress(INFLATED[:60]),
+        zlib.compress(struct.pack(">i", 2**31 - 1)),
+        zlib.compress(struct.pack(">i", -5)),
+        compressed("T1 4 4"),
+        compressed("T1 four 4 6 SINGLE_TAG {}"),
+        compressed("T1 4 4 6 SINGLE_TAG [1]"),
+        compressed("T1 4 4 6 SINGLE_TAG {"),
+        compressed(servers="{}"),
+        compressed(servers="[1]"),
+    ],
+    ids=lambda body: body[:12].hex(),
+)
+def test_a_broken_compressed_body_is_refused(body: bytes) -> None:
+    with pytest.raises(BodyError):
+        read(body)
+
+
+def test_a_plain_body_under_the_compressed_flag_is_refused() -> None:
+    with pytest.raises(BodyError, match="no zlib stream"):
+        read(b"{}", compressed=True)
+
+
+def test_a_body_that_inflates_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(register_broker, "MAX_INFLATED_BYTES", 10_000)
+    with pytest.raises(BodyError, match="too long"):
+        read(zlib.compress(bytes(20_000)))
+
+
+@given(st.binary(max_size=60))
+def test_arbitrary_parts_raise_nothing_but_a_body_error(data: bytes) -> None:
+    try:
+        read(zlib.compress(data))
+    except BodyError:
+        return

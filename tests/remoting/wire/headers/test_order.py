@@ -1,0 +1,103 @@
+"""The order of fields is part of the protocol: it is what a positional header means.
+
+A row may grow at its end. Nothing else here may ever change.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from remoting.wire.header import Header, fields_of
+from remoting.wire.headers import client, namesrv, offset, pull, query, send, topic
+from tests.kit.strategies import HEADERS
+
+ORDER: dict[type[Header], str] = {
+    send.SendMessage: "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag"
+    " bornTimestamp flag properties reconsumeTimes unitMode maxReconsumeTimes batch bname",
+    send.SendMessageV2: "a b c d e f g h i j k l m n",
+    send.SendBatchMessage: "a b c d e f g h i j k l m n",
+    send.SendMessageResponse: "msgId queueId queueOffset transactionId batchUniqId recallHandle"
+    " MSG_REGION TRACE_ON",
+    send.SendMessageRefused: "MSG_REGION TRACE_ON",
+    pull.PullMessage: "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset"
+    " suspendTimeoutMillis subscription subVersion expressionType maxMsgBytes requestSource"
+    " proxyFrowardClientId bulkBytes",
+    pull.LitePullMessage: "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset"
+    " suspendTimeoutMillis subscription subVersion expressionType maxMsgBytes requestSource"
+    " proxyFrowardClientId bulkBytes",
+    pull.PullMessageResponse: "suggestWhichBrokerId nextBeginOffset minOffset maxOffset offsetDelta"
+    " topicSysFlag groupSysFlag forbiddenType",
+    pull.PullMessageRefused: "forbiddenType",
+    offset.OffsetResponse: "offset",
+    offset.QueryConsumerOffset: "consumerGroup topic queueId setZeroIfNotFound",
+    offset.QueryConsumerOffsetResponse: "offset",
+    offset.UpdateConsumerOffset: "consumerGroup topic queueId commitOffset",
+    offset.SearchOffset: "topic queueId timestamp boundaryType",
+    offset.SearchOffsetResponse: "offset",
+    offset.GetMaxOffset: "topic queueId committed",
+    offset.GetMaxOffsetResponse: "offset",
+    offset.GetMinOffset: "topic queueId",
+    offset.GetMinOffsetResponse: "offset",
+    offset.GetEarliestMessageStoreTime: "topic queueId",
+    offset.GetEarliestMessageStoreTimeResponse: "timestamp",
+    query.QueryMessage: "topic key maxNum beginTimestamp endTimestamp _UNIQUE_KEY_QUERY",
+    query.QueryMessageResponse: "indexLastUpdateTimestamp indexLastUpdatePhyoffset",
+    query.ViewMessageById: "offset topic",
+    client.Heartbeat: "",
+    client.HeartbeatResponse: "IS_SUPPORT_HEART_BEAT_V2 IS_SUB_CHANGE",
+    client.UnregisterClient: "clientID producerGroup consumerGroup",
+    client.CheckClientConfig: "",
+    client.GetConsumerListByGroup: "consumerGroup",
+    client.NotifyConsumerIdsChanged: "consumerGroup",
+    client.LockBatchMq: "",
+    client.UnlockBatchMq: "",
+    topic.CreateTopic: "topic defaultTopic readQueueNums writeQueueNums perm topicFilterType"
+    " topicSysFlag order attributes force",
+    topic.GetAllTopicConfig: "topicSeq dataVersion maxTopicNum",
+    topic.GetAllTopicConfigResponse: "totalTopicNum",
+    topic.GetTopicConfig: "topic",
+    namesrv.GetRouteInfo: "topic acceptStandardJsonOnly",
+    namesrv.RegisterBroker: "brokerName brokerAddr clusterName haServerAddr brokerId"
+    " heartbeatTimeoutMillis enableActingMaster compressed bodyCrc32 __ZONE_NAME",
+    namesrv.RegisterBrokerResponse: "haServerAddr masterAddr",
+    namesrv.UnregisterBroker: "brokerName brokerAddr clusterName brokerId",
+    namesrv.QueryDataVersion: "brokerName brokerAddr clusterName brokerId",
+    namesrv.QueryDataVersionResponse: "changed",
+    namesrv.GetBrokerClusterInfo: "",
+    namesrv.GetAllTopicList: "",
+    namesrv.GetTopicsByCluster: "cluster",
+    namesrv.GetSystemTopicListFromNs: "",
+    namesrv.WipeWritePermOfBroker: "brokerName",
+    namesrv.WipeWritePermOfBrokerResponse: "wipeTopicCount",
+    namesrv.AddWritePermOfBroker: "brokerName",
+    namesrv.AddWritePermOfBrokerResponse: "addTopicCount",
+    namesrv.DeleteTopicInNamesrv: "topic clusterName",
+    namesrv.PutKvConfig: "namespace key value",
+    namesrv.GetKvConfig: "namespace key",
+    namesrv.GetKvConfigResponse: "value",
+    namesrv.DeleteKvConfig: "namespace key",
+    namesrv.GetKvListByNamespace: "namespace",
+}
+
+
+@pytest.mark.parametrize("cls", HEADERS, ids=lambda cls: cls.__name__)
+def test_fields_stand_in_the_order_of_the_protocol(cls: type[Header]) -> None:
+    assert " ".join(field.name for field in fields_of(cls)) == ORDER[cls]
+
+
+REQUIRED = {
+    send.SendMessageV2: "a b c d e f g h",
+    pull.PullMessage: "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset"
+    " suspendTimeoutMillis subVersion",
+    pull.PullMessageResponse: "suggestWhichBrokerId nextBeginOffset minOffset maxOffset",
+    send.SendMessageResponse: "msgId queueId queueOffset",
+    offset.QueryConsumerOffset: "consumerGroup topic queueId",
+    topic.CreateTopic: "topic defaultTopic readQueueNums writeQueueNums perm topicFilterType order",
+    namesrv.RegisterBroker: "brokerName brokerAddr clusterName haServerAddr brokerId",
+}
+
+
+@pytest.mark.parametrize("cls", REQUIRED, ids=lambda cls: cls.__name__)
+def test_what_is_required_is_what_java_requires(cls: type[Header]) -> None:
+    required = [field.name for field in fields_of(cls) if field.required]
+    assert " ".join(required) == REQUIRED[cls]
