@@ -246,6 +246,7 @@ class Client:
             )
             channel.on_request = self.instance.serve
             self._channels[address] = channel
+            self.instance.connected(address)
             return channel
 
 

@@ -235,6 +235,8 @@ class Client:
                 timeout_s = self.instance.config.connect_timeout
                 channel = BlockingChannel.connect(address, timeout_s, self._serve)
                 self._channels[address] = channel
+                with self.lock:
+                    self.instance.connected(address)
                 if self._closed:
                     channel.close()
             return channel

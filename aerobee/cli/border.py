@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,10 +59,6 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
         return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
     except (KeyboardInterrupt, click.Abort):
         return FAILED
-    except BrokenPipeError:
-        # The reader of our output has gone; nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     except AerobeeError as error:
         complain(explained(error))
         return code_of(error)

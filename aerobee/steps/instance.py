@@ -261,10 +261,11 @@ class Instance:
             if now >= routes_at:
                 yield from self.refresh_routes()
                 routes_at = now + config.route_interval
-            if now >= beat_at or self.heartbeat_now.is_set:
-                self.heartbeat_now.clear()
-                yield from self.send_heartbeats()
+            if now >= beat_at:
+                self._told.clear()
                 beat_at = now + config.heartbeat_interval
+            self.heartbeat_now.clear()
+            yield from self.send_heartbeats()
 
     def refresh_routes(self) -> Steps[None]:
         """Ask again for every topic in use; what cannot be had stays as it was."""
@@ -286,8 +287,8 @@ class Instance:
                 consumer.rebalance_now.set()
 
     def send_heartbeats(self) -> Steps[None]:
-        """Tell every broker in use who is here; a silent broker is tried again next time."""
-        for address in sorted(self._addresses()):
+        """Tell every broker that does not know yet; a silent one is tried again next time."""
+        for address in sorted(self._addresses() - self._told):
             yield from self.send_heartbeat(address)
 
     def introduce(self, route: TopicRoute) -> Steps[None]:
@@ -296,6 +297,12 @@ class Instance:
             for address in by_id.values():
                 if address not in self._told:
                     yield from self.send_heartbeat(address)
+
+    def connected(self, address: str) -> None:
+        """There is a new connection: a broker that knew us by another one must hear of us again."""
+        if address in self._told:
+            self._told.discard(address)
+            self.heartbeat_now.set()
 
     def subscriptions_changed(self) -> None:
         """Every broker needs a heartbeat before it knows us again as we are."""

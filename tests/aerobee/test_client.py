@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
 Fresh = Callable[[str], str]
 WITHIN_S = 30
+on_loops = pytest.mark.parametrize("front_name", ["asyncio", "trio"], indirect=True)
+"""Threads have neither cancellation nor task groups."""
 
 
 async def test_client_ids_say_who_and_never_repeat(front: Front) -> None:
@@ -74,11 +76,10 @@ async def to_thread(call: Callable[[], object]) -> None:
     await anyio.to_thread.run_sync(call)
 
 
+@on_loops
 async def test_a_cancelled_call_leaves_the_client_as_it_was(
-    broker: AnyBroker, front_name: str, fresh: Fresh
+    broker: AnyBroker, fresh: Fresh
 ) -> None:
-    if front_name == "blocking":
-        pytest.skip("calls of threads are not cancelled")
     topic = fresh("topic")
     async with aerobee.Producer(broker.namesrv_address) as producer:
         await producer.send(Message(topic, b"x"))
@@ -93,11 +94,8 @@ async def test_a_cancelled_call_leaves_the_client_as_it_was(
     assert len({result.message_id for result in results}) == 20
 
 
-async def test_a_cancelled_block_still_takes_leave(
-    broker: AnyBroker, front_name: str, fresh: Fresh
-) -> None:
-    if front_name == "blocking":
-        pytest.skip("threads are not cancelled")
+@on_loops
+async def test_a_cancelled_block_still_takes_leave(broker: AnyBroker, fresh: Fresh) -> None:
     topic, group = fresh("topic"), fresh("group")
     async with aerobee.Producer(broker.namesrv_address) as producer:
         queue = (await producer.queues(topic))[0]
@@ -113,11 +111,8 @@ async def test_a_cancelled_block_still_takes_leave(
         assert await again.committed(queue) == 1
 
 
-async def test_tasks_may_live_in_a_group_of_the_caller(
-    broker: AnyBroker, front_name: str, fresh: Fresh
-) -> None:
-    if front_name == "blocking":
-        pytest.skip("threads have no groups")
+@on_loops
+async def test_tasks_may_live_in_a_group_of_the_caller(broker: AnyBroker, fresh: Fresh) -> None:
     async with anyio.create_task_group() as tasks:
         producer = aerobee.Producer(broker.namesrv_address)
         await producer.start(tasks)
@@ -125,11 +120,10 @@ async def test_tasks_may_live_in_a_group_of_the_caller(
         await producer.aclose()
 
 
+@on_loops
 async def test_start_alone_works_on_asyncio_and_explains_itself_on_trio(
     broker: AnyBroker, front_name: str, fresh: Fresh
 ) -> None:
-    if front_name == "blocking":
-        pytest.skip("threads need no place for tasks")
     producer = aerobee.Producer(broker.namesrv_address)
     if front_name == "trio":
         with pytest.raises(ClientStateError, match="async with"):

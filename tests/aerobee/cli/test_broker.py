@@ -1,0 +1,59 @@
+"""`aerobee broker run` as a command: its options, its refusals, its ready line."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.aerobee.cli.conftest import command
+from tests.kit.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.service
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command("broker", "run", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_it_says_where_it_serves_and_stops_clean(tmp_path: Path) -> None:
+    with BrokerProcess(data=tmp_path / "data") as broker:
+        assert broker.ready is not None
+        assert broker.ready.broker == broker.address
+        assert broker.ready.namesrv == broker.namesrv_address
+        assert broker.ready.data == tmp_path / "data"
+        assert broker.stop() == 0
+    assert (tmp_path / "data" / "commitlog").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--set", "noSuchKey=1"), "noSuchKey"),
+        (("--set", "listenPort=many"), "listenPort"),
+        (("--set", "listenPort"), "key=value"),
+        (("-c", "/no/such/file"), "/no/such/file"),
+        (("--log-level", "loud"), "loud"),
+    ],
+)
+def test_a_wrong_configuration_is_exit_code_2(arguments: tuple[str, ...], text: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with BrokerProcess(data=tmp_path / "data") as broker:
+        other = BrokerProcess(data=broker.data)
+        done = subprocess.run(
+            other.command(), capture_output=True, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 3
+    assert str(tmp_path / "data") in done.stderr

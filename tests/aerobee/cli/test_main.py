@@ -1,0 +1,74 @@
+"""The trunk of the command line: help, version, what each command is called."""
+
+import subprocess
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+import pytest
+
+from aerobee.cli.border import NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of
+from aerobee.cli.main import COMMANDS, SUMMARIES, cli
+from aerobee.errors import (
+    AerobeeError,
+    Attempt,
+    ConfigurationError,
+    NoNameServerError,
+    PermissionDeniedError,
+    SendFailedError,
+    TransportError,
+)
+from tests.aerobee.cli.conftest import command
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"aerobee {version('aerobee')}\n")
+
+
+def test_help_names_every_command() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for name, summary in SUMMARIES.items():
+        assert f"  {name} " in done.stdout
+        assert summary in done.stdout
+    assert SUMMARIES.keys() == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_where_the_table_says(name: str) -> None:
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    assert isinstance(found, click.Command)
+    assert cli.get_command(click.Context(cli), name) is found
+
+
+@pytest.mark.parametrize("arguments", [("no-such-command",), ("--no-such-option",), ("topic", "x")])
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.returncode == WRONG_USAGE
+    assert "Traceback" not in done.stderr
+
+
+NO_PERMISSION = PermissionDeniedError(16, "no", "b", "a:1", "SEND")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("x"), WRONG_USAGE),
+        (NoNameServerError("x"), NOT_REACHABLE),
+        (TransportError("x"), NOT_REACHABLE),
+        (NO_PERMISSION, REFUSED),
+        (SendFailedError("x", [Attempt("b", NO_PERMISSION)]), REFUSED),
+        (AerobeeError("x"), 1),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code(error: AerobeeError, code: int) -> None:
+    assert code_of(error) == code
