@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; when the reader of our output goes away, that is the end and no error."""
+        """Run the command; a reader of our output that goes away is the end and no error."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
