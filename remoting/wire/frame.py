@@ -57,7 +57,7 @@ class FrameDecoder:
         The views are valid until the next feed; a frame that lies whole in `data` is not copied.
         Raises: FrameError, with the good frames before the bad one; feed nothing after it.
         """
-        view = memoryview(data)
+        view = data if isinstance(data, memoryview) else memoryview(data)
         frames: list[Frame] = []
         at = self._finish(view, frames) if self._tail else 0
         end = len(view)

@@ -138,6 +138,12 @@ def fields_of(cls: type[Header]) -> tuple[Field, ...]:
     )
 
 
+@cache
+def names_of(cls: type[Header]) -> tuple[str, ...]:
+    """The wire names of a header class in their order."""
+    return tuple(field.name for field in fields_of(cls))
+
+
 def kind_of(annotation: Any) -> Any:
     """The annotation without its None."""
     if isinstance(annotation, UnionType) or NoneType in get_args(annotation):
@@ -175,7 +181,7 @@ def read_fields(cls: type[H], fields: Mapping[str, Scalar]) -> H:
 
 def by_position(cls: type[Header], values: list[Scalar]) -> dict[str, Scalar]:
     """Positional values under their wire names; what a newer peer has at the end is ignored."""
-    return {field.name: value for field, value in zip(fields_of(cls), values, strict=False)}
+    return dict(zip(names_of(cls), values, strict=False))
 
 
 # -- writing ---------------------------------------------------------------------------------------

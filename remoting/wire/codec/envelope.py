@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 from remoting.errors import FrameError
 
-__all__ = ["MAX_EXT_FIELDS", "Envelope", "check_ext_count", "check_int32"]
+__all__ = ["MAX_EXT_FIELDS", "MAX_INT32", "MIN_INT32", "Envelope", "check_ext_count", "check_int32"]
 
 MAX_EXT_FIELDS = 128
-INT32_MAX = 2**31 - 1
+MIN_INT32 = -(2**31)
+MAX_INT32 = 2**31 - 1
 
 
 class Envelope(NamedTuple):
@@ -26,7 +27,7 @@ class Envelope(NamedTuple):
 
 def check_int32(name: str, value: Any) -> int:
     """Raises: FrameError unless `value` is an int32."""
-    if type(value) is not int or not -INT32_MAX - 1 <= value <= INT32_MAX:
+    if type(value) is not int or not MIN_INT32 <= value <= MAX_INT32:
         raise FrameError(f"header {name} is no int32")
     return value
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack  # type: ignore[import-untyped] # ships no types
 
 from remoting.errors import FrameError
-from remoting.wire.codec.envelope import Envelope, check_ext_count, check_int32
+from remoting.wire.codec.envelope import MAX_INT32, MIN_INT32, Envelope, check_ext_count
 from remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, VERSION, LanguageCode
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ __all__ = ["decode", "encode"]
 LEAST = 3
 MOST = 7
 PYTHON = int(LanguageCode.PYTHON)
-SCALARS = (str, int, bool, type(None))
+SCALARS = frozenset({str, int, bool, type(None)})
+TEXT = frozenset({str})
+INT = frozenset({int})
 DEFAULTS = (None, None, PYTHON, VERSION)
 
 _pack = msgpack.Packer().pack
@@ -49,20 +51,19 @@ def decode(header: memoryview | bytes) -> Envelope:
         raise FrameError(f"header is not msgpack: {error}") from error
     if type(values) is not list or not LEAST <= len(values) <= MOST:
         raise FrameError(f"header is no array of {LEAST} to {MOST} elements")
-    code, flag, opaque = values[:LEAST]
     values += DEFAULTS[len(values) - LEAST :]
-    ext, remark, language, version = values[LEAST:]
+    code, flag, opaque, ext, remark, language, version = values
+    numbers = (code, flag, opaque, language, version)
+    if (
+        not INT.issuperset(map(type, numbers))
+        or min(numbers) < MIN_INT32
+        or max(numbers) > MAX_INT32
+    ):
+        raise FrameError("a number of the header is no int32")
     if remark is not None and type(remark) is not str:
         raise FrameError("header remark is no text")
-    return Envelope(
-        code=check_int32("code", code),
-        opaque=check_int32("opaque", opaque),
-        flag=check_int32("flag", flag),
-        language=LANGUAGES.get(check_int32("language", language), language),
-        version=check_int32("version", version),
-        remark=remark,
-        ext=checked_ext(ext),
-    )
+    name = LANGUAGES.get(language, language)
+    return Envelope(code, opaque, flag, name, version, remark, checked_ext(ext))
 
 
 def checked_ext(ext: Any) -> dict[str, Any] | list[Any]:
@@ -72,11 +73,10 @@ def checked_ext(ext: Any) -> dict[str, Any] | list[Any]:
     if not isinstance(ext, dict | list):
         raise FrameError("ext is neither a map nor an array")
     check_ext_count(len(ext))
-    if isinstance(ext, dict) and not all(type(name) is str for name in ext):
+    if isinstance(ext, dict) and not TEXT.issuperset(map(type, ext)):
         raise FrameError("an ext field's name is no text")
-    for value in ext.values() if isinstance(ext, dict) else ext:
-        if type(value) not in SCALARS:
-            raise FrameError("an ext value is no scalar")
+    if not SCALARS.issuperset(map(type, ext.values() if isinstance(ext, dict) else ext)):
+        raise FrameError("an ext value is no scalar")
     return ext
 
 
