@@ -20,10 +20,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.java_peer import java_broker
 from bench.machine import describe
 from tests.kit.broker_process import BrokerProcess
-from tests.kit.java import toolkit
-from tests.kit.java_server import JavaBroker, JavaNamesrv
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "bench" / "rawload"
@@ -80,9 +79,7 @@ def build_load() -> Path:
 def load(address: str, pid: int, case: Case, seconds: float) -> Figures:
     """Run one case. Raises: SystemExit when the broker answered with errors."""
     command = [str(BINARY), "-a", address, "-pid", str(pid), "-T", str(seconds), *case.options]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=seconds + 60
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 60)
     found = FIGURES.search(done.stdout)
     if not found or int(found["errors"]) > 64:
         raise SystemExit(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()}")
@@ -99,8 +96,8 @@ class Side:
 
     def run(self, case: Case, seconds: float) -> Figures:
         """Start it on an empty directory, fill it if the case reads, measure, stop it."""
-        settings = DEFAULT_SIZES | self.settings
-        settings["flushDiskType"] = "SYNC_FLUSH" if case.sync else "ASYNC_FLUSH"
+        mode = "SYNC_FLUSH" if case.sync else "ASYNC_FLUSH"
+        settings = {**self.settings, "flushDiskType": mode}
         data = Path(tempfile.mkdtemp(dir=self.directory)) / "data"
         with ExitStack() as stack:
             address, pid = self._start(stack, data, settings)
@@ -111,25 +108,11 @@ class Side:
         shutil.rmtree(data.parent)
         return figures
 
-    def _start(
-        self, stack: ExitStack, data: Path, settings: dict[str, object]
-    ) -> tuple[str, int]:
+    def _start(self, stack: ExitStack, data: Path, settings: dict[str, object]) -> tuple[str, int]:
         if self.name == "aerobee":
-            ours = stack.enter_context(BrokerProcess(data=data, settings=settings))
+            ours = stack.enter_context(BrokerProcess(data=data, settings=DEFAULT_SIZES | settings))
             return ours.address, ours.child.pid
-        tools = toolkit("5.4.0")
-        namesrv = JavaNamesrv(tools, data.parent / "namesrv")
-        stack.callback(namesrv.stop)
-        theirs = JavaBroker(
-            toolkit=tools,
-            data=data,
-            home=data.parent / "home",
-            namesrv_address=namesrv.address,
-            settings=settings,
-            full_size=True,
-        )
-        stack.enter_context(theirs)
-        return theirs.address, theirs.child.pid
+        return stack.enter_context(java_broker(data.parent, settings))
 
 
 def compare(sides: list[Side], case: Case, runs: int, seconds: float) -> dict[str, Figures]:
@@ -164,7 +147,9 @@ def main() -> None:
     build_load()
     settings: dict[str, object] = dict(pair.split("=", 1) for pair in arguments.set)
     print(describe())
-    print(f"{'':<28} {'msgs/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'us/msg':>8} {'cores':>6} {'MB':>7}")
+    print(
+        f"{'':<28} {'msgs/s':>9} {'p50 ms':>8} {'p99 ms':>8} {'us/msg':>8} {'cores':>6} {'MB':>7}"
+    )
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as directory:
         sides = [Side("aerobee", Path(directory), settings)]
         if not arguments.alone and shutil.which("java") and shutil.which("mvn"):

@@ -36,6 +36,7 @@ __all__ = ["BrokerController", "Ready"]
 
 DRAIN_S: Final = 5.0
 """How long answers in flight may take once the broker stops."""
+DRAIN_LOOK_S: Final = 0.01
 CLOSE_S: Final = 60.0
 """How long saving and the last flush may take."""
 
@@ -74,10 +75,8 @@ class BrokerController:
         with ExitStack() as opened:
             # Bound before the store is touched: a taken port refuses the start at no cost.
             listeners, metrics = self._bind(opened)
-            recovery = parts.store.load()
+            recovery = parts.load()
             try:
-                parts.load_tables()
-                parts.reconcile()
                 parts.registration.register_own()
                 async with trio.open_nursery() as house:
                     await self._open_house(house, metrics)
@@ -212,5 +211,6 @@ class BrokerController:
         """Let what is being answered leave, for a while."""
         pools = self.parts.reactor.pools.values()
         with trio.move_on_after(DRAIN_S):
-            while any(pool.depth for pool in pools) or self.parts.reactor.unsent_bytes:
-                await trio.sleep(0.01)
+            # Nobody is told when the last answer leaves, and this runs once per life.
+            while any(pool.depth for pool in pools) or self.parts.reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
+                await trio.sleep(DRAIN_LOOK_S)

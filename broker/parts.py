@@ -5,14 +5,15 @@ Reading this file top to bottom shows who knows whom. `controller` owns their li
 
 from __future__ import annotations
 
-import ipaddress
 import random
+import socket
 from functools import partial
 from os import getpid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
+
 from broker import answers
 from broker.json_file import JsonFile
 from broker.pools import make_pools
@@ -38,8 +39,10 @@ from broker.tables.queue_locks import QueueLockTable
 from broker.tables.routes import MASTER_ID, RouteTable
 from broker.tables.topics import TopicTable
 from broker.uniq_ids import UniqIds
+from remoting.server.connection import packed_host
 from remoting.server.reactor import Reactor
 from remoting.server.selector import Limits
+from store.errors import StoreForeign
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from remoting.server.connection import Connection
     from remoting.wire.bodies.queue_lock import MessageQueue
     from store.files.disk import Clock, Disk
+    from store.results import Recovery
 
 __all__ = ["HELD_PULLS_MAX", "Parts"]
 
@@ -56,9 +60,6 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 HELD_PULLS_MAX: Final = 100_000
 """Pulls held at once; beyond it a pull that finds nothing is answered at once."""
-HIGH_WATER_BYTES: Final = 4 << 20
-LOW_WATER_BYTES: Final = 1 << 20
-"""What the keys mean when they are 0."""
 
 
 class Parts:
@@ -145,7 +146,6 @@ class Parts:
         config, clock = self.config, self.clock
         broker = config.broker
         host = self.store_host()
-        shared = {"topics": self.topics, "groups": self.groups, "clock": clock}
         return Processors(
             send=Send(
                 config=config,
@@ -220,8 +220,8 @@ class Parts:
 
     def store_host(self) -> bytes:
         """Our published address as records carry it: packed, and the port as i32."""
-        address = ipaddress.ip_address(self.config.broker.broker_ip1)
-        return address.packed + self.config.remoting.listen_port.to_bytes(4, "big")
+        port = self.config.remoting.listen_port
+        return packed_host(_resolved(self.config.broker.broker_ip1, port))
 
     def _advertised(self) -> Advertised:
         broker = self.config.broker
@@ -238,8 +238,8 @@ class Parts:
         return Limits(
             max_frame_bytes=remoting.max_frame_bytes,
             max_header_bytes=remoting.max_header_bytes,
-            high_water_bytes=remoting.write_buffer_high_water_mark_bytes or HIGH_WATER_BYTES,
-            low_water_bytes=remoting.write_buffer_low_water_mark_bytes or LOW_WATER_BYTES,
+            high_water_bytes=remoting.high_water_bytes,
+            low_water_bytes=remoting.low_water_bytes,
             idle_s=remoting.server_channel_max_idle_time_s,
             stall_s=remoting.write_stall_timeout_ms / 1000,
         )
@@ -263,16 +263,68 @@ class Parts:
         """The address that other name servers, and records, give for us."""
         return f"{self.config.broker.broker_ip1}:{self.config.remoting.listen_port}"
 
-    def load_tables(self) -> None:
-        """Read the tables from their files. Raises: TableDamaged, OSError."""
+    # -- the start -------------------------------------------------------------------------------
+
+    def load(self) -> Recovery:
+        """Lock the directory, read the tables, recover the store, make the tables agree with it.
+
+        The tables come first: recovery asks them which topics still exist.
+        Raises: StoreRefused, TableDamaged, OSError; the directory is free again then.
+        """
+        self.store.lock()
+        try:
+            self._load_tables()
+            self._refuse_queue_types()
+        except BaseException:
+            self.store.unlock()
+            raise
+        recovery = self.store.load()
+        self._reconcile(recovery)
+        return recovery
+
+    def _load_tables(self) -> None:
         self.offset_file.file.load(self.offsets.load)
         self.kv_file.file.load(self.kv.load)
-        for saved, load in ((self.topic_file, self.topics.load), (self.group_file, self.groups.load)):
+        for saved, load in (
+            (self.topic_file, self.topics.load),
+            (self.group_file, self.groups.load),
+        ):
             left_out = saved.file.load(load)
             if left_out:
                 log.warning("table.names_left_out", path=str(saved.file.path), names=left_out)
 
-    def reconcile(self) -> None:
-        """After recovery the log is the truth: no consumer offset beyond the end of its queue."""
+    def _refuse_queue_types(self) -> None:
+        path = self.topic_file.file.path
+        batches = self.topics.with_attribute("queue.type", "BatchCQ")
+        if batches:
+            raise StoreForeign(
+                f"{path}: topic {batches[0]} has queue.type=BatchCQ, whose inner batches are not "
+                "served here: run this directory with the broker that wrote it"
+            )
+        for topic in self.topics.with_attribute("cleanup.policy", "COMPACTION"):
+            log.warning("topic.not_compacted", topic=topic)
+
+    def _reconcile(self, recovery: Recovery) -> None:
+        """The log is the truth: no offset beyond its queue, no queue without its topic."""
         for cut in self.offsets.clamp(self.store.max_offset):
             log.warning("consumer_offset.clamped", **cut._asdict())
+        if recovery.clean:
+            return
+        # A crash between making a topic and saving it leaves its first messages in the log.
+        queues: dict[str, int] = {}
+        for topic, queue_id in self.store.queues.table:
+            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        now_ms = self.clock.now_ms()
+        for topic, count in queues.items():
+            if self.topics.adopt(topic, count, now_ms):
+                log.warning("topic.adopted", topic=topic, queues=count)
+
+
+def _resolved(host: str, port: int) -> tuple[str, int]:
+    """Host name or address → address, IPv4 if there is one. Raises: OSError naming the key."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise OSError(error.errno, f"brokerIP1 is {host}: {error.strerror}") from error
+    preferred = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return str(preferred[0][4][0]), port

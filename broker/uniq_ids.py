@@ -1,4 +1,7 @@
-"""UNIQ_KEYs for messages whose producer sent none. Source: remoting §4.5 (MessageClientIDSetter)."""
+"""UNIQ_KEYs for messages whose producer sent none.
+
+Source: remoting §4.5 (MessageClientIDSetter).
+"""
 
 from __future__ import annotations
 

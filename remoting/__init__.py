@@ -1,1 +1,1 @@
-"""Bytes and commands: frames, headers, the reactor and the client side. Knows no topic and no disk."""
+"""Bytes and commands: frames, headers, reactor and client. Knows no topic and no disk."""

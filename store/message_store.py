@@ -149,14 +149,26 @@ class MessageStore:
 
     # ── Life ──
 
-    def load(self) -> Recovery:
-        """Lock the directory, refuse what is not ours, load, recover.
+    def lock(self) -> None:
+        """Refuse what is not ours, then make the directory ours alone; `unlock` or `load` follows.
 
         Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
         """
         refuse_foreign(self._disk, self.root)
         make_directory(self._disk, self.root)
         self._lock.acquire()
+
+    def unlock(self) -> None:
+        """Give up a directory that was locked and not loaded."""
+        self._lock.release()
+
+    def load(self) -> Recovery:
+        """Lock the directory unless that is done, load, recover.
+
+        Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
+        """
+        if not self._lock.held:
+            self.lock()
         try:
             recovery = self._load_locked()
         except BaseException:

@@ -7,6 +7,7 @@ Source: SendMessageProcessor, AbstractSendMessageProcessor.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -237,8 +238,13 @@ class Send:
     async def _after_save(
         self, result: PutResult, response: SendMessageResponse, *, waits: bool
     ) -> Answer:
-        """Answer once the topic, made a moment ago, would survive a crash like its message."""
-        await self._topic_file.catch_up()
+        """Answer once the topic, made a moment ago, would survive a crash like its message.
+
+        A topic that cannot be saved is no reason to say that the message was not stored: the next
+        start finds it in the log and takes it up again.
+        """
+        with suppress(OSError):
+            await self._topic_file.catch_up()
         if not waits:
             return Answer(SUCCESS, response)
         done = trio.Event()

@@ -1,6 +1,6 @@
 """Long polling: pulls that found nothing wait here until a message comes or their time is up.
 
-Law: a pull is parked in the same step in which it saw the end of its queue, so no arrival is missed.
+Law: a pull is parked in the same step in which it saw the end of its queue, so it misses nothing.
 Arrivals only mark; `wake` runs the marked pulls again once per round, so that one answer carries
 everything that the round brought. A pull that wakes always answers.
 Source: spec of the Java side (PullRequestHoldService).
@@ -8,8 +8,10 @@ Source: spec of the Java side (PullRequestHoldService).
 
 from __future__ import annotations
 
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
+from operator import is_
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
@@ -115,7 +117,7 @@ class Hold:
         while deadlines and deadlines[0][0] <= now:
             expired = heappop(deadlines)[2]
             if not expired.done:
-                self._mark(expired.queue, lambda held, wanted=expired: held is wanted)
+                self._mark(expired.queue, partial(is_, expired))
         self.wake()
 
     def sweep(self) -> None:
@@ -124,11 +126,7 @@ class Hold:
         This moves the progress of a consumer whose queue brought only messages it does not want.
         """
         for queue in list(self._by_queue):
-            newest = self._max_offset(*queue)
-            self._mark(
-                queue,
-                lambda held, end=newest: held.connection.closed or end > held.queue_offset,
-            )
+            self._mark(queue, partial(_overtaken, self._max_offset(*queue)))
         self.wake()
 
     def release_all(self) -> None:
@@ -163,3 +161,8 @@ class Hold:
             self._by_queue[queue] = left
         else:
             del self._by_queue[queue]
+
+
+def _overtaken(max_offset: int, held: Held) -> bool:
+    """Whether the queue has grown past what the pull asked for, or nobody waits any more."""
+    return held.connection.closed or max_offset > held.queue_offset

@@ -127,9 +127,9 @@ class MetricsConfig:
     metrics_prom_exporter_port: Annotated[
         int,
         Meta(
-            ge=1,
+            ge=0,
             le=65_535,
-            description="Port of metrics and health.",
+            description="Port of metrics and health; 0: none.",
             extra={"key": "metricsPromExporterPort"},
         ),
     ] = 5_557

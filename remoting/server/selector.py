@@ -17,6 +17,7 @@ from remoting.server.poller import WRITE
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Sequence
 
     from remoting.server.poller import Poller
     from remoting.server.reactor import Reactor
@@ -135,7 +136,7 @@ class Selector:
     def _serve(
         self,
         connection: Connection,
-        frames: list[tuple[int, memoryview, memoryview]],
+        frames: Sequence[tuple[int, memoryview, memoryview]],
         arrived: float,
     ) -> None:
         serve = connection.worker.serve

@@ -86,7 +86,7 @@ class Worker:
         except Exception as error:
             connection.answer(command, self._failed(command, connection, error))
             return
-        if type(outcome) is Answer:
+        if isinstance(outcome, Answer):
             connection.answer(command, outcome)
         elif outcome is PARKED:
             pool.depth += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import trio
@@ -28,7 +28,9 @@ class Bench:
 
     def __init__(self, limit: int = 1000) -> None:
         self.end = 5
-        self.hold = Hold(lambda topic, queue_id: self.end if (topic, queue_id) == QUEUE else 0, limit)
+        self.hold = Hold(
+            lambda topic, queue_id: self.end if (topic, queue_id) == QUEUE else 0, limit
+        )
         self.woke: list[str] = []
 
     def park(
@@ -45,12 +47,11 @@ class Bench:
         held = Held(connection, QUEUE, at, matches, deadline, lambda: self.woke.append(name))
         self.hold.park(held)
 
-    def arrive(self, tags: str | None = None, **changes: Any) -> None:
+    def arrive(
+        self, tags: str | None = None, *, topic: str = QUEUE[0], queue_id: int = QUEUE[1]
+    ) -> None:
         self.end += 1
-        values = {"topic": QUEUE[0], "queue_id": QUEUE[1], "max_offset": self.end} | changes
-        self.hold.arrived(
-            values["topic"], values["queue_id"], values["max_offset"], tags_code(tags), 0, b""
-        )
+        self.hold.arrived(topic, queue_id, self.end, tags_code(tags), 0, b"")
 
 
 def test_an_arrival_wakes_the_pulls_of_its_queue_only_at_the_end_of_the_round() -> None:
