@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from remoting.errors import CallTimedOut, ChannelClosed
+from remoting.errors import CallTimedOut, ChannelClosed, HeaderError
 from remoting.wire.codes import MSGPACK_OFFER
 from remoting.wire.command import ONEWAY, answer_head, encode_request
 from remoting.wire.frame import FrameDecoder
@@ -149,7 +149,12 @@ class Connection:
         """First request: if it asks for MSGPACK headers, its answer says that we speak them."""
         self.requests = 1
         field, value = MSGPACK_OFFER
-        if command.ext_fields().get(field) == value:
+        try:
+            asked = command.ext_fields().get(field) == value
+        except HeaderError:
+            # Whoever types these fields will refuse the request; here they ask for nothing.
+            asked = False
+        if asked:
             self._announce = command.opaque
 
     def _announced(self, header: Header | dict[str, str] | None) -> dict[str, str]:
