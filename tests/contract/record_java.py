@@ -62,7 +62,7 @@ def talk(version: str, headers: str, home: Path, at_names: Tap) -> None:
     client.received("c", 8)
     client.consumer("o", names, "T", orderly=1)
     client.received("o", 8)
-    client.committed("c", "T")
+    client.commit("c")
     client.pull(names, "T", "pulling", 8)
     client.consumer("d", names, "T", group="c-group")
     client.call("clear")

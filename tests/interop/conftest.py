@@ -8,6 +8,9 @@ import pytest
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.java import VERSIONS, toolkit
 from tests.kit.java_driver import JavaClient
+from tests.kit.raw_client import RawConnection
+from tests.kit.reading import committed_offsets
+from tests.kit.waiting import eventually
 
 CLIENTS = [(version, headers) for headers in ("JSON", "ROCKETMQ") for version in VERSIONS]
 
@@ -43,6 +46,25 @@ def client(request: pytest.FixtureRequest, java_client: GetClient) -> Iterator[J
 def broker(start_broker: StartBroker) -> AnyBroker:
     """The broker of a module."""
     return start_broker()
+
+
+def wait_for_commits(
+    client: JavaClient, consumer: str, address: str, group: str, topic: str, *, total: int
+) -> None:
+    """Until the group's offsets at the broker, over the four queues, add up to `total`."""
+    seen: dict[int, int] = {}
+
+    def done() -> bool:
+        client.commit(consumer)
+        with RawConnection(address) as connection:
+            seen.update(committed_offsets(connection, group, topic, 4))
+        return sum(seen.values()) == total
+
+    try:
+        eventually(done, within_s=10, what=f"offsets that add up to {total}")
+    except AssertionError as error:
+        error.add_note(f"offsets at the broker: {seen}")
+        raise
 
 
 @pytest.fixture

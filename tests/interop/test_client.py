@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import AnyBroker, StartBroker
-from tests.interop.conftest import GetClient
+from tests.interop.conftest import GetClient, wait_for_commits
 from tests.kit.java_driver import JavaClient, JavaError, Received
 from tests.kit.waiting import eventually
 
@@ -224,7 +224,7 @@ def test_a_group_goes_on_at_its_offset_after_the_broker_was_restarted(
     client.send("p", topic, numbered(40), how="async")
     client.consumer("c", broker.namesrv_address, topic, group=topic)
     client.received("c", 40)
-    client.commits("c", topic, 40)
+    wait_for_commits(client, "c", broker.address, topic, topic, total=40)
     client.stop(consumer="c")
     client.send("p", topic, numbered(10, "later"))
     broker.restart()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import AnyBroker
-from tests.interop.conftest import GetClient
+from tests.interop.conftest import GetClient, wait_for_commits
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import VERSIONS, toolkit
 from tests.kit.java_driver import JavaClient
@@ -42,7 +42,7 @@ def fill(broker: AnyBroker, client: JavaClient) -> Books:
     client.send("p", TOPIC, [f"batched {n}" for n in range(10)], how="batch", keys="k")
     client.consumer("c", names, TOPIC, group=GROUP)
     assert len(client.received("c", 100)) == 100
-    client.commits("c", TOPIC, 100)
+    wait_for_commits(client, "c", broker.address, GROUP, TOPIC, total=100)
     client.stop(consumer="c")
     client.send("p", TOPIC, [f"second {n} ✓" for n in range(100)], keys="k1 k2")
     return books(broker)

@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl, urlencode
 
 from tests.kit.java import Toolkit
 from tests.kit.process import Child
-from tests.kit.waiting import eventually
 
 __all__ = ["JavaClient", "JavaError", "Row"]
 
@@ -122,24 +121,9 @@ class JavaClient:
         rows = self.call("assigned", name=name)
         return sorted(int(row["queue"]) for row in rows if row["topic"] == topic)
 
-    def committed(self, name: str, topic: str) -> dict[int, int]:
-        """Queue id → the group's offset at the broker, after the consumer told it."""
-        rows = self.call("committed", name=name)
-        return {int(row["queue"]): int(row["offset"]) for row in rows if row["topic"] == topic}
-
-    def commits(self, name: str, topic: str, total: int) -> None:
-        """Wait until the offsets of all queues, as the broker has them, add up to `total`."""
-        seen: dict[int, int] = {}
-
-        def done() -> bool:
-            seen.update(self.committed(name, topic))
-            return sum(seen.values()) == total
-
-        try:
-            eventually(done, within_s=10, what=f"offsets that add up to {total}")
-        except AssertionError as error:
-            error.add_note(f"offsets at the broker: {seen}")
-            raise
+    def commit(self, name: str) -> None:
+        """Let a consumer tell the broker its offsets now."""
+        self.call("commit", name=name)
 
     def pull(
         self, namesrv: str, topic: str, group: str, count: int, *, within_s: float = 20.0
