@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Buffer", "Layout", "Row", "host4", "host6", "i8", "i16", "i32", "i64", "u32"]
 
@@ -39,6 +39,7 @@ class Layout(Generic[Row]):
     """
 
     __slots__ = (
+        "_codes",
         "iter_unpack",
         "offset",
         "pack",
@@ -53,10 +54,11 @@ class Layout(Generic[Row]):
         fields = get_type_hints(row, include_extras=True) | (hosts or {})
         self.row = row
         self.offset: dict[str, int] = {}
+        self._codes: list[str] = [field.__metadata__[0] for field in fields.values()]
         codes = ">"
-        for name, field in fields.items():
+        for name, code in zip(fields, self._codes, strict=True):
             self.offset[name] = Struct(codes).size
-            codes += field.__metadata__[0]
+            codes += code
         self.struct = Struct(codes)
         self.size = self.struct.size
         assert self.size == size, f"{row.__name__} is {self.size} bytes, declared as {size}"
@@ -68,6 +70,13 @@ class Layout(Generic[Row]):
     def read(self, buffer: Buffer, at: int = 0) -> Row:
         """One row by name. Raises: struct.error when fewer than `size` bytes are left."""
         return self.row(*self.unpack_from(buffer, at))
+
+    def pick(self, *names: str) -> Callable[[Buffer, int], tuple[Any, ...]]:
+        """Reads only these fields, in their order in the layout; the others cost nothing."""
+        codes = ">"
+        for name, code in zip(self.offset, self._codes, strict=True):
+            codes += code if name in names else f"{Struct('>' + code).size}x"
+        return Struct(codes).unpack_from
 
     def rows(self, buffer: Buffer) -> Iterator[Row]:
         """Every row of a buffer whose length is a multiple of `size`."""

@@ -268,7 +268,17 @@ BLANK_FOUND = 0
 BAD = -1
 """`parse`: not a record, length unknown. Below: −n, a length whose parts do not add up."""
 
-_head = HEAD.unpack_from
+_GLANCES = {
+    family: (
+        head.pick(
+            *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset"),
+            *("sys_flag", "store_timestamp", "body_length"),
+        ),
+        head.size,
+    )
+    for family, head in HEADS.items()
+}
+_glance = _GLANCES[0][0]
 _start = START.unpack_from
 _length16 = LENGTH16.unpack_from
 _TOPICS: dict[bytes, str] = {}
@@ -281,68 +291,44 @@ def parse(buffer: Buffer, at: int, position: int, crc: bool = False) -> Digest |
     `position` is the physical offset the record must name. Never reads beyond the buffer and never
     raises, whatever the bytes. A whole record gives a Digest, else BLANK_FOUND, BAD, or −size.
     """
-    end = len(buffer)
     try:
-        (
-            size,
-            magic,
-            body_crc,
-            queue_id,
-            _,
-            queue_offset,
-            place,
-            sys_flag,
-            _,
-            _,
-            stored,
-            _,
-            _,
-            _,
-            length,
-        ) = _head(buffer, at)
+        size, magic, body_crc, queue_id, queue_offset, place, sys_flag, stored, length = _glance(
+            buffer, at
+        )
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             return BLANK_FOUND if magic == BLANK_MAGIC else BAD
-        body_at = at + 88
+        topic_at = at + 88 + length
         if sys_flag & _HOST_FLAGS:
-            layout = HEADS[sys_flag & _HOST_FLAGS]
-            body_at = at + layout.size
-            *_, stored, _, _, _, length = layout.unpack_from(buffer, at)
-        topic_at = body_at + length
-        if (
-            place != position
-            or length < 0
-            or not at + FIXED_BYTES <= at + size <= end
-            or topic_at >= at + size
-        ):
-            return BAD
-        if crc and length and crc32(memoryview(buffer)[body_at:topic_at]) & 0x7FFFFFFF != body_crc:
-            return BAD
-        if magic == MAGIC_V1:
-            topic_length = buffer[topic_at]
-            if topic_length > TOPIC_BYTES_MAX_V1:
-                return BAD
-            topic_at += 1
-        else:
-            topic_length = _length16(buffer, topic_at)[0]
-            topic_at += 2
-        properties_at = topic_at + topic_length + 2
-        if at + size - properties_at != _length16(buffer, properties_at - 2)[0]:
-            return -int(size)
+            glance, head_bytes = _GLANCES[sys_flag & _HOST_FLAGS]
+            *_, stored, length = glance(buffer, at)
+            topic_at = at + head_bytes + length
     except struct.error:
         return _short(buffer, at)
-    name = bytes(buffer[topic_at : properties_at - 2])
+    end = at + size
+    if place != position or length < 0 or topic_at >= end or end > len(buffer):
+        return BAD
+    if crc and length and crc32(buffer[topic_at - length : topic_at]) & 0x7FFFFFFF != body_crc:
+        return BAD
+    rest = bytes(buffer[topic_at:end])
+    topic_at = 1
+    topic_end = 1 + rest[0]
+    if magic == MAGIC_V2:
+        topic_at = 2
+        topic_end = 2 + int.from_bytes(rest[:2], "big")
+    elif topic_end > 1 + TOPIC_BYTES_MAX_V1:
+        return BAD
+    properties_at = topic_end + 2
+    properties_length = len(rest) - properties_at
+    if (
+        not 0 <= properties_length <= PROPERTIES_BYTES_MAX
+        or rest[topic_end] << 8 | rest[topic_end + 1] != properties_length
+    ):
+        return -int(size)
+    name = rest[topic_at:topic_end]
     topic = _TOPICS.get(name) or _topic(name)
     if topic is None:
         return BAD
-    return (
-        size,
-        topic,
-        queue_id,
-        queue_offset,
-        sys_flag,
-        stored,
-        bytes(buffer[properties_at : at + size]),
-    )
+    return size, topic, queue_id, queue_offset, sys_flag, stored, rest[properties_at:]
 
 
 def _short(buffer: Buffer, at: int) -> int:

@@ -38,11 +38,26 @@ def tags_code(tags: str | None) -> int:
     return java_hash(tags) if tags else 0
 
 
+_CODES: dict[bytes, int] = {}
+_CODES_MAX = 4_096
+
+
 def tags_code_of(properties: bytes) -> int:
-    """The code of the TAGS in an encoded property string."""
-    if b"TAGS\x01" not in properties:
+    """The code of the TAGS in an encoded property string. Hot."""
+    at = properties.rfind(b"TAGS\x01")
+    if at < 0:
         return 0
-    return tags_code(value_of(properties, b"TAGS"))
+    end = properties.find(b"\x02", at)
+    tags = properties[at + 5 : end] if end >= 0 else properties[at + 5 :]
+    if not tags or (at and properties[at - 1] != 2):
+        # Empty, or the end of another name: an earlier one may count.
+        return tags_code(value_of(properties, b"TAGS"))
+    code = _CODES.get(tags)
+    if code is None:
+        if len(_CODES) >= _CODES_MAX:
+            _CODES.clear()
+        code = _CODES[tags] = tags_code(tags.decode("utf-8", "replace"))
+    return code
 
 
 class TagFilter:

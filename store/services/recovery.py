@@ -12,28 +12,21 @@ Source: store format §5.3-5.6.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from store.errors import StoreDamaged
-from store.format.record import (
-    MAGIC_V1,
-    START,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    explain,
-    parse,
-)
+from store.format.record import TRANSACTION_PREPARED
+from store.format.tags import tags_code_of
 from store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of
 from store.results import Recovery, UnitStatus
+from store.services.damage import LogEnd, reason_at, refuse_holes, refuse_loss, record_time_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from store.files.commit_log import CommitLog
+    from store.files.consume_queue import ConsumeQueue
     from store.files.consume_queues import ConsumeQueues
     from store.files.disk import Clock
     from store.format.checkpoint import Checkpoint
@@ -53,10 +46,7 @@ WRITE_EVERY_RECORDS = 65_536
 """So that building long queues again does not keep them in memory."""
 TORN_ENDS = (0x00, 0xFF)
 """What a torn write leaves where the last byte of a property string should be."""
-SEARCH_BYTES = 1 << 20
-_MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
-"""What both record versions begin with."""
-_NO_UNIT = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+_ADDED = UnitStatus.ADDED
 
 
 class FirstRecord(NamedTuple):
@@ -130,10 +120,9 @@ def recover(
     began = clock.monotonic()
     run = _Recovery(commit_log, queues, checkpoint, clean, levels or DelayLevels(), crc, known)
     if commit_log.queue.files:
-        run.refuse_holes()
+        refuse_holes(commit_log)
         run.find_start()
         run.walk()
-        run.refuse_loss()
         run.cut()
         run.make_durable()
     else:
@@ -181,19 +170,10 @@ class _Recovery:
         self.last_store_timestamp = 0
         self.unsafe_from = -1
         """The first record that may not be on disk yet; −1 when all are."""
-        self.seen: set[tuple[str, int]] = set()
+        self.takers: dict[tuple[str, int], Callable[[int, int, int, int], UnitStatus]] = {}
+        """How to give a unit to a queue that lacks nothing from before the walk."""
         self.lost: set[tuple[str, int]] = set()
         """Queues whose units are missing from before the start of the walk."""
-
-    def refuse_holes(self) -> None:
-        """A missing segment between others cannot be repaired from what is there."""
-        files = self.log.queue.files
-        for file, following in pairwise(files):
-            if file.end != following.start:
-                raise StoreDamaged(
-                    f"{self.log.queue.path_of(file.end)} is missing between {file.path.name} and "
-                    f"{following.path.name}: restore it, or move the older segments away"
-                )
 
     def find_start(self) -> None:
         """Settle the ends of the queues and the place where the walk begins."""
@@ -208,7 +188,7 @@ class _Recovery:
             self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
             # Of what the checkpoint does not vouch for any page may be missing: built again.
             queues.truncate(self.start)
-        elif furthest >= 0 and self._timestamp_at(furthest):
+        elif furthest >= 0 and record_time_at(self.log, furthest, self.crc):
             # All older messages have their units: a clean stop waits for dispatch.
             self.start = furthest
         else:
@@ -224,145 +204,126 @@ class _Recovery:
 
     def _first_records(self) -> Iterable[FirstRecord]:
         for file in reversed(self.log.queue.files):
-            yield FirstRecord(file.start, self._timestamp_at(file.start))
-
-    def _timestamp_at(self, physical_offset: int) -> int:
-        """Store time in ms of the whole record there, 0 when there is none."""
-        file = self.log.queue.find(physical_offset)
-        if file is None:
-            return 0
-        found = parse(file.readable(), physical_offset - file.start, physical_offset, crc=self.crc)
-        return 0 if isinstance(found, int) else found[5]
+            yield FirstRecord(file.start, record_time_at(self.log, file.start, self.crc))
 
     def walk(self) -> None:
         """Pass every whole record from the start on, and give the queues what they lack."""
-        self.end = self._pass(self.start, None, self._dispatch)
+        self.end = self._pass()
         if self.lost:
             log.warning(
                 "store.queues_rebuilt",
                 queues=sorted(f"{topic}-{queue_id}" for topic, queue_id in self.lost),
             )
-            for key in self.lost:
-                self.queues.obtain(*key).destroy()
-            self._pass(self.log.min_offset, self.end, self._rebuild)
+            self._rebuild()
+        for queue in self.queues.table.values():
+            queue.next_offset = max(queue.next_offset, queue.end_offset)
 
-    def _pass(self, start: int, end: int | None, dispatch: Callable[[int, Digest], None]) -> int:
-        """One walk; returns where the last sound record ends."""
+    def _pass(self) -> int:
+        """The walk; returns where the last sound record ends. Hot: millions per GiB."""
         physic = self.checkpoint.physic_msg_timestamp
-        doubtful = -1
+        takers = self.takers
         records = 0
-        walk = self.log.walk(start, end, crc=self.crc)
+        write_at = WRITE_EVERY_RECORDS
+        position = unsafe_from = -1
+        stored = 0
+        properties = b""
+        walk = self.log.walk(self.start, crc=self.crc)
         for position, digest in walk:
-            dispatch(position, digest)
-            if digest[5] < physic or not looks_torn(digest[6]):
+            size, topic, queue_id, queue_offset, sys_flag, stored, properties = digest
+            take = takers.get((topic, queue_id))
+            if (
+                take is None
+                or sys_flag & TRANSACTION_PREPARED
+                or take(queue_offset, position, size, tags_code_of(properties)) is not _ADDED
+            ):
+                self._put(position, digest)
+            records += 1
+            if unsafe_from < 0 and stored >= physic:
+                unsafe_from = position
+            if records == write_at:
+                self.queues.write_all(sync=False)
+                write_at += WRITE_EVERY_RECORDS
+        self.records = records
+        self.unsafe_from = unsafe_from
+        self.last_store_timestamp = stored
+        if not self.clean and stored >= physic and looks_torn(properties):
+            return self._sound_end(unsafe_from)
+        return walk.stop.physical_offset
+
+    def _sound_end(self, start: int) -> int:
+        """Where the run of records begins that look torn, at the end of the log.
+
+        All of them are cut, so that a second recovery finds nothing more to cut.
+        """
+        doubtful = -1
+        for position, digest in self.log.walk(start):
+            if not looks_torn(digest[6]):
                 doubtful = -1
+                self.last_store_timestamp = digest[5]
             elif doubtful < 0:
                 doubtful = position
-            self.last_store_timestamp = digest[5]
-            if self.unsafe_from < 0 and digest[5] >= physic:
-                self.unsafe_from = position
-            records += 1
-            if records % WRITE_EVERY_RECORDS == 0:
-                self.queues.write_all(sync=False)
-        if end is None:
-            self.records = records
-        # A whole run of them is cut, so that a second recovery finds nothing more to cut.
-        torn = doubtful >= 0 and not self.clean
-        return doubtful if torn else walk.stop.physical_offset
+        return doubtful
 
-    def _dispatch(self, position: int, digest: Digest) -> None:
-        """Give one record to its queue, unless older units of that queue are missing."""
-        key = digest[1], digest[2]
-        if key not in self.seen:
-            self.seen.add(key)
-            if self._missing(key, digest[3]):
+    def _put(self, position: int, digest: Digest) -> None:
+        """One record that is the first of its queue, or not simply the next."""
+        size, topic, queue_id, queue_offset, sys_flag, stored, properties = digest
+        key = topic, queue_id
+        # Prepared and rolled-back records share this bit; they have no unit.
+        if sys_flag & TRANSACTION_PREPARED or key in self.lost:
+            return
+        queue = self.queues.obtain(topic, queue_id)
+        if key not in self.takers:
+            if self._missing(queue, queue_offset):
                 self.lost.add(key)
-        if key not in self.lost and not self._put(position, digest):
+                return
+            if topic != SCHEDULE_TOPIC:
+                self.takers[key] = queue.append
+        unit = (queue_offset, position, size, code_of(topic, properties, stored, self.levels))
+        status = queue.append(*unit)
+        if (
+            status is UnitStatus.REPEATED
+            and queue_offset == 0
+            and position >= queue.max_physical_offset
+        ):
+            # The topic was deleted and made again: its numbers start anew.
+            queue.destroy()
+            status = queue.append(*unit)
+        if status is UnitStatus.GAP:
             self.lost.add(key)
+            self.takers.pop(key, None)
 
-    def _missing(self, key: tuple[str, int], queue_offset: int) -> bool:
+    def _rebuild(self) -> None:
+        """Build the lost queues from the whole log."""
+        lost, self.lost = self.lost, set()
+        missing_from = self.start
+        self.start = self.log.min_offset
+        self.takers.clear()
+        for key in lost:
+            self.queues.obtain(*key).destroy()
+        for number, (position, digest) in enumerate(self.log.walk(self.start, self.end)):
+            if (digest[1], digest[2]) in lost:
+                self._put(position, digest)
+            if not number % WRITE_EVERY_RECORDS:
+                self.queues.write_all(sync=False)
+        for topic, queue_id in self.lost:
+            log.error("store.queue_incomplete", topic=topic, queue_id=queue_id)
+        self.start = missing_from
+        self.lost = lost
+
+    def _missing(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         """Whether a queue that is empty should not be, when this is the first record seen of it."""
-        queue = self.queues.find(*key)
-        queue = self.queues.find(*key)
         if queue_offset == 0 or self.start <= self.log.min_offset:
             return False
-        if queue is not None and (
-            queue.max_physical_offset >= 0 or queue.end_offset == queue_offset
-        ):
+        if queue.max_physical_offset >= 0 or queue.end_offset == queue_offset:
             return False
-        return self.known is None or self.known(key[0])
-
-    def _rebuild(self, position: int, digest: Digest) -> None:
-        if (digest[1], digest[2]) in self.lost and not self._put(position, digest):
-            log.error(
-                "store.queue_incomplete",
-                topic=digest[1],
-                queue_id=digest[2],
-                queue_offset=digest[3],
-                physical_offset=position,
-            )
-
-    def _put(self, position: int, digest: Digest) -> bool:
-        """Add the unit of a record; False when units before it are missing."""
-        size, topic, queue_id, queue_offset, sys_flag, stored, properties = digest
-        if sys_flag & TRANSACTION_MASK in _NO_UNIT:
-            return True
-        code = code_of(topic, properties, stored, self.levels)
-        unit = (topic, queue_id, queue_offset, position, size, code)
-        status = self.queues.put(*unit)
-        if status is UnitStatus.REPEATED and queue_offset == 0:
-            queue = self.queues.obtain(topic, queue_id)
-            if position >= queue.max_physical_offset:
-                # The topic was deleted and made again: its numbers start anew.
-                queue.destroy()
-                status = self.queues.put(*unit)
-        return status is not UnitStatus.GAP
-
-    def refuse_loss(self) -> None:
-        """What was on disk for certain must not be behind the cut: that is damage, not a tear."""
-        safe_until = None if self.clean else self.checkpoint.physic_msg_timestamp
-        for position in self._behind():
-            stored = self._timestamp_at(position)
-            # Older ones are what an earlier cut by another broker has left, which erases nothing.
-            if (
-                stored
-                and stored >= self.last_store_timestamp
-                and (safe_until is None or stored <= safe_until)
-            ):
-                raise StoreDamaged(
-                    f"{self._file_of(self.end)} is damaged at physical offset {self.end} "
-                    f"({self._reason()}), whole messages follow at {position}: restore the file "
-                    "from a copy; to give up everything behind the damage, remove `checkpoint` "
-                    "and create an empty file `abort` beside it"
-                )
-
-    def _behind(self) -> Iterable[int]:
-        """Places behind the end where a record may begin."""
-        file = self.log.queue.find(self.end)
-        if file is not None:
-            handle = file.open()
-            for begin, end in handle.data_ranges(self.end - file.start, file.size):
-                for at in range(begin, end, SEARCH_BYTES):
-                    piece = handle.pread(SEARCH_BYTES + len(_MAGIC) - 1, at)
-                    found = piece.find(_MAGIC)
-                    while found >= 0:
-                        yield file.start + at + found - START.offset["magic"]
-                        found = piece.find(_MAGIC, found + 1)
-        yield from (file.start for file in self.log.queue.files if file.start > self.end)
-
-    def _file_of(self, physical_offset: int) -> str:
-        file = self.log.queue.find(physical_offset)
-        return str(file.path if file else self.log.queue.directory)
-
-    def _reason(self) -> str:
-        file = self.log.queue.find(self.end)
-        if file is None:
-            return "no segment"
-        return explain(file.readable(), self.end - file.start, self.end, self.crc)
+        return self.known is None or self.known(queue.topic)
 
     def cut(self) -> None:
         """End queues and log at the end of the walk; zero what lies behind, so it stays dead."""
-        reason = self._reason()
+        safe_before = None if self.clean else self.checkpoint.physic_msg_timestamp
+        end = LogEnd(self.end, self.last_store_timestamp, safe_before)
+        refuse_loss(self.log, end, self.crc)
+        reason = reason_at(self.log, self.end, self.crc)
         self.queues.write_all(sync=False)
         self.queues.truncate(self.end)
         self.cut_bytes = self.log.truncate(self.end)
