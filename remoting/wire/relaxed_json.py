@@ -32,6 +32,7 @@ ODD_KEY = re.compile(
     rf"|(?P<object>\{{(?:{STRING}|[^{{}}\"])*+\}}))(?=\s*+:)",
     re.DOTALL,
 )
+SURROGATE = re.compile(r"\\u[dD]")
 STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 
 
@@ -53,7 +54,17 @@ def parse(raw: bytes) -> Any:
     except ValueError:
         pass
     text = ODD_KEY.sub(quoted_key, raw.decode("utf-8", "replace"))
-    return json.loads(text, strict=False, parse_constant=refuse_constant)
+    document = json.loads(text, strict=False, parse_constant=refuse_constant)
+    return well_formed(document) if SURROGATE.search(text) else document
+
+
+def well_formed(value: Any) -> Any:
+    """A document that UTF-8 can carry: half a surrogate pair becomes a question mark."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {well_formed(name): well_formed(item) for name, item in value.items()}
+    return list(map(well_formed, value)) if isinstance(value, list) else value
 
 
 def refuse_constant(name: str) -> None:

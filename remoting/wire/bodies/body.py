@@ -14,11 +14,12 @@ import msgspec
 
 from remoting.errors import BodyError
 from remoting.wire import relaxed_json
+from remoting.wire.header import I32, I64
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Body", "without_nulls"]
+__all__ = ["I32", "I64", "Body", "without_nulls"]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 

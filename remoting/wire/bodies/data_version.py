@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
+from remoting.wire.bodies.body import I64, Body
 
 __all__ = ["DataVersion"]
 
@@ -12,6 +12,6 @@ __all__ = ["DataVersion"]
 class DataVersion(Body, msgspec.Struct, rename="camel", frozen=True):
     """Three longs; two versions are equal only when all of them are. `timestamp` in ms."""
 
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
+    state_version: I64 = 0
+    timestamp: I64 = 0
+    counter: I64 = 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
+from remoting.wire.bodies.body import I64, Body
 
 __all__ = ["ConsumerData", "HeartbeatData", "ProducerData", "SubscriptionData"]
 
@@ -39,7 +39,7 @@ class SubscriptionData(Body, msgspec.Struct, rename="camel", kw_only=True):
     code_set: list[int] = []
     expression_type: str | None = None
     sub_string: str = "*"
-    sub_version: int = 0
+    sub_version: I64 = 0
     tags_set: list[str] = []
     topic: str
 
@@ -66,7 +66,7 @@ class HeartbeatData(Body, msgspec.Struct, rename="camel", kw_only=True):
 
     client_id: str = msgspec.field(name="clientID")
     consumer_data_set: list[ConsumerData] = []
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: I64 = 0
     producer_data_set: list[ProducerData] = []
     without_sub: bool = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
+from remoting.wire.bodies.body import I32, Body
 
 __all__ = ["LockBatchRequest", "LockBatchResponse", "MessageQueue"]
 
@@ -13,7 +13,7 @@ class MessageQueue(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=Tr
     """One queue of one topic on one broker."""
 
     broker_name: str
-    queue_id: int
+    queue_id: I32
     topic: str
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.wire.bodies.body import Body, without_nulls
+from remoting.wire.bodies.body import I32, I64, Body, without_nulls
 
 __all__ = ["BrokerData", "ClusterInfo", "QueueData", "TopicRouteData"]
 
@@ -30,7 +30,7 @@ class NullFree(Body):
 class BrokerData(NullFree, msgspec.Struct, rename="camel", kw_only=True):
     """The brokers under one name. `broker_addrs`: id → "host:port", 0 is the master."""
 
-    broker_addrs: dict[int, str] = {}
+    broker_addrs: dict[I64, str] = {}
     broker_name: str
     cluster: str = ""
     enable_acting_master: bool = False
@@ -41,10 +41,10 @@ class QueueData(Body, msgspec.Struct, rename="camel", kw_only=True):
     """A topic's queues under one broker name."""
 
     broker_name: str
-    perm: int
-    read_queue_nums: int
-    topic_sys_flag: int = 0
-    write_queue_nums: int
+    perm: I32
+    read_queue_nums: I32
+    topic_sys_flag: I32 = 0
+    write_queue_nums: I32
 
 
 class TopicRouteData(NullFree, msgspec.Struct, rename="camel", kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
+from remoting.wire.bodies.body import I32, Body
 from remoting.wire.bodies.data_version import DataVersion
 
 __all__ = ["TopicConfig", "TopicConfigSerializeWrapper"]
@@ -15,12 +15,12 @@ class TopicConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
     attributes: dict[str, str] = {}
     order: bool = False
-    perm: int = 6
-    read_queue_nums: int = 16
+    perm: I32 = 6
+    read_queue_nums: I32 = 16
     topic_filter_type: str = "SINGLE_TAG"
     topic_name: str = ""
-    topic_sys_flag: int = 0
-    write_queue_nums: int = 16
+    topic_sys_flag: I32 = 0
+    write_queue_nums: I32 = 16
 
 
 class TopicConfigSerializeWrapper(Body, msgspec.Struct, rename="camel", kw_only=True):

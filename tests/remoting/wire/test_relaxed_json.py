@@ -34,12 +34,21 @@ def test_bare_integer_keys_are_texts(table: dict[int, str]) -> None:
     assert decode(f'{{"t":{{ {members} }}, "n":[1,2]}}'.encode()) == expected
 
 
-@given(st.binary(max_size=80) | st.text('{}[]",:\\0 1-aé$ref').map(str.encode))
+@given(st.binary(max_size=80) | st.text('{}[]",:\\0 1-aé$refud8').map(str.encode))
 def test_arbitrary_bytes_raise_nothing_but_a_body_error(data: bytes) -> None:
     try:
-        decode(data)
+        document = decode(data)
     except BodyError:
         return
+    json.dumps(document, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("half", [r"\ud800", r"\uDfff", r"\udc00\ud800"])
+def test_half_a_surrogate_pair_becomes_a_question_mark(half: str) -> None:
+    whole = r"\ud83d\ude00"
+    document = decode(f'{{"{half}":["{half}","{whole}"]}}'.encode())
+    lost = "?" * half.count("u")
+    assert document == {lost: [lost, "\U0001f600"]}
 
 
 def test_consumer_offsets_of_a_java_broker_are_read() -> None:
