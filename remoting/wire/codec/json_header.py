@@ -44,7 +44,7 @@ def decode(header: memoryview | bytes) -> Envelope:
         language=text(document, "language"),
         version=integer(document, "version"),
         remark=text(document, "remark"),
-        ext={name: scalar(value) for name, value in (ext or {}).items() if value is not None},
+        ext=texts(ext or {}),
     )
 
 
@@ -58,7 +58,12 @@ def ext_fields(raw: memoryview | bytes) -> dict[str, str]:
         return {}
     if not isinstance(fields, dict) or len(fields) > MAX_EXT_FIELDS:
         raise HeaderError(EXT, f"is no JSON object of at most {MAX_EXT_FIELDS} fields")
-    return {name: scalar(value) for name, value in fields.items() if value is not None}
+    return texts(fields)
+
+
+def texts(fields: dict[str, Any]) -> dict[str, str]:
+    """Ext fields as Java's decoder would have them: texts under texts, and no nulls."""
+    return {well_formed(name): scalar(value) for name, value in fields.items() if value is not None}
 
 
 def parse(data: memoryview | bytes) -> Any:
