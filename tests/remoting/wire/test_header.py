@@ -212,7 +212,7 @@ def test_generated_code_shows_in_tracebacks() -> None:
         def __str__(self) -> str:
             raise ZeroDivisionError
 
-    answer = SendMessageResponse("id", Broken(), 0)  # type: ignore[arg-type]
+    answer = SendMessageResponse("id", Broken(), 0)  # type: ignore[arg-type] # no number
     with pytest.raises(ZeroDivisionError) as caught:
         answer.ext()
     shown = "".join(traceback.format_tb(caught.value.__traceback__))
