@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ from tests.kit.broker_process import BrokerProcess
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "bench" / "rawload"
 BINARY = ROOT / ".cache" / "rawload"
+
+WARM_UP_S = 10.0
+"""Java's compiler needs it; before that it is far slower than after."""
 
 DEFAULT_SIZES: dict[str, object] = {
     "mappedFileSizeCommitLog": None,
@@ -78,8 +83,10 @@ def build_load() -> Path:
 
 def load(address: str, pid: int, case: Case, seconds: float) -> Figures:
     """Run one case. Raises: SystemExit when the broker answered with errors."""
-    command = [str(BINARY), "-a", address, "-pid", str(pid), "-T", str(seconds), *case.options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 60)
+    times = ("-W", str(WARM_UP_S), "-T", str(seconds))
+    command = [str(BINARY), "-a", address, "-pid", str(pid), *times, *case.options]
+    limit_s = WARM_UP_S + seconds + 60
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s)
     found = FIGURES.search(done.stdout)
     if not found or int(found["errors"]) > 64:
         raise SystemExit(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()}")
@@ -144,6 +151,8 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="without the Java broker")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
+    # A stopped bench must end its brokers, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     build_load()
     settings: dict[str, object] = dict(pair.split("=", 1) for pair in arguments.set)
     print(describe())

@@ -1,0 +1,22 @@
+"""Every benchmark, one after the other: codec, append, dispatch, then the whole broker beside Java's.
+
+python -m bench        or one of them: python -m bench.codec, .append, .dispatch, .broker
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PARTS = ("codec", "append", "dispatch", "broker")
+
+
+def main() -> None:
+    """Each in a process of its own, so that none sees what another left in memory."""
+    for part in PARTS:
+        print(f"\n== bench.{part}", flush=True)
+        subprocess.run([sys.executable, "-m", f"bench.{part}"], check=True)
+
+
+if __name__ == "__main__":
+    main()
