@@ -7,7 +7,6 @@ its inbox until an answer, a signal or a deadline wakes one of the jobs.
 from __future__ import annotations
 
 import heapq
-import logging
 import threading
 from dataclasses import dataclass, field
 from itertools import count
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from remoting.wire.command import Command
 
 __all__ = ["Background", "Begin", "Done"]
-
-log = logging.getLogger("aerobee.client")
 
 Done: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]"
 """Called once with the answer or the failure, from any thread."""
@@ -61,19 +58,19 @@ class Background:
     """The thread, its jobs and its deadlines. `lock` guards all state that steps change."""
 
     def __init__(self, name: str, lock: threading.RLock, begin: Begin) -> None:
-        self.failure: BaseException | None = None
-        """The bug that ended the thread."""
         self._lock = lock
         self._begin = begin
         self._inbox: SimpleQueue[WakeUp | None] = SimpleQueue()
         self._deadlines: list[tuple[float, int, WakeUp]] = []
         self._order = count()
         self._many = DEADLINES
+        self._started = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin to work."""
         self._thread.start()
+        self._started = True
 
     def spawn(self, steps: Steps[Any]) -> None:
         """Carry out these steps; from any thread."""
@@ -81,6 +78,7 @@ class Background:
 
     def stop(self) -> None:
         """Begin to end the thread."""
+        self._started = False
         self._inbox.put(None)
 
     def join(self) -> None:
@@ -88,15 +86,15 @@ class Background:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
 
+    @property
+    def failed(self) -> bool:
+        """Whether a bug ended the thread; its traceback is where Python shows those of threads."""
+        return self._started and not self._thread.is_alive()
+
     def _run(self) -> None:
-        try:
-            while (wake_up := self._next()) is not None:
-                if wake_up.turn == wake_up.job.turn:
-                    self._advance(wake_up)
-        except BaseException as error:
-            # A bug of ours: calls of the client raise it from here on.
-            self.failure = error
-            log.critical("the background thread of a client ended", exc_info=error)
+        while (wake_up := self._next()) is not None:
+            if wake_up.turn == wake_up.job.turn:
+                self._advance(wake_up)
 
     def _next(self) -> WakeUp | None:
         """The next wake-up, a deadline if one is due; None to stop."""

@@ -225,7 +225,9 @@ class Client:
     async def _ask(self, ask: Ask) -> Command | None:
         """Raises: TransportError, ClientClosedError."""
         try:
-            channel = await self._channel(ask.address)
+            channel = self._channels.get(ask.address)
+            if channel is None or channel.closed or self._stop.is_set():
+                channel = await self._connect(ask.address)
             if ask.oneway:
                 await channel.oneway(ask.header, ask.body)
                 return None
@@ -233,17 +235,15 @@ class Client:
         except RemotingError as error:
             raise transport_error(ask, error) from error
 
-    async def _channel(self, address: str) -> AsyncChannel:
-        """The open connection to an address, else a new one. Raises: ConnectFailed."""
-        self.working_group()
-        lock = self._opening.setdefault(address, anyio.Lock())
-        async with lock:
+    async def _connect(self, address: str) -> AsyncChannel:
+        """A new connection, or the one that somebody else made meanwhile. Raises: ConnectFailed."""
+        group = self.working_group()
+        async with self._opening.setdefault(address, anyio.Lock()):
             known = self._channels.get(address)
             if known is not None and not known.closed:
                 return known
-            channel = await AsyncChannel.connect(
-                address, self.instance.config.connect_timeout, self.working_group()
-            )
+            timeout_s = self.instance.config.connect_timeout
+            channel = await AsyncChannel.connect(address, timeout_s, group)
             channel.on_request = self.instance.serve
             self._channels[address] = channel
             self.instance.connected(address)

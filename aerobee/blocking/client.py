@@ -122,8 +122,8 @@ class Client:
         if not self._started:
             raise ClientStateError("not started: use `with`, or call start()")
         check_process(self.instance)
-        if self._background.failure is not None:
-            raise ClientClosedError("a bug ended this client") from self._background.failure
+        if self._background.failed:
+            raise ClientClosedError("a bug ended this client: see the traceback of its thread")
 
     def spawn(self, steps: Steps[Any]) -> None:
         """Carry out steps in the background, for as long as the client lives."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from aerobee.compression import unpack
@@ -99,6 +100,7 @@ def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
     )
 
 
+@lru_cache(maxsize=1024)
 def _host(packed: bytes) -> str:
     """`address:port` of a packed host; IPv6 in brackets."""
     address = ipaddress.ip_address(packed[:-4])
