@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other: codec, append, dispatch, then the whole broker beside Java's.
+"""Every benchmark, one after the other; the last is the whole broker, beside Java's.
 
 python -m bench        or one of them: python -m bench.codec, .append, .dispatch, .broker
 """
