@@ -234,6 +234,7 @@ def test_a_group_goes_on_at_its_offset_after_the_broker_was_restarted(
     client.send("p", topic, ["new"])
     received = bodies(client.received("c2", 11))
     assert sorted(received) == sorted([*numbered(10, "later"), "new"])
+    client.call("clear")
     broker.kill()
 
 

@@ -45,6 +45,7 @@ def fill(broker: AnyBroker, client: JavaClient) -> Books:
     wait_for_commits(client, "c", broker.address, GROUP, TOPIC, total=100)
     client.stop(consumer="c")
     client.send("p", TOPIC, [f"second {n} ✓" for n in range(100)], keys="k1 k2")
+    client.call("clear")
     return books(broker)
 
 
@@ -70,6 +71,7 @@ def expect(broker: AnyBroker, client: JavaClient, expected: Books) -> None:
             answer = connection.call(310, send_fields(TOPIC, queue), b"one more")
             assert (answer.code, answer.ext.get("queueOffset")) == (0, str(len(records))), answer
     assert len(client.received("c", 104)) == 104
+    client.call("clear")
 
 
 @contextmanager
@@ -107,7 +109,6 @@ def test_ours_opens_what_java_wrote(
     with java_broker(version, data, java_namesrv) as java:
         expected = fill(java, new_client)
         java.stop()
-    new_client.call("clear")
     assert not (data / "abort").exists(), "Java did not stop cleanly"
     with our_broker(data) as ours:
         assert ours.ready is not None
@@ -123,7 +124,6 @@ def test_java_opens_what_ours_wrote(
     with our_broker(data) as ours:
         expected = fill(ours, new_client)
         assert ours.stop() == 0
-    new_client.call("clear")
     assert not (data / "abort").exists(), "ours did not stop cleanly"
     with java_broker(version, data, java_namesrv) as java:
         expect(java, new_client, expected)

@@ -18,7 +18,7 @@ from typing import Self
 from tests.kit.ports import HOST, PortBlock, free_block, free_port
 from tests.kit.process import Child, DidNotStart
 
-__all__ = ["SMALL_FILES", "BrokerProcess", "DidNotStart", "Ready"]
+__all__ = ["PATIENT", "SMALL_FILES", "BrokerProcess", "DidNotStart", "Ready"]
 
 MiB = 1_048_576
 
@@ -29,6 +29,9 @@ SMALL_FILES: dict[str, object] = {
     "maxIndexNum": 4_000,
 }
 """What keeps a broker under test small enough to roll over its files often."""
+
+PATIENT: dict[str, object] = {"waitTimeMillsInSendQueue": 20_000}
+"""A test machine stands still for longer than the 200 ms after which a send is refused."""
 
 START_WITHIN_S = 30.0
 STOP_WITHIN_S = 20.0
@@ -103,7 +106,7 @@ class BrokerProcess:
 
     def command(self) -> list[str]:
         """The command line of a run."""
-        pairs = SMALL_FILES | self.port_settings() | dict(self.settings)
+        pairs = SMALL_FILES | PATIENT | self.port_settings() | dict(self.settings)
         sets = [f"--set={key}={value}" for key, value in pairs.items() if value is not None]
         names = [] if self.namesrv is None else ["-n", self.namesrv]
         module = [sys.executable, "-m", "aerobee", "broker", "run"]
@@ -116,7 +119,6 @@ class BrokerProcess:
             "vipListenPort": self.ports.vip,
             "namesrvListenPort": self.namesrv_port,
             "metricsPromExporterPort": self.ports.metrics,
-            "haListenPort": self.ports.ha,
         }
 
     def launch(self) -> Child:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.kit.broker_process import SMALL_FILES
+from tests.kit.broker_process import PATIENT, SMALL_FILES
 from tests.kit.java import Toolkit
 from tests.kit.ports import HOST, PortBlock, free_block, free_port
 from tests.kit.process import Child
@@ -144,4 +144,4 @@ class JavaBroker:
             "storePathRootDir": self.data,
             "timerWheelEnable": "false",
         }
-        return own | SMALL_FILES | dict(self.settings)
+        return own | SMALL_FILES | PATIENT | dict(self.settings)
