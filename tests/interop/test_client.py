@@ -266,3 +266,24 @@ def test_what_a_later_release_brings_is_refused_and_never_misdelivered(
     client.send("p", topic, ["after"])
     client.consumer("c", broker.namesrv_address, topic)
     assert sorted(bodies(client.received("c", 2))) == ["after", "plain"]
+
+
+def test_clients_at_work_go_on_after_the_broker_was_killed_and_started_again(
+    client: JavaClient, start_broker: StartBroker, topic: str
+) -> None:
+    broker = start_broker()
+    client.producer("p", broker.namesrv_address)
+    client.send("p", topic, numbered(8))
+    client.consumer("c", broker.namesrv_address, topic)
+    client.received("c", 8)
+    broker.kill()
+    broker.start()
+    client.send("p", topic, numbered(8, "later"))
+    expected = set(numbered(8) + numbered(8, "later"))
+    eventually(
+        lambda: set(bodies(client.received("c", 0))) == expected,
+        within_s=30,
+        what="the same consumer gets what is sent after the kill",
+    )
+    client.call("clear")
+    broker.kill()
