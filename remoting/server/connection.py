@@ -260,12 +260,23 @@ class Connection:
             self.paused = True
         elif self.paused and self.unsent <= selector.limits.low_water_bytes:
             self.paused = False
-        selector.poller.interest(self.sock, read=not self.paused, write=True)
+        self.watch()
 
     def _flowing(self) -> None:
         self.stalled_since = None
         self.paused = False
-        self.selector.poller.interest(self.sock, read=True, write=False)
+        self.watch()
+
+    def watch(self) -> None:
+        """Ask the poller for what may go on: nothing is read before the backlog has been served.
+
+        With a backlog the socket is watched for writing even when all is sent: that event is what
+        takes the backlog up again.
+        """
+        waits = bool(self.backlog)
+        self.selector.poller.interest(
+            self.sock, read=not (self.paused or waits), write=waits or self.unsent > 0
+        )
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -98,6 +98,8 @@ class Selector:
                 connection.write()
                 if connection.backlog and not connection.paused:
                     self._serve_backlog(connection, arrived)
+                    if not connection.closed and not connection.backlog:
+                        connection.watch()
             if bits & ~WRITE and not connection.closed:
                 self._drain(connection, arrived)
         self.reactor.end_round()
@@ -149,6 +151,7 @@ class Selector:
                     # The receive buffer is reused in the next round, so what waits is copied.
                     rest = frames[number + 1 :]
                     connection.backlog.extend((e, bytes(h), bytes(b)) for e, h, b in rest)
+                    connection.watch()
                     return
             if connection.closed:
                 return

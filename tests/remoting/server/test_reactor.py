@@ -283,6 +283,32 @@ async def test_a_slow_reader_gets_every_answer_in_the_end(portable: bool) -> Non
             assert {len(answer.body) for answer in seen} == {len(body)}
 
 
+async def test_a_backlog_goes_on_although_another_round_sent_the_last_answer(
+    portable: bool,
+) -> None:
+    body = b"z" * 100_000
+    count = 60
+    frames = b"".join(
+        request_frame(MAX_OFFSET, n + 1, {"topic": "t", "queueId": n}, body) for n in range(count)
+    )
+    async with running(portable) as server:
+        with await server.client() as client:
+
+            async def flush_from_elsewhere() -> None:
+                while True:
+                    for connection in server.reactor.connections:
+                        connection.write()
+                    await trio.lowlevel.checkpoint()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(flush_from_elsewhere)
+                nursery.start_soon(in_thread, client.send_bytes, frames)
+                with trio.fail_after(20):
+                    seen = [await in_thread(client.hear) for _ in range(count)]
+                nursery.cancel_scope.cancel()
+            assert [answer.opaque for answer in seen] == list(range(1, count + 1))
+
+
 async def test_an_idle_connection_is_closed(portable: bool) -> None:
     async with running(portable, limits=LIMITS._replace(idle_s=0.2)) as server:
         with await server.client() as client:
