@@ -92,6 +92,7 @@ class Send:
         broker = config.broker
         self._region = broker.region_id
         self._trace_on = "true" if broker.trace_on else "false"
+        self._region_fields = SendMessageRefused(self._region, self._trace_on)
         self._added = (
             f"CLUSTER\x01{broker.broker_cluster_name}\x02"
             f"MSG_REGION\x01{self._region}\x02TRACE_ON\x01{self._trace_on}\x02"
@@ -103,17 +104,17 @@ class Send:
         """Store one message (codes 10 and 310)."""
         if header.batch:
             return self.batch(header, command, connection)
-        topic = self._topic(header)
-        if not command.body:
-            raise Refused(MESSAGE_ILLEGAL, "the message body is empty")
-        queue_id = self._queue_id(header, topic)
-        text = header.properties or ""
-        properties = decode(text)
-        if not LOOKED_AT.isdisjoint(properties):
-            _refuse_later_features(properties)
-            text = _without(properties, REGION_FIELDS)
-        if header.sys_flag & TRANSACTION_BITS:
-            raise NoPermission("transaction messages are not served by this broker yet")
+        try:
+            queue_id = self._queue_id(header, self._topic(header))
+            if not command.body:
+                raise Refused(MESSAGE_ILLEGAL, "the message body is empty")
+            text = header.properties or ""
+            properties = decode(text)
+            if header.sys_flag & TRANSACTION_BITS or not LOOKED_AT.isdisjoint(properties):
+                _refuse_later_features(properties, header.sys_flag)
+                text = _without(properties, REGION_FIELDS)
+        except Refused as refused:
+            raise self._with_region(refused) from None
         unique = properties.get("UNIQ_KEY")
         if unique is None:
             unique = self._new_unique_key()
@@ -129,13 +130,12 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Outcome:
         """Store each message of a batch (code 320, or the batch flag under another code)."""
-        topic = self._topic(header)
-        queue_id = self._queue_id(header, topic)
-        if header.topic.startswith(RETRY_PREFIX):
-            raise Refused(MESSAGE_ILLEGAL, "batch request does not support retry group")
-        properties = decode(header.properties or "")
-        if not LATER.isdisjoint(properties) or header.sys_flag & TRANSACTION_BITS:
-            raise Refused(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")
+        try:
+            queue_id = self._queue_id(header, self._topic(header))
+            properties = decode(header.properties or "")
+            _refuse_in_batch(header, properties)
+        except Refused as refused:
+            raise self._with_region(refused) from None
         draft = self._draft(header, command, connection, queue_id)
         result = self._store.put_batch(draft, command.body)
         waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
@@ -263,7 +263,12 @@ class Send:
         if remark is not None:
             limit = self._config.store.max_message_size_bytes
             remark = remark.format(cause=self._store.flags.cause, max_message_size_bytes=limit)
-        return Answer(code, SendMessageRefused(self._region, self._trace_on), remark)
+        return Answer(code, self._region_fields, remark)
+
+    def _with_region(self, refused: Refused) -> Refused:
+        """Trace clients look for region and trace switch in every answer."""
+        refused.header = self._region_fields
+        return refused
 
     def _message_ids(self, result: PutResult, draft: MessageDraft) -> str:
         if result.count == 1:
@@ -275,15 +280,35 @@ def _stored(response: SendMessageResponse, *, on_disk: bool) -> Answer:
     return Answer(SUCCESS if on_disk else FLUSH_DISK_TIMEOUT, response)
 
 
-def _refuse_later_features(properties: dict[str, str]) -> None:
+def _refuse_later_features(properties: dict[str, str], sys_flag: int) -> None:
     """Say no to what would be stored under another meaning: delays, timers, transactions."""
-    level = properties.get("DELAY")
-    if level is not None and _number("DELAY", level) > 0:
+    if _is_delayed(properties):
         raise Refused(MESSAGE_ILLEGAL, "delay levels are not served by this broker yet")
     if not TIMER.isdisjoint(properties):
         raise Refused(SYSTEM_ERROR, "timer messages are not enabled: timerWheelEnable is false")
-    if properties.get("TRAN_MSG", "").lower() == "true":
+    if _is_transaction(properties, sys_flag):
         raise NoPermission("transaction messages are not served by this broker yet")
+
+
+def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, str]) -> None:
+    if header.topic.startswith(RETRY_PREFIX):
+        raise Refused(MESSAGE_ILLEGAL, "batch request does not support retry group")
+    if (
+        _is_delayed(properties)
+        or not TIMER.isdisjoint(properties)
+        or _is_transaction(properties, header.sys_flag)
+    ):
+        raise Refused(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")
+
+
+def _is_delayed(properties: dict[str, str]) -> bool:
+    level = properties.get("DELAY")
+    return level is not None and _number("DELAY", level) > 0
+
+
+def _is_transaction(properties: dict[str, str], sys_flag: int) -> bool:
+    prepared = properties.get("TRAN_MSG", "").lower() == "true"
+    return prepared or bool(sys_flag & TRANSACTION_BITS)
 
 
 def _number(name: str, text: str) -> int:
