@@ -104,7 +104,13 @@ class BrokerController:
         listeners = []
         for name, port, served in wanted:
             if port:
-                sock = boss.listen(remoting.bind_address, port, remoting.server_socket_backlog)
+                sock = boss.listen(
+                    remoting.bind_address,
+                    port,
+                    remoting.server_socket_backlog,
+                    send_bytes=remoting.server_socket_snd_buf_size_bytes,
+                    receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
+                )
                 opened.enter_context(sock)
                 listeners.append(Listener(name, sock, served))
         metrics = self._bind_metrics()

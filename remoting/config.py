@@ -149,22 +149,13 @@ class RemotingConfig:
             extra={"key": "maxHeaderBytes", "unit": "B", "own": True},
         ),
     ] = 262_144
-    max_ext_fields: Annotated[
-        int,
-        Meta(
-            ge=32,
-            le=65_536,
-            description="Most ext fields of a header.",
-            extra={"key": "maxExtFields", "own": True},
-        ),
-    ] = 128
     server_oneway_semaphore_value: Annotated[
         int,
         Meta(
             ge=1,
             le=65_535,
             description="One-way requests on their way to clients.",
-            extra={"key": "serverOnewaySemaphoreValue"},
+            extra={"key": "serverOnewaySemaphoreValue", "later": True},
         ),
     ] = 256
     server_async_semaphore_value: Annotated[
@@ -173,7 +164,7 @@ class RemotingConfig:
             ge=1,
             le=65_535,
             description="Requests to clients that wait for an answer.",
-            extra={"key": "serverAsyncSemaphoreValue"},
+            extra={"key": "serverAsyncSemaphoreValue", "later": True},
         ),
     ] = 64
 
@@ -193,7 +184,7 @@ class RemotingConfig:
             ge=1,
             le=3_600_000,
             description="How long a name server that failed is left alone.",
-            extra={"key": "channelNotActiveInterval", "unit": "ms"},
+            extra={"key": "channelNotActiveInterval", "unit": "ms", "later": True},
         ),
     ] = 60_000
     client_channel_max_idle_time_s: Annotated[
@@ -202,14 +193,14 @@ class RemotingConfig:
             ge=1,
             le=86_400,
             description="Silence after which our own connection is closed.",
-            extra={"key": "clientChannelMaxIdleTimeSeconds", "unit": "s"},
+            extra={"key": "clientChannelMaxIdleTimeSeconds", "unit": "s", "later": True},
         ),
     ] = 120
     client_close_socket_if_timeout: Annotated[
         bool,
         Meta(
             description="Close a connection on which a call timed out.",
-            extra={"key": "clientCloseSocketIfTimeout"},
+            extra={"key": "clientCloseSocketIfTimeout", "later": True},
         ),
     ] = True
 
@@ -247,7 +238,11 @@ class RemotingConfig:
             ge=1,
             le=65_536,
             description="Reply pool: requests at once.",
-            extra={"key": "processReplyMessageThreadPoolNums", "cpus": (16, 2, None)},
+            extra={
+                "key": "processReplyMessageThreadPoolNums",
+                "cpus": (16, 2, None),
+                "later": True,
+            },
         ),
     ] = 24
     ack_message_thread_pool_nums: Annotated[
@@ -310,7 +305,7 @@ class RemotingConfig:
             ge=1,
             le=65_536,
             description="Transaction pool: requests at once.",
-            extra={"key": "endTransactionThreadPoolNums", "cpus": (8, 2, None)},
+            extra={"key": "endTransactionThreadPoolNums", "cpus": (8, 2, None), "later": True},
         ),
     ] = 16
 
@@ -366,7 +361,7 @@ class RemotingConfig:
             ge=1,
             le=100_000_000,
             description="Reply pool: bound of its queue.",
-            extra={"key": "replyThreadPoolQueueCapacity"},
+            extra={"key": "replyThreadPoolQueueCapacity", "later": True},
         ),
     ] = 10_000
     put_thread_pool_queue_capacity: Annotated[
@@ -420,7 +415,7 @@ class RemotingConfig:
             ge=1,
             le=100_000_000,
             description="Transaction pool: bound of its queue.",
-            extra={"key": "endTransactionPoolQueueCapacity"},
+            extra={"key": "endTransactionPoolQueueCapacity", "later": True},
         ),
     ] = 100_000
 
@@ -474,7 +469,12 @@ class RemotingConfig:
             ge=100,
             le=60_000,
             description="Transaction pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInTransactionQueue", "unit": "ms", "hot": True},
+            extra={
+                "key": "waitTimeMillsInTransactionQueue",
+                "unit": "ms",
+                "hot": True,
+                "later": True,
+            },
         ),
     ] = 3_000
     wait_time_mills_in_ack_queue: Annotated[
@@ -501,7 +501,7 @@ class RemotingConfig:
             ge=50,
             le=60_000,
             description="An append that takes longer makes the store busy.",
-            extra={"key": "osPageCacheBusyTimeOutMills", "unit": "ms", "hot": True},
+            extra={"key": "osPageCacheBusyTimeOutMills", "unit": "ms", "hot": True, "later": True},
         ),
     ] = 1_000
 

@@ -123,7 +123,7 @@ class StoreConfig:
         bool,
         Meta(
             description="True: flush on the period only. False: an append may wake the flush.",
-            extra={"key": "flushCommitLogTimed", "hot": True},
+            extra={"key": "flushCommitLogTimed", "hot": True, "later": True},
         ),
     ] = True
     flush_commit_log_least_pages: Annotated[
@@ -456,6 +456,6 @@ class StoreConfig:
             ge=1,
             le=3_600_000,
             description="Period in which the progress of the delay levels is saved.",
-            extra={"key": "flushDelayOffsetInterval", "unit": "ms"},
+            extra={"key": "flushDelayOffsetInterval", "unit": "ms", "later": True},
         ),
     ] = 10_000

@@ -126,7 +126,7 @@ class BrokerOptions:
         bool,
         Meta(
             description="Let administrators change settings while running.",
-            extra={"key": "allowRuntimeConfig", "own": True},
+            extra={"key": "allowRuntimeConfig", "own": True, "later": True},
         ),
     ] = True
     config_overlay_path: Annotated[
@@ -247,7 +247,7 @@ class BrokerOptions:
         bool,
         Meta(
             description="Answer long lists of topics and groups in pages.",
-            extra={"key": "enableSplitMetadata"},
+            extra={"key": "enableSplitMetadata", "later": True},
         ),
     ] = True
     split_metadata_size: Annotated[
@@ -256,7 +256,7 @@ class BrokerOptions:
             ge=1,
             le=1_000_000,
             description="Entries of such a page.",
-            extra={"key": "splitMetadataSize"},
+            extra={"key": "splitMetadataSize", "later": True},
         ),
     ] = 2_000
 
@@ -274,7 +274,7 @@ class BrokerOptions:
         bool,
         Meta(
             description="Refuse transactional messages.",
-            extra={"key": "rejectTransactionMessage", "hot": True},
+            extra={"key": "rejectTransactionMessage", "hot": True, "later": True},
         ),
     ] = False
     store_reply_message_enable: Annotated[
@@ -357,21 +357,21 @@ class BrokerOptions:
         bool,
         Meta(
             description="Send reads of old messages to a slave.",
-            extra={"key": "slaveReadEnable", "hot": True},
+            extra={"key": "slaveReadEnable", "hot": True, "later": True},
         ),
     ] = False
     enable_property_filter: Annotated[
         bool,
         Meta(
             description="Allow filters written in SQL92.",
-            extra={"key": "enablePropertyFilter", "hot": True},
+            extra={"key": "enablePropertyFilter", "hot": True, "later": True},
         ),
     ] = False
     use_server_side_reset_offset: Annotated[
         bool,
         Meta(
             description="Keep a reset offset here until the group has taken it.",
-            extra={"key": "useServerSideResetOffset", "hot": True},
+            extra={"key": "useServerSideResetOffset", "hot": True, "later": True},
         ),
     ] = True
 
@@ -391,7 +391,7 @@ class BrokerOptions:
             ge=60_000,
             le=86_400_000,
             description="A subscription not renewed for so long is gone.",
-            extra={"key": "subscriptionExpiredTimeout", "unit": "ms", "hot": True},
+            extra={"key": "subscriptionExpiredTimeout", "unit": "ms", "hot": True, "later": True},
         ),
     ] = 600_000
     flush_consumer_offset_interval_ms: Annotated[
@@ -418,14 +418,14 @@ class BrokerOptions:
             ge=1,
             le=1_000_000_000,
             description="Deliveries per step of the version of the delay offsets.",
-            extra={"key": "delayOffsetUpdateVersionStep"},
+            extra={"key": "delayOffsetUpdateVersionStep", "later": True},
         ),
     ] = 200
     enable_detail_stat: Annotated[
         bool,
         Meta(
             description="Count per queue as well as per topic.",
-            extra={"key": "enableDetailStat"},
+            extra={"key": "enableDetailStat", "later": True},
         ),
     ] = True
 
@@ -436,7 +436,7 @@ class BrokerOptions:
             ge=1_000,
             le=3_600_000,
             description="Age of a half message before the first check.",
-            extra={"key": "transactionTimeOut", "unit": "ms", "hot": True},
+            extra={"key": "transactionTimeOut", "unit": "ms", "hot": True, "later": True},
         ),
     ] = 6_000
     transaction_check_max: Annotated[
@@ -445,7 +445,7 @@ class BrokerOptions:
             ge=1,
             le=100,
             description="Checks before a half message is given up.",
-            extra={"key": "transactionCheckMax", "hot": True},
+            extra={"key": "transactionCheckMax", "hot": True, "later": True},
         ),
     ] = 15
     transaction_check_interval_ms: Annotated[
@@ -454,6 +454,6 @@ class BrokerOptions:
             ge=1_000,
             le=3_600_000,
             description="Pause between two checks.",
-            extra={"key": "transactionCheckInterval", "unit": "ms", "hot": True},
+            extra={"key": "transactionCheckInterval", "unit": "ms", "hot": True, "later": True},
         ),
     ] = 30_000

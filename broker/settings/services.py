@@ -108,7 +108,7 @@ class NamesrvConfig:
         bool,
         Meta(
             description="Forget topics that a registering broker no longer has.",
-            extra={"key": "deleteTopicWithBrokerRegistration", "hot": True},
+            extra={"key": "deleteTopicWithBrokerRegistration", "hot": True, "later": True},
         ),
     ] = False
 

@@ -29,15 +29,22 @@ GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.EINTR}
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
-def listen(host: str, port: int, backlog: int) -> socket.socket:
+def listen(
+    host: str, port: int, backlog: int, *, send_bytes: int = 0, receive_bytes: int = 0
+) -> socket.socket:
     """A listening socket, IPv4 or IPv6 by the address.
 
+    `send_bytes` and `receive_bytes` size the socket buffers of every connection it takes; 0 leaves
+    that to the system.
     Raises: OSError naming the address when it cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
+            if size:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
         sock.bind((host, port))
         sock.listen(backlog)
         sock.setblocking(False)
