@@ -4,6 +4,7 @@ StoreError
 ├─ MessageIllegal          the message cannot be stored as it is; nothing was written
 │  └─ PropertiesTooLong      its property string exceeds the 32,767 bytes of the format
 ├─ RecordDamaged           the bytes at that place are no whole record
+├─ NotInMemory             an answer needs pieces that must be read from disk first
 └─ StoreRefused            the start is refused: file and remedy in the text, nothing changed
    ├─ StoreLocked            another process, or another store of this one, holds the lock file
    ├─ StoreForeign           the directory carries data of a kind that is not served here
@@ -13,8 +14,15 @@ StoreError
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 __all__ = [
     "MessageIllegal",
+    "NotInMemory",
+    "Piece",
     "PropertiesTooLong",
     "RecordDamaged",
     "StoreDamaged",
@@ -40,6 +48,22 @@ class PropertiesTooLong(MessageIllegal):
 
 class RecordDamaged(StoreError):
     """The bytes at that place are no whole record."""
+
+
+class Piece(NamedTuple):
+    """Bytes of one file, to be read in one go."""
+
+    path: Path
+    position: int
+    size: int
+
+
+class NotInMemory(StoreError):
+    """The call would have to wait for the disk; `MessageStore.complete` does, outside the loop."""
+
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+        super().__init__(f"{sum(piece.size for piece in pieces)} bytes must be read from disk")
+        self.pieces = pieces
 
 
 class StoreRefused(StoreError):

@@ -95,7 +95,11 @@ class MessageStore:
         )
         self.levels = DelayLevels(config.message_delay_level)
         self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats)
-        self.reader = QueueReader(config, self.commit_log, disk.total_memory())
+        self.reader = QueueReader(config, self.commit_log, disk, self.stats)
+        self.complete = self.reader.cold.complete
+        """`await complete(call)`: the answer of a reading call that raises NotInMemory."""
+        self.reading = self.reader.cold.reading
+        """`reading(call)`: the answer of a reading call, or what to await for it."""
         self._lock = LockFile(disk, root / names.LOCK)
         self._abort = AbortFile(disk, root / names.ABORT)
         self._checkpoint = CheckpointFile(disk, root / names.CHECKPOINT)
@@ -224,12 +228,16 @@ class MessageStore:
         if not recovery.clean:
             # Recovery has synced all of it.
             self._log_flush.physic_timestamp = self._queue_flush.logics_timestamp = last
-        self.dispatcher.dispatched = self.commit_log.max_offset
+        self.dispatcher.dispatched = self.reader.begun = self.commit_log.max_offset
         self.dispatcher.last_store_timestamp = last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """All services of the store, until cancelled. Started means: syncs are done."""
+        """All services of the store, until cancelled. Started means: syncs are done.
+
+        From then on a reading call raises NotInMemory instead of waiting for the disk.
+        """
         self._thread.start()
+        self.reader.cold.waits = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._log_flush.run)
             nursery.start_soon(self._queue_flush.run)
@@ -246,6 +254,7 @@ class MessageStore:
         if not self._lock.held:
             return True
         self.flags.set(Flag.SHUT_DOWN, "the store is shut down")
+        self.reader.cold.waits = True
         self._thread.start()
         durable = await self._log_flush.reach(self.commit_log.max_offset)
         durable = await self._catch_up() and durable
@@ -347,7 +356,7 @@ class MessageStore:
     ) -> GetResult:
         """Messages of a queue from `queue_offset` on; the limits replace those of the config. Hot.
 
-        A queue that was never written answers as an empty one. Raises: OSError.
+        A queue that was never written answers as an empty one. Raises: NotInMemory, OSError.
         """
         queue = self.queues.table.get((topic, queue_id))
         if queue is None:
@@ -371,30 +380,36 @@ class MessageStore:
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False
     ) -> int:
-        """First queue offset stored at or after the time, or with `upper` the last not after it."""
+        """First queue offset stored at or after the time, or with `upper` the last not after it.
+
+        Raises: NotInMemory, OSError.
+        """
         queue = self.queues.find(topic, queue_id)
         if queue is None:
             return 0
         return self.reader.offset_by_time(queue, timestamp_ms, upper=upper)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time of one message in ms; −1 when there is none."""
+        """Store time of one message in ms; −1 when there is none. Raises: NotInMemory, OSError."""
         queue = self.queues.find(topic, queue_id)
         return -1 if queue is None else self.reader.store_time(queue, queue_offset)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
-        """Store time of the first message of a queue in ms; −1 without one."""
+        """Store time of the first message of a queue in ms, as `store_time`."""
         return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
 
     def is_hot(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether that message is believed to be in memory; True where there is none."""
+        """Whether that message is believed to be in memory; True where there is none.
+
+        Raises: NotInMemory, OSError.
+        """
         queue = self.queues.find(topic, queue_id)
-        unit = None if queue is None else queue.unit(queue_offset)
+        unit = None if queue is None else queue.unit(queue_offset, self.reader.cold.units)
         return unit is None or self.reader.is_hot(unit[0])
 
     def read(self, physical_offset: int, size: int | None = None) -> memoryview | None:
-        """The record that begins there; None for a place where none does. Raises: OSError."""
-        return self.commit_log.record(physical_offset, size)
+        """The record that begins there; None for any other place. Raises: NotInMemory, OSError."""
+        return self.reader.record(physical_offset, size)
 
     # ── State ──
 

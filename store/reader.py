@@ -1,6 +1,7 @@
-"""Reading a queue: units say where, views of the log come out; nothing is copied.
+"""Reading a queue: units say where, views of the log come out; nothing recent is copied.
 
-Also the searches over a queue: by time, by place. All of it is plain calls of the loop.
+Also the searches over a queue: by time, by place. All of it is plain calls of the loop, which
+raise NotInMemory rather than wait for the disk: then `cold.complete` makes the call again.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+from store.files.cold_reads import ColdReads, Far, Stretch
 from store.format.unit import UNIT, UNIT_SIZE
 from store.results import GetResult, GetStatus
 
@@ -17,23 +19,34 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.files.commit_log import CommitLog
     from store.files.consume_queue import ConsumeQueue
+    from store.files.disk import Disk
     from store.files.mapped_file import MappedFile
     from store.format.tags import TagFilter
+    from store.stats import StoreStats
 
 __all__ = ["QueueReader"]
 
 _iter_units = UNIT.iter_unpack
 _FOUND = GetStatus.FOUND
 
+MAPPED_BYTES = 1 << 30
+"""No record further from the end of the log is read through the mapping: other programs take
+memory too, and one page that went to disk would stop everybody."""
+
 
 class QueueReader:
     """getMessage and searches by time. Source: store format §7.1, §7.2 (DefaultMessageStore)."""
 
-    __slots__ = ("_log", "_total_memory", "config", "memory_bytes")
+    __slots__ = ("_log", "_total_memory", "begun", "cold", "config", "mapped_bytes", "memory_bytes")
 
-    def __init__(self, config: StoreConfig, commit_log: CommitLog, total_memory: int) -> None:
+    def __init__(
+        self, config: StoreConfig, commit_log: CommitLog, disk: Disk, stats: StoreStats
+    ) -> None:
         self._log = commit_log
-        self._total_memory = total_memory
+        self._total_memory = disk.total_memory()
+        self.begun = 0
+        """Where the log of this run begins: what lies before may never have been in memory."""
+        self.cold = ColdReads(disk, stats)
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
@@ -42,10 +55,21 @@ class QueueReader:
         ratio = config.access_message_in_memory_max_ratio_percent
         self.memory_bytes = self._total_memory * ratio // 100
         """How much of the log's end is believed to be in memory."""
+        self.mapped_bytes = min(self.memory_bytes, MAPPED_BYTES)
 
     def is_hot(self, physical_offset: int) -> bool:
         """Whether a record is believed to be in memory: not far behind the end of the log."""
         return self._log.max_offset - physical_offset <= self.memory_bytes
+
+    def _is_mapped(self, physical_offset: int) -> bool:
+        """Whether that place is read through the mapping."""
+        behind = self._log.max_offset - physical_offset
+        return physical_offset >= self.begun and behind <= self.mapped_bytes
+
+    def _log_bytes(self, file: MappedFile, position: int, size: int) -> memoryview:
+        if self._is_mapped(file.start + position):
+            return file.readable()[position : position + size]
+        return self.cold.log(file, position, size)
 
     def get(
         self,
@@ -58,7 +82,7 @@ class QueueReader:
     ) -> GetResult:
         """Messages from `queue_offset` on, up to the limits of one pull. Hot.
 
-        The first message is always taken, whatever its size. Raises: OSError.
+        The first message is always taken, whatever its size. Raises: NotInMemory, OSError.
         """
         low, high = queue.min_offset, queue.end_offset
         if not low <= queue_offset < high:
@@ -71,7 +95,7 @@ class QueueReader:
             wanted = max(1, min(count_limit if max_count is None else max_count, max_messages))
         else:
             wanted = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
-        data = queue.units(queue_offset, wanted)
+        data = queue.units(queue_offset, wanted, self.cold.units)
         if not data:
             following = queue.next_file_offset(queue_offset)
             return GetResult(GetStatus.OFFSET_FOUND_NULL, following, low, high)
@@ -101,9 +125,12 @@ class QueueReader:
 
         Without `accepts` there are no more than `count_limit` units.
         """
-        append = result.views.append
+        views: list[memoryview | Stretch] = []
+        append = views.append
+        far = False  # whether some of them are still to be read
         total = count = passed = skip_before = physical = 0
-        pages, start, limit = _NOTHING, 0, 0  # the segment at hand, its first byte, its length
+        pages: memoryview | Far = _NOTHING  # of the segment at hand; its first byte, its length
+        start = limit = 0
         begin = end = -1  # within it, the run of adjacent records that is not in the views yet
         for physical, size, tags_code in _iter_units(data):
             if total + size > byte_limit and count:
@@ -126,7 +153,11 @@ class QueueReader:
                         skip_before = self._behind_gap(physical, skip_before, file)
                         passed += 1
                         continue
-                    pages, start, limit = file.readable(), file.start, file.wrote
+                    start, limit = file.start, file.wrote
+                    if self._is_mapped(physical):
+                        pages = file.readable()
+                    else:
+                        pages, far = Far(file), True
                     position = physical - start
                     stop = position + size
                 begin = position
@@ -135,6 +166,7 @@ class QueueReader:
             count += 1
         if end > 0:
             append(pages[begin:end])
+        result.views = self._read_far(views) if far else views  # type: ignore[assignment]  # then all of them are views
         result.next_begin_offset += count + passed
         result.size, result.count = total, count
         result.suggest_slave = not self.is_hot(physical)
@@ -142,6 +174,12 @@ class QueueReader:
             result.status = _FOUND
         elif skip_before:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
+
+    def _read_far(self, views: list[memoryview | Stretch]) -> list[memoryview]:
+        """Views with what may be on disk, which lies before the rest, read. Raises: NotInMemory."""
+        far = [part for part in views if isinstance(part, Stretch)]
+        near = [part for part in views if not isinstance(part, Stretch)]
+        return [self.cold.stretches(far), *near] if far else near
 
     def _behind_gap(self, physical_offset: int, skip_before: int, file: MappedFile | None) -> int:
         """Up to where records are gone together with this one, so that each is not searched for."""
@@ -151,14 +189,21 @@ class QueueReader:
     # ── Searches ──
 
     def store_time(self, queue: ConsumeQueue, queue_offset: int) -> int:
-        """Store time of one message in ms; −1 when it cannot be read. Raises: OSError."""
-        unit = queue.unit(queue_offset)
-        return -1 if unit is None else self._log.store_time(unit[0])
+        """Store time of one message in ms; −1 when it cannot be read.
+
+        Raises: NotInMemory, OSError.
+        """
+        unit = queue.unit(queue_offset, self.cold.units)
+        return -1 if unit is None else self._log.store_time(unit[0], self._log_bytes)
+
+    def record(self, physical_offset: int, size: int | None) -> memoryview | None:
+        """The record that begins there; None for any other place. Raises: NotInMemory, OSError."""
+        return self._log.record(physical_offset, size, self._log_bytes)
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
         """First queue offset stored at or after the time; with `upper` the last at or before it.
 
-        The max offset, or the min offset, when there is none. Raises: OSError.
+        The max offset, or the min offset, when there is none. Raises: NotInMemory, OSError.
         """
         low, high = queue.min_offset, queue.end_offset
 

@@ -38,6 +38,7 @@ class StoreStats:
         "allocations_failed",
         "bytes_got",
         "bytes_put",
+        "cold_reads",
         "dispatch_fallbacks",
         "dispatch_parsed",
         "dispatched",
@@ -58,6 +59,8 @@ class StoreStats:
         self.puts_refused = 0
         self.messages_got = 0
         self.bytes_got = 0
+        self.cold_reads = 0
+        """Pieces that a thread had to read from disk."""
         self.segments_rolled = 0
         self.allocations_failed = 0
         self.dispatched = 0

@@ -1,5 +1,6 @@
 """What consumers ask about places in a queue: how far a group is, where the queue begins and ends.
 
+An answer that lies on disk is waited for outside the loop.
 Source: remoting §3.7, semantics §3.2–3.3 (ConsumerManageProcessor, AdminBrokerProcessor).
 """
 
@@ -14,6 +15,8 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import offset as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from broker.tables.consumer_offsets import ConsumerOffsetTable
     from broker.tables.groups import GroupTable
     from broker.tables.topics import TopicTable
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from remoting.wire.command import Command
     from store.files.disk import Clock
     from store.message_store import MessageStore
+
+    Soon = Answer | Awaitable[Answer]
 
 __all__ = ["OffsetProcessor"]
 
@@ -47,12 +52,15 @@ class OffsetProcessor:
 
     def query(
         self, header: headers.QueryConsumerOffset, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Soon:
         """QUERY_CONSUMER_OFFSET: what the group consumes next.
 
         A group without an offset starts at 0 on a queue so young that its first message is still
         in memory; elsewhere the client decides, told by QUERY_NOT_FOUND.
         """
+        return self.store.reading(lambda: self._query(header))
+
+    def _query(self, header: headers.QueryConsumerOffset) -> Answer:
         at = self.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if at == NO_OFFSET:
             if header.set_zero_if_not_found is False:
@@ -105,21 +113,29 @@ class OffsetProcessor:
 
     def search(
         self, header: headers.SearchOffset, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Soon:
         """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at or after a time.
 
         With the upper boundary: the last one stored at or before it.
         """
         upper = (header.boundary_type or "").lower() == "upper"
-        at = self.store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper)
-        return Answer(header=headers.SearchOffsetResponse(offset=at))
+
+        def search() -> Answer:
+            at = self.store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper)
+            return Answer(header=headers.SearchOffsetResponse(offset=at))
+
+        return self.store.reading(search)
 
     def earliest_store_time(
         self, header: headers.GetEarliestMessageStoreTime, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Soon:
         """GET_EARLIEST_MSG_STORETIME: when the oldest message was stored, −1 for an empty queue."""
-        at_ms = self.store.earliest_time(header.topic, header.queue_id)
-        return Answer(header=headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms))
+
+        def look() -> Answer:
+            at_ms = self.store.earliest_time(header.topic, header.queue_id)
+            return Answer(header=headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms))
+
+        return self.store.reading(look)
 
 
 def not_found(reason: str) -> Refused:

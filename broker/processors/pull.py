@@ -2,6 +2,7 @@
 
 The first failing check answers, in the order clients know. A pull that finds nothing at the end of
 its queue is parked; woken, it runs again from the read on, without parking and without committing.
+One whose messages lie on disk waits for them outside the loop, and is never parked.
 Source: semantics §1 (PullMessageProcessor).
 """
 
@@ -19,8 +20,9 @@ from broker.tables.clients import BROADCASTING, is_tag_type
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode, ResponseCode
 from remoting.wire.headers.pull import PullMessageRefused, PullMessageResponse
+from store.errors import NotInMemory
 from store.format.tags import TagFilter
-from store.results import GetStatus
+from store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from remoting.wire.headers.pull import LitePullMessage, PullMessage
     from store.files.disk import Clock
     from store.message_store import MessageStore
-    from store.results import GetResult
 
 __all__ = ["Pull"]
 
@@ -111,7 +112,10 @@ class Pull:
                 header.commit_offset,
                 self._clock.now_ms(),
             )
-        result = self._read(header, matches)
+        try:
+            result = self._read(header, matches)
+        except NotInMemory:
+            return self._read_from_disk(header, matches)
         code = _code(result, header.queue_offset)
         if code == NOT_FOUND and header.sys_flag & SUSPEND and not self._hold.full:
             self._park(header, command, connection, matches)
@@ -203,6 +207,12 @@ class Pull:
             max_count=max_count,
         )
 
+    async def _read_from_disk(
+        self, header: PullMessage | LitePullMessage, matches: TagFilter | None
+    ) -> Answer:
+        result = await self._store.complete(lambda: self._read(header, matches))
+        return self._answer(header, _code(result, header.queue_offset), result)
+
     def _answer(
         self, header: PullMessage | LitePullMessage, code: int, result: GetResult
     ) -> Answer:
@@ -246,8 +256,22 @@ class Pull:
             self._check(header)
         except Refused as refused:
             return Answer(refused.code, remark=refused.remark)
-        result = self._read(header, matches)
+        try:
+            result = self._read(header, matches)
+        except NotInMemory:
+            # What woke it is far behind by now. Nobody waits for the disk here: its next pull does.
+            result = self._elsewhere(header)
         return self._answer(header, _code(result, header.queue_offset), result)
+
+    def _elsewhere(self, header: PullMessage | LitePullMessage) -> GetResult:
+        """An answer that makes the client pull the same offset again."""
+        place = (header.topic, header.queue_id)
+        return GetResult(
+            GetStatus.NO_MATCHED_MESSAGE,
+            header.queue_offset,
+            self._store.min_offset(*place),
+            self._store.max_offset(*place),
+        )
 
 
 def _code(result: GetResult, asked_offset: int) -> int:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from store.errors import StoreDamaged
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.format.record import BLANK_BYTES, BLANK_FOUND, parse, store_timestamp_at
+from store.format.record import (
+    BLANK_BYTES,
+    BLANK_FOUND,
+    MAGIC_V1,
+    MAGIC_V2,
+    parse,
+    store_timestamp_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,11 +31,16 @@ if TYPE_CHECKING:
     from store.files.disk import Disk, Handle
     from store.format.record import Digest
 
+    ReadLog = Callable[[MappedFile, int, int], memoryview]
+
 __all__ = ["CommitLog", "Stop", "SyncPlan", "Walk"]
 
 STORE_TIME_BYTES = 8
+MAGIC_AT = 4
 PHYSICAL_OFFSET_AT = 28
 SYS_FLAG_AT = 36
+FIRST_LOOK_BYTES = 4_096
+"""Of a record whose size is not known: most end within."""
 
 
 class SyncPlan(NamedTuple):
@@ -181,24 +193,42 @@ class CommitLog:
         file = self.queue.find(physical_offset)
         return None if file is None else file.view(physical_offset - file.start, size)
 
-    def record(self, physical_offset: int, size: int | None = None) -> memoryview | None:
-        """The record that begins there, whole; None for any other place. Raises: OSError."""
-        file = self.queue.find(physical_offset)
-        if file is None:
-            return None
-        position = physical_offset - file.start
-        found = parse(file.readable()[: file.wrote], position, physical_offset)
-        if isinstance(found, int) or size not in (None, found[0]):
-            return None
-        return file.view(position, found[0])
+    def record(
+        self, physical_offset: int, size: int | None = None, read: ReadLog | None = None
+    ) -> memoryview | None:
+        """The record that begins there, whole; None for any other place.
 
-    def store_time(self, physical_offset: int) -> int:
-        """Store time of the record there, in ms; −1 when it cannot be read. Raises: OSError."""
+        `read` is the way to bytes that may be on disk; without it the mapping is. Raises: OSError,
+        and what `read` raises.
+        """
         file = self.queue.find(physical_offset)
         if file is None:
+            return None
+        read = read or _mapped
+        position = physical_offset - file.start
+        there = file.wrote - position
+        data = read(file, position, min(there, size or FIRST_LOOK_BYTES))
+        if not _names(data, physical_offset):
+            return None
+        length = int.from_bytes(data[:MAGIC_AT])
+        if length > there or size not in (None, length):
+            return None
+        if length > len(data):
+            data = read(file, position, length)
+        found = parse(data[:length], 0, physical_offset)
+        return None if isinstance(found, int) else data[:length]
+
+    def store_time(self, physical_offset: int, read: ReadLog | None = None) -> int:
+        """Store time of the record there, in ms; −1 when it cannot be read.
+
+        Raises: OSError, and what `read` raises.
+        """
+        file = self.queue.find(physical_offset)
+        wanted = store_timestamp_at(0x10) + STORE_TIME_BYTES
+        if file is None or physical_offset + wanted > file.max_offset:
             return -1
-        head = file.view(physical_offset - file.start, store_timestamp_at(0x10) + STORE_TIME_BYTES)
-        if head is None or int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT]) != physical_offset:
+        head = (read or _mapped)(file, physical_offset - file.start, wanted)
+        if int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT]) != physical_offset:
             return -1
         at = store_timestamp_at(int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]))
         return int.from_bytes(head[at : at + STORE_TIME_BYTES], signed=True)
@@ -249,6 +279,17 @@ class CommitLog:
         """Let go of all segments; views handed out stay readable."""
         self.tail = None
         self.queue.close()
+
+
+def _mapped(file: MappedFile, position: int, size: int) -> memoryview:
+    return file.readable()[position : position + size]
+
+
+def _names(head: memoryview, physical_offset: int) -> bool:
+    """Whether this looks like the begin of the record that belongs there."""
+    magic = int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4])
+    place = int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT])
+    return magic in (MAGIC_V1, MAGIC_V2) and place == physical_offset
 
 
 class Walk:

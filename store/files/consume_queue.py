@@ -17,16 +17,20 @@ from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank
 from store.results import UnitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from store.files.disk import Disk
     from store.files.open_files import OpenFiles
 
-__all__ = ["KEEP_BYTES", "ConsumeQueue", "TailWrite"]
+    ReadUnits = Callable[[OpenFiles, Path, int, int], bytes]
+
+__all__ = ["KEEP_BYTES", "RECENT_BYTES", "ConsumeQueue", "TailWrite"]
 
 KEEP_BYTES = 4_000
 """Written units that stay in memory, so that readers at the end never ask the disk."""
+RECENT_BYTES = 1 << 20
+"""Units of this run, no further from the end, are believed to be in the page cache."""
 CHUNK_BYTES = 64_000
 RECOVER_FILES = 3
 
@@ -61,6 +65,7 @@ class ConsumeQueue:
         "_disk",
         "_open",
         "_paths",
+        "begun",
         "damaged",
         "directory",
         "end_offset",
@@ -106,6 +111,8 @@ class ConsumeQueue:
         """A unit is missing: nothing is added any more, the next start rebuilds."""
         self.damaged = False
         """Files that held units had to go: recovery builds the queue again."""
+        self.begun = 0
+        """Where the units of this run begin, in bytes."""
         self.tail = bytearray()
         self.tail_position = 0
         self.written = 0
@@ -147,13 +154,17 @@ class ConsumeQueue:
         self.min_offset = self.end_offset = queue_offset
         self.next_offset = max(self.next_offset, queue_offset)
         self.written = self.synced = self.tail_position = queue_offset * UNIT_SIZE
+        self.begun = self.written
 
     # ── Reading ──
 
-    def units(self, queue_offset: int, count: int) -> bytes | bytearray:
+    def units(
+        self, queue_offset: int, count: int, read: ReadUnits | None = None
+    ) -> bytes | bytearray:
         """Up to `count` units from `queue_offset`, never beyond the end of the file they begin in.
 
-        Empty when there is no file for them. Raises: OSError.
+        Empty when there is no file for them. `read` is the way to those that may be on disk; they
+        are waited for without it. Raises: OSError, and what `read` raises.
         """
         position = queue_offset * UNIT_SIZE
         size = count * UNIT_SIZE
@@ -163,16 +174,16 @@ class ConsumeQueue:
         at = position - self.tail_position
         if at >= 0:
             return self.tail[at : at + size]
-        data = self._read(position, min(size, -at))
+        data = self._read(position, min(size, -at), read)
         if len(data) == -at and size > -at:
             return data + self.tail[: size + at]
         return data
 
-    def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
+    def unit(self, queue_offset: int, read: ReadUnits | None = None) -> tuple[int, int, int] | None:
         """Physical offset, size and tags code of one unit; None when there is none."""
         if not self.min_offset <= queue_offset < self.end_offset:
             return None
-        data = self.units(queue_offset, 1)
+        data = self.units(queue_offset, 1, read)
         return UNIT.unpack_from(data) if len(data) == UNIT_SIZE else None
 
     def next_file_offset(self, queue_offset: int) -> int:
@@ -180,10 +191,17 @@ class ConsumeQueue:
         per_file = self.file_size // UNIT_SIZE
         return queue_offset + per_file - queue_offset % per_file
 
-    def _read(self, position: int, size: int) -> bytes:
+    def _read(self, position: int, size: int, read: ReadUnits | None = None) -> bytes:
         start = position - position % self.file_size
         path = self._paths.get(start)
-        return b"" if path is None else self._open.get(path).pread(size, position - start)
+        if path is None:
+            return b""
+        if read is None or self._recent(position):
+            return self._open.get(path).pread(size, position - start)
+        return read(self._open, path, position - start, size)
+
+    def _recent(self, position: int) -> bool:
+        return position >= self.begun and self.tail_position - position <= RECENT_BYTES
 
     # ── To the files ──
 
@@ -303,7 +321,7 @@ class ConsumeQueue:
         self.end_offset = self.next_offset = end // UNIT_SIZE
         first = next(iter(self._paths), end)
         self.min_offset = max(min(self.min_offset, self.end_offset), first // UNIT_SIZE)
-        self.written = self.synced = self.tail_position = end
+        self.written = self.synced = self.tail_position = self.begun = end
         self.tail = bytearray()
         self.max_physical_offset = self._last_message_end()
 

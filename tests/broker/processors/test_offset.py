@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from broker.settings.options import BrokerOptions
 from broker.tables.consumer_offsets import ConsumerOffsetTable
 from broker.tables.groups import GroupTable
 from broker.tables.topics import TopicConfig, TopicTable
+from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode
 from remoting.wire.headers import offset as headers
 from tests.broker.peers import HandClock, Peer, request
@@ -22,6 +24,9 @@ class Queues:
         self.bounds: dict[int, tuple[int, int]] = {0: (0, 10), 1: (5, 10), 2: (0, 0)}
         self.cold: set[int] = set()
         self.searches: list[tuple[int, bool]] = []
+
+    def reading(self, call: Callable[[], Answer]) -> Answer:
+        return call()
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         return self.bounds.get(queue_id, (0, 0))[0]
@@ -62,6 +67,7 @@ class Desk:
         )
         command = request(RequestCode.QUERY_CONSUMER_OFFSET)
         answer = self.processor.query(header, command, self.peer)
+        assert isinstance(answer, Answer)
         assert answer.code == 0
         assert isinstance(answer.header, headers.QueryConsumerOffsetResponse)
         return answer.header.offset
@@ -165,6 +171,7 @@ def test_a_time_is_looked_up_from_the_side_the_client_names(
     header = headers.SearchOffset(topic="t", queue_id=0, timestamp=123, boundary_type=boundary)
     command = request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     answer = desk.processor.search(header, command, desk.peer)
+    assert isinstance(answer, Answer)
     assert answer.header == headers.SearchOffsetResponse(offset=7)
     assert desk.queues.searches == [(123, upper)]
 
@@ -174,4 +181,5 @@ def test_the_age_of_the_oldest_message(desk: Desk, queue_id: int, at_ms: int) ->
     header = headers.GetEarliestMessageStoreTime(topic="t", queue_id=queue_id)
     command = request(RequestCode.GET_EARLIEST_MSG_STORETIME)
     answer = desk.processor.earliest_store_time(header, command, desk.peer)
+    assert isinstance(answer, Answer)
     assert answer.header == headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms)

@@ -1,0 +1,192 @@
+"""Reads of what may not be in memory, without a page fault and without a wait in the loop.
+
+A slice of a mapping whose page is on disk stops every thread of the process until it is there.
+So what is not believed to be in memory is asked of the page cache with RWF_NOWAIT and copied. When
+a byte of it is missing, NotInMemory says which pieces; `complete` has one of a few threads read
+them and calls again. Every call is whole: it sees the store as it is then, not as it was before.
+Until the loop serves (`waits`), there is nobody to stop, and a read waits in its place.
+Source: reliability D2.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import trio
+
+from store.errors import NotInMemory, Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from pathlib import Path
+
+    from store.files.disk import Disk, Handle
+    from store.files.mapped_file import MappedFile
+    from store.files.open_files import OpenFiles
+    from store.stats import StoreStats
+
+__all__ = ["COLD_READ_THREADS", "ColdReads", "Far", "Stretch"]
+
+COLD_READ_THREADS = 4
+"""Reads that may wait for the disk at the same time; more wait for a thread."""
+GAP_BYTES = 16 << 10
+"""Records nearer to each other than this are read in one piece: copying is cheaper than a call."""
+
+T = TypeVar("T")
+Known = dict["Path", list[tuple[int, bytes]]]
+_NONE: Known = {}
+
+
+class Stretch(NamedTuple):
+    """Bytes [begin, end) of one segment."""
+
+    file: MappedFile
+    begin: int
+    end: int
+
+
+class Far:
+    """Stands for pages of a segment that may be on disk: a slice of it only says what to read."""
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+
+    def __getitem__(self, part: slice) -> Stretch:
+        return Stretch(self._file, part.start, part.stop)
+
+
+class ColdReads:
+    """The one way to bytes that may be on disk. For the loop; only `complete` waits."""
+
+    __slots__ = ("_disk", "_known", "_limiter", "_stats", "waits")
+
+    def __init__(self, disk: Disk, stats: StoreStats) -> None:
+        self._disk = disk
+        self._stats = stats
+        self._limiter = trio.CapacityLimiter(COLD_READ_THREADS)
+        self._known = _NONE
+        """What the threads read for the call that runs now."""
+        self.waits = True
+        """Whether a read may wait for the disk where it stands: no loop is being served."""
+
+    def reading(self, call: Callable[[], T]) -> T | Awaitable[T]:
+        """The answer of a call that reads, or what to await for it when part of it is on disk."""
+        try:
+            return call()
+        except NotInMemory:
+            return self.complete(call)
+
+    async def complete(self, call: Callable[[], T]) -> T:
+        """Call in the loop, again each time that what was missing has been read; its answer.
+
+        Raises: what `call` raises, OSError.
+        """
+        known: Known = {}
+        lost: tuple[Piece, ...] = ()
+        while True:
+            self._known = known
+            try:
+                return call()
+            except NotInMemory as miss:
+                pieces = miss.pieces
+            finally:
+                self._known = _NONE
+            self._stats.cold_reads += len(pieces)
+            try:
+                found = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self._limiter)
+            except FileNotFoundError:
+                # Deleted since the call: the next one sees that, or the file is lost for good.
+                if pieces == lost:
+                    raise
+                lost = pieces
+                continue
+            for piece, data in zip(pieces, found, strict=True):
+                known.setdefault(piece.path, []).append((piece.position, data))
+
+    def _fetch(self, pieces: Iterable[Piece]) -> list[bytes]:
+        """Read pieces through handles of its own: nobody closes them under a thread."""
+        found = []
+        for path, position, size in pieces:
+            handle = self._disk.open(path, writable=False)
+            try:
+                data = handle.pread(size, position)
+            finally:
+                handle.close()
+            if len(data) < size:
+                raise OSError(errno.EIO, f"ends before byte {position + size}", str(path))
+            found.append(data)
+        return found
+
+    # ── Consume queues ──
+
+    def units(self, files: OpenFiles, path: Path, position: int, size: int) -> bytes:
+        """`size` bytes of a queue's file. Raises: NotInMemory, OSError."""
+        data = self._known_part(path, position, size)
+        if data is None:
+            data = self._cached(files.get(path), position, size)
+        if data is None:
+            raise NotInMemory((Piece(path, position, size),))
+        return data
+
+    # ── The log ──
+
+    def log(self, file: MappedFile, position: int, size: int) -> memoryview:
+        """`size` bytes of a segment. Raises: NotInMemory, OSError."""
+        return self.stretches([Stretch(file, position, position + size)])
+
+    def stretches(self, stretches: list[Stretch]) -> memoryview:
+        """Stretches in ascending order, joined. Raises: NotInMemory with all pieces, OSError."""
+        parts: list[memoryview] = []
+        missing: list[Piece] = []
+        for group in _neighbours(stretches):
+            file, begin, end = group[0].file, group[0].begin, group[-1].end
+            data = self._log_piece(file, begin, end - begin)
+            if data is None:
+                missing.append(Piece(file.path, begin, end - begin))
+            else:
+                view = memoryview(data)
+                parts += [view[part.begin - begin : part.end - begin] for part in group]
+        if missing:
+            raise NotInMemory(tuple(missing))
+        # Copied, so that an answer holds its records and not the gaps between them as well.
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+    def _log_piece(self, file: MappedFile, position: int, size: int) -> bytes | None:
+        data = self._known_part(file.path, position, size)
+        if data is not None:
+            file.open()
+            return data
+        if file.handle is None and not self.waits:
+            # The first look at a file may have to read where its blocks lie.
+            return None
+        return self._cached(file.open(), position, size)
+
+    # ── Both ──
+
+    def _known_part(self, path: Path, position: int, size: int) -> bytes | None:
+        for begin, data in self._known.get(path, ()):
+            at = position - begin
+            if at >= 0 and at + size <= len(data):
+                return data if size == len(data) else data[at : at + size]
+        return None
+
+    def _cached(self, handle: Handle, position: int, size: int) -> bytes | None:
+        if self.waits:
+            return handle.pread(size, position)
+        data = handle.pread_if_cached(size, position)
+        return data if data is not None and len(data) == size else None
+
+
+def _neighbours(stretches: Iterable[Stretch]) -> list[list[Stretch]]:
+    """Groups that are worth one read each."""
+    groups: list[list[Stretch]] = []
+    for stretch in stretches:
+        last = groups[-1][-1] if groups else None
+        if last and last.file is stretch.file and stretch.begin - last.end <= GAP_BYTES:
+            groups[-1].append(stretch)
+        else:
+            groups.append([stretch])
+    return groups
