@@ -151,6 +151,10 @@ class PullConsumer(Part):
         """Per held queue the first message stored at `at` or later, its end if there is none."""
         return self._perform(self._member.offsets_for_time(at))
 
+    def end_offsets(self) -> dict[MessageQueue, int]:
+        """Per held queue the offset of the next message to be written."""
+        return self._perform(self._member.end_offsets())
+
 
 class Messages:
     """An iterator over a consumer's messages; it holds nothing that would need closing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice, repeat
 from time import monotonic, sleep
 from typing import IO, TYPE_CHECKING, Any
@@ -273,7 +273,7 @@ def read(
     consumer: PullConsumer, most: int | None, silence_s: float | None, follow: bool
 ) -> Iterator[ReceivedMessage]:
     """Messages until `most`, silence, or today's end; each is done when the next is asked for."""
-    ends = {} if follow else consumer.offsets_for_time(datetime.now(UTC) + timedelta(days=1))
+    ends = {} if follow else consumer.end_offsets()
     seen = 0
     last_at = monotonic()
     while follow or not reached(consumer, ends):

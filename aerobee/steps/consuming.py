@@ -312,6 +312,13 @@ class Member:
             found[queue] = yield from self.offsets.at_time(queue, at)
         return found
 
+    def end_offsets(self) -> Steps[dict[MessageQueue, int]]:
+        """Per held queue the offset of the next message to be written."""
+        found = {}
+        for queue in tuple(self.held):
+            found[queue] = yield from self.offsets.end(queue)
+        return found
+
     def commit(self, given: Mapping[MessageQueue, int] | None) -> Steps[None]:
         """Store the given offsets, or how far each held queue is finished.
 

@@ -50,28 +50,6 @@ async def test_closing_twice_is_nothing_new(front: Front) -> None:
             await producer.queues("T")
 
 
-async def test_a_producer_survives_a_restart_of_its_broker(
-    front_name: str, start_broker: StartBroker, fresh: Fresh
-) -> None:
-    broker = start_broker()
-    front = Front(front_name, broker.namesrv_address)
-    topic, group = fresh("topic"), fresh("group")
-    patient = aerobee.RetryPolicy(attempts=100, backoff=0.1)
-    options: dict[str, Any] = {"retry": patient, "timeout": float(WITHIN_S)}
-    consumer = front.consumer(group, start_from=ConsumeFrom.FIRST)
-    async with front.producer(**options) as producer, consumer:
-        await consumer.subscribe(topic)
-        await producer.send(Message(topic, b"before"))
-        await to_thread(broker.restart)
-        result = await producer.send(Message(topic, b"after"))
-        bodies: set[bytes] = set()
-        with anyio.fail_after(WITHIN_S):
-            while bodies != {b"before", b"after"}:
-                bodies |= {message.body for message in await consumer.poll(timeout=0.1)}
-    assert result.ok
-    await to_thread(broker.stop)
-
-
 async def to_thread(call: Callable[[], object]) -> None:
     await anyio.to_thread.run_sync(call)
 
@@ -155,6 +133,28 @@ async def test_a_silent_name_server_does_not_hold_up_a_start(front_name: str) ->
         with anyio.fail_after(10), pytest.raises(AerobeeError, match="no name server answers"):
             async with silent.client(connect_timeout=0.3):
                 pass
+
+
+async def test_a_producer_survives_a_restart_of_its_broker(
+    front_name: str, start_broker: StartBroker, fresh: Fresh
+) -> None:
+    broker = start_broker()
+    front = Front(front_name, broker.namesrv_address)
+    topic, group = fresh("topic"), fresh("group")
+    patient = aerobee.RetryPolicy(attempts=100, backoff=0.1)
+    options: dict[str, Any] = {"retry": patient, "timeout": float(WITHIN_S)}
+    consumer = front.consumer(group, start_from=ConsumeFrom.FIRST)
+    async with front.producer(**options) as producer, consumer:
+        await consumer.subscribe(topic)
+        await producer.send(Message(topic, b"before"))
+        await to_thread(broker.restart)
+        result = await producer.send(Message(topic, b"after"))
+        bodies: set[bytes] = set()
+        with anyio.fail_after(WITHIN_S):
+            while bodies != {b"before", b"after"}:
+                bodies |= {message.body for message in await consumer.poll(timeout=0.1)}
+    assert result.ok
+    await to_thread(broker.stop)
 
 
 def test_the_timeout_error_is_one_of_pythons() -> None:
