@@ -26,7 +26,6 @@ from store.format import names
 from store.format.unit import DelayLevels
 from store.reader import QueueReader
 from store.results import GetResult, GetStatus
-from store.services.allocate import Allocator
 from store.services.dispatch import Arrival, Dispatcher, DispatchService
 from store.services.flush import LogFlush, QueueFlush
 from store.services.recovery import clamped, recover
@@ -37,6 +36,7 @@ from store.services.start_check import (
     refusing,
     remove_leftovers,
 )
+from store.space import StoreSpace
 from store.stats import StoreStats
 from store.writer import Writer
 
@@ -107,16 +107,25 @@ class MessageStore:
 
     def _make_services(self) -> None:
         self._thread = SyncThread()
-        self._allocator = Allocator(
-            self.commit_log, self._disk, self.stats, recovered=self._room_again
+        self.space = StoreSpace(
+            self._config,
+            self.commit_log,
+            self.queues,
+            self.dispatcher,
+            self._disk,
+            self._clock,
+            self.stats,
+            self.flags,
+            root=self.root,
+            failed=self._sync_failed,
         )
-        self.commit_log.new_segment = self._allocator.new_segment
+        self.commit_log.new_segment = self.space.allocator.new_segment
         self.writer = Writer(
             self._config,
             self.commit_log,
             self.queues,
             self.dispatcher,
-            self._allocator,
+            self.space.allocator,
             self.flags,
             self._clock,
             self.stats,
@@ -144,6 +153,7 @@ class MessageStore:
             self._disk,
             self._clock,
             self.stats,
+            one_round=self.space.between_flushes,
             failed=self._sync_failed,
             stuck=self._queues_stuck,
         )
@@ -241,7 +251,7 @@ class MessageStore:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._log_flush.run)
             nursery.start_soon(self._queue_flush.run)
-            nursery.start_soon(self._allocator.run)
+            nursery.start_soon(self.space.run)
             nursery.start_soon(self._dispatch_service.run)
             task_status.started()
 
@@ -256,6 +266,7 @@ class MessageStore:
         self.flags.set(Flag.SHUT_DOWN, "the store is shut down")
         self.reader.cold.waits = True
         self._thread.start()
+        await self.space.make_room()
         durable = await self._log_flush.reach(self.commit_log.max_offset)
         durable = await self._catch_up() and durable
         durable = await self._queue_flush.round(thorough=True, final=True) and durable
@@ -294,7 +305,7 @@ class MessageStore:
         return self.dispatcher.behind(self.commit_log.max_offset) == 0
 
     def _finish(self, clean: bool) -> None:
-        self._allocator.discard()
+        self.space.allocator.discard()
         self._disk.sync_directory(self.root)
         if clean:
             self._abort.remove()
@@ -422,6 +433,7 @@ class MessageStore:
         """Settings that may change while running take effect at once."""
         self._config = config
         self.reader.configure(config)
+        self.space.reconfigure(config)
         for part in (self.writer, self._log_flush, self._queue_flush):
             part.config = config
 
@@ -442,10 +454,6 @@ class MessageStore:
 
     def _sync_failed(self, error: OSError) -> None:
         self.flags.set(Flag.NOT_WRITEABLE, f"a sync to disk failed: {error}")
-
-    def _room_again(self) -> None:
-        self.flags.clear(Flag.DISK_FULL)
-        log.info("store.writable_again")
 
     def _queues_stuck(self, error: OSError | None) -> None:
         if error is None:

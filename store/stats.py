@@ -46,8 +46,12 @@ class StoreStats:
         "messages_got",
         "messages_put",
         "puts_refused",
+        "queue_files_deleted",
         "queue_syncs",
+        "queues_deleted",
         "queues_stopped",
+        "segments_deleted",
+        "segments_forced",
         "segments_rolled",
         "sync_seconds",
         "sync_timeouts",
@@ -62,6 +66,12 @@ class StoreStats:
         self.cold_reads = 0
         """Pieces that a thread had to read from disk."""
         self.segments_rolled = 0
+        self.segments_deleted = 0
+        """Log segments that the clean-up removed."""
+        self.segments_forced = 0
+        """Of these, those that went for space before their time."""
+        self.queue_files_deleted = 0
+        self.queues_deleted = 0
         self.allocations_failed = 0
         self.dispatched = 0
         self.dispatch_parsed = 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from store.errors import MessageIllegal
-from store.flags import Flag
 from store.format.properties import PROPERTIES_BYTES_MAX
 from store.format.record import (
     BLANK_BYTES,
@@ -205,8 +204,7 @@ class Writer:
         try:
             self._log.roll(size)
         except OSError as error:
-            self._flags.set(Flag.DISK_FULL, f"no new log segment: {error}")
-            self._allocator.starved()
+            self._allocator.starved(error)
             return PutStatus.SERVICE_NOT_AVAILABLE
         self._stats.segments_rolled += 1
         log.info("commit_log.rolled", physical_offset=self._log.max_offset)

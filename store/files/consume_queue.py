@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from store.files.unit_search import UnitSearch
 from store.format.names import file_start, segment_name, segment_start
 from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank
 from store.results import UnitStatus
@@ -360,9 +361,10 @@ class ConsumeQueue:
         assert not self.unwritten_bytes, self
         self._end_at(self._first_at_or_after(physical_offset) * UNIT_SIZE, zero=True)
 
-    def _first_at_or_after(self, physical_offset: int) -> int:
+    def _first_at_or_after(self, physical_offset: int, low: int | None = None) -> int:
         """The first queue offset whose message lies there or later; the end when none does."""
-        low = next(iter(self._paths), self.min_offset * UNIT_SIZE) // UNIT_SIZE
+        if low is None:
+            low = next(iter(self._paths), self.min_offset * UNIT_SIZE) // UNIT_SIZE
         high = self.end_offset
         while low < high:
             middle = (low + high) // 2
@@ -381,6 +383,45 @@ class ConsumeQueue:
         """
         first = self._first_at_or_after(min_physical_offset)
         self.min_offset = max(self.min_offset, first)
+
+    # ── While running: the search and the removal of files are for a thread ──
+
+    def unit_search(self) -> UnitSearch:
+        """What a thread needs to search the written units."""
+        high = max(self.min_offset, self.written // UNIT_SIZE)
+        return UnitSearch(dict(self._paths), self.file_size, self.min_offset, high)
+
+    def raise_min_offset(self, first: int, searched: UnitSearch, min_physical_offset: int) -> None:
+        """Take over what a search has found; units that were not written then are looked at here.
+
+        Raises: OSError.
+        """
+        if first == searched.high:
+            first = self._first_at_or_after(min_physical_offset, first)
+        self.min_offset = max(self.min_offset, first)
+
+    def take_expired(self) -> list[Path]:
+        """Files in front of `min_offset` leave the queue, the oldest first; they stay on disk.
+
+        Never the last one, and none that a sync still has to open.
+        """
+        limit = min(self.min_offset * UNIT_SIZE, self.synced) - self.file_size
+        return self._take([start for start in list(self._paths)[:-1] if start <= limit])
+
+    def take_all(self) -> list[Path]:
+        """Every file leaves the queue, which must not be used any more; they stay on disk."""
+        return self._take(list(self._paths))
+
+    def _take(self, starts: list[int]) -> list[Path]:
+        paths = [self._paths.pop(start) for start in starts]
+        for path in paths:
+            self._open.forget(path)
+        return paths
+
+    def give_back(self, paths: Sequence[Path]) -> None:
+        """Files that were taken and could not be removed: a hole would end the queue at a start."""
+        found = {start: path for path in paths if (start := segment_start(path.name)) is not None}
+        self._paths = {**found, **self._paths}
 
     def destroy(self) -> None:
         """Remove all files and forget all units. Raises: OSError."""

@@ -1,16 +1,17 @@
 """One log segment: appended and read through its mapping, made durable through its handle.
 
 Law: `flushed` ≤ `wrote` ≤ `size`. Only `flushed` is a promise. Every byte up to `wrote` is readable
-and never changes again; views handed out keep the mapping alive, so nothing here ever unmaps.
+and never changes again; views handed out keep the mapping alive, and nothing unmaps under them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from store.format.record import BLANK_BYTES, blank
 
 if TYPE_CHECKING:
+    from mmap import mmap
     from pathlib import Path
 
     from store.files.disk import Disk, Handle
@@ -28,6 +29,7 @@ class MappedFile:
 
     __slots__ = (
         "_disk",
+        "_mapping",
         "_readable",
         "end",
         "flushed",
@@ -53,6 +55,7 @@ class MappedFile:
     ) -> None:
         assert 0 <= used <= size, (path, used, size)
         self._disk = disk
+        self._mapping: mmap | None = None
         self._readable: memoryview | None = None
         self.pages = _NOTHING
         self.handle = handle
@@ -172,3 +175,22 @@ class MappedFile:
         if self.handle is not None:
             self.handle.close()
             self.handle = None
+
+    def release(self) -> bool:
+        """Unmap and close a file that left its row; False while views of it are alive: try again.
+
+        For a thread: where the name is gone, the last close gives the blocks back, which takes time
+        that grows with the file. So the descriptor stays open until the mapping is gone.
+        """
+        if self._readable is not None:
+            self._mapping = cast("mmap", self._readable.obj)
+            self.pages = _NOTHING
+            self._readable = None
+        if self._mapping is not None:
+            try:
+                self._mapping.close()
+            except BufferError:
+                return False
+            self._mapping = None
+        self.close()
+        return True

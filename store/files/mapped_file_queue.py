@@ -137,10 +137,14 @@ class MappedFileQueue:
         """Zero the last file behind its end; returns how far old bytes reached. Raises: OSError."""
         return self.files[-1].zero_from(self.files[-1].wrote) if self.files else 0
 
+    def take_first(self) -> MappedFile:
+        """Take the oldest file out of the row; readers that hold it go on. It stays on disk."""
+        assert len(self.files) > 1, "the last file is never dropped"
+        return self.files.pop(0)
+
     def remove_first(self) -> MappedFile:
         """Drop the oldest file from row and disk; readers that hold it go on. Raises: OSError."""
-        assert len(self.files) > 1, "the last file is never dropped"
-        file = self.files.pop(0)
+        file = self.take_first()
         self._remove(file)
         return file
 

@@ -2,7 +2,8 @@
 
 It grows beside the log's directory, under a name no broker looks at, and gets its own name when the
 log rolls. No room for a segment that is not needed yet refuses nothing. One that is needed and
-cannot be had stops writes; it is tried again every ten seconds, and writes go on when it succeeds.
+cannot be had stops writes; it is tried again every ten seconds, and as soon as someone has seen
+room for it, and writes go on when it succeeds.
 """
 
 from __future__ import annotations
@@ -39,20 +40,28 @@ class Allocator:
         disk: Disk,
         stats: StoreStats,
         *,
+        missing: Callable[[OSError], None],
         recovered: Callable[[], None],
     ) -> None:
-        """`recovered` runs when a segment that was needed and missing is there."""
+        """`missing` is told why a needed segment is not there, `recovered` that it is again."""
         self._log = commit_log
         self._disk = disk
         self._stats = stats
+        self._missing = missing
         self._recovered = recovered
         # Held while a file is made: the loop takes what a thread prepares.
         self._making = threading.Lock()
         self._ready: Handle | None = None
         self._wanted = trio.Event()
+        self._again = trio.Event()
         self._warned = False
         self.starving = False
         """A needed segment could not be had."""
+
+    @property
+    def segment_bytes(self) -> int:
+        """What the next segment takes."""
+        return self._log.segment_bytes
 
     def new_segment(self, path: Path, size: int) -> Handle:
         """The allocated file of the next segment, under its name; blocks only when not prepared.
@@ -70,11 +79,16 @@ class Allocator:
             raise
         return handle
 
-    def starved(self) -> None:
+    def starved(self, error: OSError) -> None:
         """A needed segment could not be had: try at once, then every ten seconds."""
         self._stats.allocations_failed += 1
         self.starving = True
+        self._missing(error)
         self._wanted.set()
+
+    def retry(self) -> None:
+        """There may be room again: try now."""
+        self._again.set()
 
     def _take(self, path: Path) -> Handle | None:
         with self._making:
@@ -95,7 +109,9 @@ class Allocator:
                     self._recovered()
                 await self._wanted.wait()
             else:
-                await trio.sleep(RETRY_S)
+                self._again = trio.Event()
+                with trio.move_on_after(RETRY_S):
+                    await self._again.wait()
 
     def _prepare(self, path: Path, size: int) -> bool:
         """Make the file if it is not there yet; in a thread. False: no room now."""

@@ -241,10 +241,15 @@ class QueueFlush:
         clock: Clock,
         stats: StoreStats,
         *,
+        one_round: trio.Lock,
         failed: Callable[[OSError], None],
         stuck: Callable[[OSError | None], None],
     ) -> None:
-        """`stuck` tells that units cannot be written, and with None that they can again."""
+        """`stuck` tells that units cannot be written, and with None that they can again.
+
+        `one_round` is held during a round: two at once would make the same file twice, and nobody
+        else may touch queue files then.
+        """
         self.config = config
         self._queues = queues
         self._dispatcher = dispatcher
@@ -262,8 +267,7 @@ class QueueFlush:
         self._write_failures = 0
         self._dispatched_then = 0
         self._wanted = trio.Event()
-        # Two rounds at once would make the same file twice.
-        self._one_round = trio.Lock()
+        self._one_round = one_round
 
     def look(self) -> None:
         """Start a round before its time when very many units are only in memory. Hot."""

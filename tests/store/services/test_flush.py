@@ -163,6 +163,9 @@ async def test_after_a_roll_both_segments_are_on_disk_before_the_answer(tmp_path
     async with running_store(tmp_path, disk, flush_disk_type=SYNC) as store:
         await settle(store)
         store.put(draft(body=bytes(3_000)))
+        with trio.fail_after(5):
+            while store.space.allocator._ready is None:
+                await trio.lowlevel.checkpoint()
         disk.calls.clear()
         assert await durable(store, store.put(draft(body=bytes(3_000))).end_offset)
         synced = [str(call.path)[-24:] for call in disk.calls if call.name == "fdatasync"]

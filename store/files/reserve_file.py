@@ -1,0 +1,53 @@
+"""Blocks set aside on a good day, given back on a bad one: a stop on a full disk still has room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.files.disk import Disk
+
+__all__ = ["RESERVE_BYTES_MAX", "RESERVE_BYTES_MIN", "ReserveFile", "reserve_bytes"]
+
+RESERVE_BYTES_MAX = 64 << 20
+RESERVE_BYTES_MIN = 64 << 10
+"""What would be smaller helps nobody and is not made."""
+
+
+def reserve_bytes(segment_bytes: int) -> int:
+    """Size of the reserve: a sixteenth of a segment, 64 MiB at most; 0 for none."""
+    size = min(RESERVE_BYTES_MAX, segment_bytes // 16)
+    return size if size >= RESERVE_BYTES_MIN else 0
+
+
+class ReserveFile:
+    """Source: reliability D1. All calls are for a thread and may raise OSError."""
+
+    __slots__ = ("_disk", "held", "path", "size")
+
+    def __init__(self, disk: Disk, path: Path, size: int) -> None:
+        self._disk = disk
+        self.path = path
+        self.size = size
+        self.held = False
+        """Whether the blocks are ours, as far as this run knows."""
+
+    def hold(self) -> None:
+        """Have the file with all its blocks; one that is there already costs next to nothing."""
+        handle = self._disk.open(self.path, create=True)
+        try:
+            self._disk.fill(handle, self.size)
+            handle.truncate(self.size)
+        except OSError:
+            self._disk.remove(self.path, missing_ok=True)
+            raise
+        finally:
+            handle.close()
+        self.held = True
+
+    def release(self) -> None:
+        """Give the blocks back."""
+        self._disk.remove(self.path, missing_ok=True)
+        self.held = False

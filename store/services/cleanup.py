@@ -1,0 +1,260 @@
+"""When the log leaves the disk: looks at clocks and disks, asks for the plan, carries it out.
+
+`retention` decides which segments go, `watermark` whether sends are refused; the deleting is here.
+Order of a pass: segments, one per interval, each out of the log (no new reader finds it) before its
+name goes; then the queues (`cleanup_queues`), then those who follow. A crash in between costs
+nothing: a start corrects the minimums.
+
+Files are removed in threads, because that takes time in proportion to their size. A segment that
+readers hold loses its name at once and its mapping when the last of them lets go, never before;
+`destroyMapedFileIntervalForcibly` only says when that is worth a line in the log, and what readers
+hold is not made up for by deleting more. A segment whose name cannot be removed is tried again
+every `redeleteHangedFileInterval`; until then nothing behind it goes, since the next start would
+find a hole in the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+import trio
+
+from store.files.segment_head import first_store_time
+from store.services.retention import Elapsed, Level, LogFile, Reason, is_due, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from store.config import StoreConfig
+    from store.files.commit_log import CommitLog
+    from store.files.disk import Clock, Disk
+    from store.files.mapped_file import MappedFile
+    from store.services.cleanup_queues import QueueCleanup
+    from store.services.retention import Deletion
+    from store.services.watermark import DiskWatch
+    from store.stats import StoreStats
+
+__all__ = ["MANUAL_PASSES", "Cleanup"]
+
+FIRST_PASS_S: Final = 60.0
+"""Nothing is deleted before: a broker that was down for long serves its consumers first."""
+LOOK_S: Final = 10.0
+"""Longest time between two looks at clocks and disks, whatever the interval of the clean-up is."""
+REFUSING_LOOK_S: Final = 1.0
+"""The same while sends are refused."""
+MANUAL_PASSES: Final = 20
+"""How many passes go on at any hour after DELETE_EXPIRED_COMMITLOG."""
+
+log = structlog.get_logger("store.cleanup")
+
+
+class _Held(NamedTuple):
+    """A segment that lost its name, and when, by the monotonic clock."""
+
+    file: MappedFile
+    since_s: float
+
+
+class Cleanup:
+    """Source: store format §6.1 (CleanCommitLogService).
+
+    Law: the last segment, and all from the first byte on that is not flushed and dispatched, stay.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        queues: QueueCleanup,
+        watch: DiskWatch,
+        disk: Disk,
+        clock: Clock,
+        stats: StoreStats,
+        *,
+        dispatched: Callable[[], int],
+        local_hour: Callable[[int], int],
+        looked: Callable[[], Awaitable[None]],
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """`dispatched` is the first byte that queues still need, `looked` runs after each look.
+
+        `failed` hears of a directory that could not be synced: final for the run.
+        """
+        self.config = config
+        self.queues = queues
+        self._log = commit_log
+        self._watch = watch
+        self._disk = disk
+        self._clock = clock
+        self._stats = stats
+        self._dispatched = dispatched
+        self._local_hour = local_hour
+        self._looked = looked
+        self._failed = failed
+        self._elapsed = Elapsed(clock.now_ms(), clock.monotonic())
+        self._held: list[_Held] = []
+        self._warned: set[int] = set()
+        """Starts of the held segments that a line was written about."""
+        self._hanged: MappedFile | None = None
+        self._hanged_since_s = 0.0
+        self._stopped = False
+        self.manual_passes = 0
+
+    def request(self) -> None:
+        """Delete what is expired at any hour, for the next passes (DELETE_EXPIRED_COMMITLOG)."""
+        self.manual_passes = MANUAL_PASSES
+
+    @property
+    def held_bytes(self) -> int:
+        """Space of deleted segments that comes back when their readers let go."""
+        return sum(held.file.size for held in self._held)
+
+    async def run(self) -> None:
+        """Look at once and then every few seconds, clean by interval; until cancelled."""
+        clock = self._clock
+        began = clock.monotonic()
+        self._elapsed = Elapsed(clock.now_ms(), began, self._log.last_store_timestamp)
+        self.queues.followed = self._log.min_offset
+        due_at = began + FIRST_PASS_S
+        while True:
+            await self.look()
+            if clock.monotonic() >= due_at:
+                await self.clean()
+                due_at = clock.monotonic() + self.config.clean_resource_interval_ms / 1000
+            pause = REFUSING_LOOK_S if self._watch.refusing else LOOK_S
+            await trio.sleep(max(0.0, min(pause, due_at - clock.monotonic())))
+
+    async def look(self) -> None:
+        """Take in both clocks and the disks; whoever waits for space hears of it."""
+        jump_ms = self._elapsed.look(self._clock.now_ms(), self._clock.monotonic())
+        if jump_ms:
+            log.warning("cleanup.clock_jumped", jump_ms=jump_ms)
+        await self._watch.look()
+        await self._looked()
+        if self._held:
+            await self._release()
+
+    async def clean(self) -> None:
+        """One pass."""
+        manual = self.manual_passes > 0
+        self.manual_passes -= manual
+        await self._retry_hanged()
+        hour = self._local_hour(self._clock.now_ms())
+        level = self._watch.level
+        if is_due(self.config, level, hour, manual=manual):
+            await self._delete_planned(level)
+        await self.queues.follow(self._log.min_offset)
+
+    # ── Segments ──
+
+    async def _delete_planned(self, level: Level) -> None:
+        for number, deletion in enumerate(await self._plan(level)):
+            if number:
+                await trio.sleep(self.config.delete_commit_log_files_interval_ms / 1000)
+            first = self._log.queue.first
+            if first is None or first.start != deletion.file.start or not self._may_delete:
+                return
+            await self._delete(deletion)
+
+    @property
+    def _may_delete(self) -> bool:
+        return self._hanged is None and not self._stopped
+
+    async def _plan(self, level: Level) -> list[Deletion]:
+        if not self._may_delete:
+            return []
+        files = self._log.queue.files[: self.config.delete_file_batch_max + 1]
+        facts = await self._disk.in_thread(self._facts, files)
+        return plan(
+            facts,
+            self._elapsed,
+            self.config,
+            level,
+            excess_bytes=self._watch.excess_bytes(self._log.segment_bytes) - self.held_bytes,
+            keep_from=min(self._log.flushed, self._dispatched()),
+        )
+
+    def _facts(self, files: list[MappedFile]) -> list[LogFile]:
+        """What the plan must know. For a thread; one that cannot be looked at ends the list."""
+        known: list[LogFile] = []
+        try:
+            for file, following in zip(files, [*files[1:], None], strict=True):
+                # A record of the next segment comes when this one is full: no earlier than its
+                # last, and all but never later.
+                newest_ms = (
+                    -1
+                    if following is None
+                    else first_store_time(self._disk, following.path, following.start)
+                )
+                mtime_ms = self._disk.mtime_ms(file.path)
+                known.append(LogFile(file.start, file.size, mtime_ms, newest_ms))
+        except OSError as error:
+            log.warning("cleanup.segment_unreadable", error=str(error))
+        return known
+
+    async def _delete(self, deletion: Deletion) -> None:
+        """Out of the log, then off the disk; readers that have it keep it."""
+        file = self._log.queue.take_first()
+        assert file.end <= min(self._log.flushed, self._dispatched()), (file, "still needed")
+        stats = self._stats
+        stats.segments_deleted += 1
+        stats.segments_forced += deletion.reason is Reason.SPACE
+        began = self._clock.monotonic()
+        if not await self._unlink(file):
+            return
+        log.info(
+            "cleanup.file_deleted",
+            path=str(file.path),
+            reason=str(deletion.reason),
+            used_percent=self._watch.log.used_percent,
+            elapsed_ms=round((self._clock.monotonic() - began) * 1_000),
+        )
+
+    async def _unlink(self, file: MappedFile) -> bool:
+        """Take the name away, durably; False leaves it to the next attempt."""
+        try:
+            await self._disk.in_thread(self._remove, file.path)
+        except OSError as error:
+            self._hanged, self._hanged_since_s = file, self._clock.monotonic()
+            log.warning("cleanup.delete_failed", path=str(file.path), error=str(error))
+            return False
+        self._hanged = None
+        self._held.append(_Held(file, self._clock.monotonic()))
+        try:
+            await self._disk.in_thread(self._disk.sync_directory, file.path.parent)
+        except OSError as error:
+            self._stopped = True
+            self._failed(error)
+        await self._release()
+        return True
+
+    def _remove(self, path: Path) -> None:
+        self._disk.remove(path, missing_ok=True)
+
+    async def _retry_hanged(self) -> None:
+        pause_s = self.config.redelete_hanged_file_interval_ms / 1000
+        if self._hanged and self._clock.monotonic() - self._hanged_since_s >= pause_s:
+            await self._unlink(self._hanged)
+
+    # ── Readers ──
+
+    async def _release(self) -> None:
+        """Unmap and close what no reader holds any more: that gives its space back."""
+        held = self._held
+        free = await self._disk.in_thread(_release_all, [one.file for one in held])
+        self._held = [one for one in held if one.file not in free]
+        now = self._clock.monotonic()
+        self._warned &= {one.file.start for one in self._held}
+        for file, since_s in self._held:
+            waited_s = now - since_s
+            late = waited_s * 1_000 >= self.config.destroy_maped_file_interval_forcibly_ms
+            if late and file.start not in self._warned:
+                self._warned.add(file.start)
+                log.warning("cleanup.file_held", path=str(file.path), elapsed_s=round(waited_s))
+
+
+def _release_all(files: list[MappedFile]) -> list[MappedFile]:
+    """Those that could be let go of. For a thread."""
+    return [file for file in files if file.release()]

@@ -1,0 +1,193 @@
+"""Which log segments may go: the plan of a clean-up. Pure: what is known flows in, decisions out.
+
+Oldest first, never the last segment, never one that is not on disk or not dispatched yet; the first
+one that stays ends the plan. A segment is expired when its modification and its newest record are
+*both* older than the retention, so neither a copy that kept old dates nor a store written under a
+wrong clock is enough. What is forced away for space ends where the disk is below its limit again.
+
+A jump of the wall clock deletes nothing. `Elapsed` compares it with the monotonic clock at every
+look: time that was skipped is not time that passed, and does not count towards the age of anything
+written before the jump, for the rest of the run. So a real correction (a machine that boots without
+a battery for its clock) costs nothing but space, and a wrong one costs no message. A step back
+takes back earlier steps forward, so an hour there and back leaves nothing. What was written under
+a clock that ran ahead looks younger and stays longer. Time between two runs cannot be compared with
+anything: a start that finds the newest record older than the tolerance distrusts that gap too, but
+only for an hour, in which an operator can correct the clock, and consumers catch up.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from store.config import StoreConfig
+
+__all__ = [
+    "START_DISTRUST_S",
+    "Deletion",
+    "Elapsed",
+    "Level",
+    "LogFile",
+    "Reason",
+    "hours_of",
+    "is_due",
+    "plan",
+]
+
+JUMP_MS = 5_000
+"""How far the two clocks may part between two looks: slewing and busy loops stay below it."""
+START_DISTRUST_S = 3_600.0
+SKIPS_MAX = 64
+HOUR_MS = 3_600_000
+
+
+class Level(IntEnum):
+    """How full a disk is, by the three limits of the configuration."""
+
+    ROOM = 0
+    HIGH = 1
+    """Above diskMaxUsedSpaceRatio: expired segments go at any hour."""
+    FORCED = 2
+    """Above diskSpaceCleanForciblyRatio: the oldest go, expired or not."""
+    FULL = 3
+    """Above diskSpaceWarningLevelRatio: sends are refused as well."""
+
+
+class Reason(StrEnum):
+    """Why a segment goes."""
+
+    EXPIRED = "expired"
+    SPACE = "disk_full"
+
+
+class LogFile(NamedTuple):
+    """What the plan must know of a segment."""
+
+    start: int
+    size: int
+    mtime_ms: int
+    newest_ms: int
+    """Store time of its last record, or a little later; −1 when that cannot be told."""
+
+
+class Deletion(NamedTuple):
+    """One decision of the plan."""
+
+    file: LogFile
+    reason: Reason
+
+
+class _Skip(NamedTuple):
+    """The wall clock went forward without time passing."""
+
+    before_ms: int
+    """The latest time it had shown before: what is dated later came after the jump."""
+    length_ms: int
+
+
+class Elapsed:
+    """Ages by the wall clock, without the time that it skipped. Looked at every few seconds.
+
+    Law: an age never exceeds the time that passed in this run plus the trusted time before it.
+    """
+
+    def __init__(self, now_ms: int, monotonic_s: float, last_alive_ms: int = 0) -> None:
+        """`last_alive_ms` is the newest sign of the run before: what lies between is distrusted."""
+        self._now_ms = now_ms
+        self._latest_ms = now_ms
+        """The latest time the wall clock showed in this run."""
+        self._monotonic_s = monotonic_s
+        self._skips: list[_Skip] = []
+        self._gap = _Skip(last_alive_ms, max(0, now_ms - last_alive_ms) if last_alive_ms else 0)
+        self._gap_until_s = monotonic_s + START_DISTRUST_S
+
+    def look(self, now_ms: int, monotonic_s: float) -> int:
+        """Take both clocks in; returns by how many ms the wall clock jumped, 0 for none."""
+        passed_ms = round((monotonic_s - self._monotonic_s) * 1_000)
+        jump_ms = now_ms - self._now_ms - passed_ms
+        # The clock may have gone on until just before it jumped.
+        before_ms = max(self._latest_ms, self._now_ms + passed_ms)
+        self._now_ms, self._monotonic_s = now_ms, monotonic_s
+        if jump_ms > JUMP_MS:
+            self._skips.append(_Skip(before_ms, jump_ms))
+            self._merge()
+        elif jump_ms < -JUMP_MS:
+            self._take_back(-jump_ms)
+        self._latest_ms = max(before_ms, now_ms)
+        return jump_ms if abs(jump_ms) > JUMP_MS else 0
+
+    def _merge(self) -> None:
+        """Bound the memory of jumps; what is merged counts as if it came with the later one."""
+        if len(self._skips) > SKIPS_MAX:
+            first, second = self._skips[:2]
+            length_ms = first.length_ms + second.length_ms
+            self._skips[:2] = [_Skip(max(first.before_ms, second.before_ms), length_ms)]
+
+    def _take_back(self, length_ms: int) -> None:
+        while length_ms and self._skips:
+            last = self._skips.pop()
+            taken = min(last.length_ms, length_ms)
+            length_ms -= taken
+            if last.length_ms > taken:
+                self._skips.append(_Skip(last.before_ms, last.length_ms - taken))
+
+    def age_ms(self, moment_ms: int) -> int:
+        """How long ago that was; negative for what lies ahead of the wall clock."""
+        skips = self._skips
+        if self._monotonic_s < self._gap_until_s:
+            skips = [self._gap, *skips]
+        skipped_ms = sum(skip.length_ms for skip in skips if moment_ms <= skip.before_ms)
+        return self._now_ms - moment_ms - skipped_ms
+
+
+def hours_of(delete_when: str) -> frozenset[int]:
+    """The hours of the day of `deleteWhen`: "04;16" → {4, 16}."""
+    return frozenset(int(hour) for hour in delete_when.split(";") if hour.strip())
+
+
+def is_due(config: StoreConfig, level: Level, local_hour: int, *, manual: bool) -> bool:
+    """Whether this pass deletes at all: by the hour, for space, or because someone asked.
+
+    Source: store format §6.1.
+    """
+    return manual or level >= Level.HIGH or local_hour in hours_of(config.delete_when)
+
+
+def plan(
+    files: Sequence[LogFile],
+    elapsed: Elapsed,
+    config: StoreConfig,
+    level: Level,
+    *,
+    excess_bytes: int,
+    keep_from: int,
+) -> list[Deletion]:
+    """What a pass that is due deletes, oldest first, at most `deleteFileBatchMax` segments.
+
+    `files` begins with the oldest segment; the last one given always stays. `excess_bytes` is what
+    the disk holds above its limit, beyond what deleted files give back anyway. Bytes of the log
+    from `keep_from` on are still needed. Source: store format §6.1.
+    """
+    forced = level >= Level.FORCED and config.clean_file_forcibly_enable
+    reserved_ms = config.file_reserved_time_h * HOUR_MS
+    deletions: list[Deletion] = []
+    freed = 0
+    for file in files[:-1][: config.delete_file_batch_max]:
+        if file.start + file.size > keep_from:
+            break
+        if _expired(file, elapsed, reserved_ms):
+            deletions.append(Deletion(file, Reason.EXPIRED))
+        elif forced and freed < excess_bytes:
+            deletions.append(Deletion(file, Reason.SPACE))
+        else:
+            break
+        freed += file.size
+    return deletions
+
+
+def _expired(file: LogFile, elapsed: Elapsed, reserved_ms: int) -> bool:
+    times = (file.mtime_ms, file.newest_ms) if file.newest_ms >= 0 else (file.mtime_ms,)
+    return all(elapsed.age_ms(moment_ms) >= reserved_ms for moment_ms in times)

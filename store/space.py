@@ -1,0 +1,132 @@
+"""The room on the disk, and everybody who takes or gives it: one part of the store.
+
+Allocation of segments, the watch over the disks, the clean-up of log and queues, and the reserve
+are wired here, so that the flag DISK_FULL has one owner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from store.files.local_time import local_hour
+from store.files.reserve_file import ReserveFile, reserve_bytes
+from store.flags import Flag
+from store.format.names import RESERVE
+from store.services.allocate import Allocator
+from store.services.cleanup import Cleanup
+from store.services.cleanup_queues import QueueCleanup
+from store.services.watermark import DiskWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from store.config import StoreConfig
+    from store.files.commit_log import CommitLog
+    from store.files.consume_queues import ConsumeQueues
+    from store.files.disk import Clock, Disk
+    from store.flags import RunningFlags
+    from store.services.dispatch import Dispatcher
+    from store.stats import StoreStats
+
+__all__ = ["StoreSpace"]
+
+log = structlog.get_logger("store.space")
+
+
+class StoreSpace:
+    """Segments to come, segments to go, and whether there is room for either."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        dispatcher: Dispatcher,
+        disk: Disk,
+        clock: Clock,
+        stats: StoreStats,
+        flags: RunningFlags,
+        *,
+        root: Path,
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """`failed` hears of a sync that failed, which is final for the run."""
+        self._disk = disk
+        self._flags = flags
+        self.between_flushes = trio.Lock()
+        """Held while queue files are written, and while whole queues go."""
+        self.watch = DiskWatch(config, disk, commit_log.queue.directory, root, told=self._told)
+        self.allocator = Allocator(
+            commit_log,
+            disk,
+            stats,
+            missing=self.watch.no_segment,
+            recovered=self.watch.segment_again,
+        )
+        self.queues = QueueCleanup(
+            config, queues, disk, stats, between_flushes=self.between_flushes
+        )
+        self.cleanup = Cleanup(
+            config,
+            commit_log,
+            self.queues,
+            self.watch,
+            disk,
+            clock,
+            stats,
+            dispatched=lambda: dispatcher.dispatched,
+            local_hour=local_hour,
+            looked=self._looked,
+            failed=failed,
+        )
+        self.reserve = ReserveFile(
+            disk, root / RESERVE, reserve_bytes(config.mapped_file_size_commit_log_bytes)
+        )
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Settings that may change while running."""
+        for part in (self.watch, self.queues, self.cleanup):
+            part.config = config
+
+    async def run(self) -> None:
+        """Allocation and clean-up, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.allocator.run)
+            nursery.start_soon(self.cleanup.run)
+
+    async def make_room(self) -> None:
+        """A stop, or whoever must write a little: where the disk is full, the reserve goes."""
+        scarce = self.watch.available_bytes < 2 * self.reserve.size
+        if self.reserve.held and (scarce or self.watch.starved):
+            try:
+                await self._disk.in_thread(self.reserve.release)
+            except OSError as error:
+                log.warning("store.reserve_failed", error=str(error))
+            else:
+                log.info("store.reserve_released", size_bytes=self.reserve.size)
+
+    async def _looked(self) -> None:
+        """After each look at the disks: whoever waits for space gets it."""
+        watch, size = self.watch, self.reserve.size
+        if watch.starved and watch.available_bytes > self.allocator.segment_bytes:
+            self.allocator.retry()
+        if (
+            size
+            and not self.reserve.held
+            and not watch.refusing
+            and watch.available_bytes > 4 * size
+        ):
+            try:
+                await self._disk.in_thread(self.reserve.hold)
+            except OSError as error:
+                log.warning("store.reserve_failed", error=str(error))
+
+    def _told(self, cause: str) -> None:
+        if cause:
+            self._flags.set(Flag.DISK_FULL, cause)
+        else:
+            self._flags.clear(Flag.DISK_FULL)
