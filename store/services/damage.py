@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from store.files.commit_log import CommitLog
     from store.files.mapped_file import MappedFile
 
-__all__ = ["LogEnd", "reason_at", "refuse_holes", "refuse_loss", "record_time_at"]
+__all__ = ["LogEnd", "reason_at", "record_time_at", "refuse_holes", "refuse_loss"]
 
 SEARCH_BYTES = 1 << 20
 _ZEROS = bytes(SEARCH_BYTES + 8)

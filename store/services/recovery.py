@@ -20,7 +20,7 @@ from store.format.record import TRANSACTION_PREPARED
 from store.format.tags import tags_code_of
 from store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of
 from store.results import Recovery, UnitStatus
-from store.services.damage import LogEnd, reason_at, refuse_holes, refuse_loss, record_time_at
+from store.services.damage import LogEnd, reason_at, record_time_at, refuse_holes, refuse_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -181,26 +181,25 @@ class _Recovery:
         queues.recover(scan=not self.clean)
         self.lost = {key for key, queue in queues.table.items() if queue.damaged}
         reach = queues.max_physical_offset()
-        furthest = self._furthest(reach)
         if reach < 0:
             self.start = self.log.min_offset
         elif not self.clean:
             self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
             # Of what the checkpoint does not vouch for any page may be missing: built again.
             queues.truncate(self.start)
-        elif furthest >= 0 and record_time_at(self.log, furthest, self.crc):
-            # All older messages have their units: a clean stop waits for dispatch.
-            self.start = furthest
         else:
-            self.start = normal_start(self._first_records(), reach)
+            self.start = self._start_after_stop(reach)
 
-    def _furthest(self, reach: int) -> int:
-        """Where the last message that has a unit should begin; −1 without one."""
-        for queue in self.queues.table.values():
-            if reach >= 0 and queue.max_physical_offset == reach:
-                unit = queue.unit(queue.end_offset - 1)
-                return unit[0] if unit else -1
-        return -1
+    def _start_after_stop(self, reach: int) -> int:
+        """The last message that has a unit: a clean stop waits until all have theirs."""
+        queues = self.queues.table.values()
+        queue = next(queue for queue in queues if queue.max_physical_offset == reach)
+        unit = queue.unit(queue.end_offset - 1)
+        if unit is not None and record_time_at(self.log, unit[0], self.crc):
+            return unit[0]
+        # That unit leads nowhere, so the queue is not what was left on disk.
+        self.lost.add((queue.topic, queue.queue_id))
+        return normal_start(self._first_records(), reach)
 
     def _first_records(self) -> Iterable[FirstRecord]:
         for file in reversed(self.log.queue.files):

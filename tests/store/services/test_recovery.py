@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -184,9 +185,7 @@ def test_the_recovered_tail_is_written_again_and_synced_before_it_is_served(
         model.store.commit_log.sync_all()
     model.disk.faults = []
     model.crash()
-    after = model.disk.power_cut(
-        model.root.parent / "after", __import__("random").Random(1), keep=0
-    )
+    after = model.disk.power_cut(model.root.parent / "after", Random(1), keep=0)
     assert log_records(after) == log_records(model.root)
 
 
@@ -281,15 +280,57 @@ def test_the_queues_of_a_topic_that_is_gone_are_not_searched_for(model: StoreMod
 
 def test_a_page_lost_from_an_older_queue_file_is_written_again(model: StoreModel) -> None:
     """Several files of a queue can be dirty at once: a power cut may take a page of any of them."""
+    flush_everything(model.store, model.disk)
+    model.clock.ms += 10_000
+    for number in range(120):
+        model.put("T", 0, BIG)
+        model.store.dispatch()
+        if number == 20:
+            flush_everything(model.store, model.disk)
     model.store.queues.write_all(sync=False)
     model.disk.kill()
-    oldest = min(queue_directory(model).iterdir())
-    oldest.write_bytes(oldest.read_bytes()[: 5 * UNIT_SIZE].ljust(QUEUE_BYTES, b"\0"))
-    reopen(model)
+    files = sorted(queue_directory(model).iterdir())
+    assert len(files) > 10
+    torn = files[7]
+    torn.write_bytes(bytes(9 * UNIT_SIZE) + torn.read_bytes()[-UNIT_SIZE:])
+    _, recovery = reopen(model)
+    assert recovery.start_offset > 0
+    assert recovery.rebuilt_queues == 0
     model.check_store()
     model.disk.kill()
     reopen(model)
     check_directory(model.root)
+
+
+def test_units_are_on_disk_when_an_abnormal_start_ends(model: StoreModel) -> None:
+    """The next checkpoint vouches for them."""
+    for _ in range(2):
+        flush_everything(model.store, model.disk)
+        model.clock.ms += 10_000
+        for _ in range(13):
+            model.put("T", 0, BIG)
+        model.store.dispatch()
+    model.crash()
+    assert model.recovery.start_offset > 0
+    after = model.disk.power_cut(model.root.parent / "after", Random(1), keep=0)
+    assert queue_files(after) == queue_files(model.root)
+    check_directory(after)
+
+
+def test_the_first_message_still_in_the_log_is_the_first_of_its_queue(model: StoreModel) -> None:
+    assert trio.run(model.store.close)
+    for path in sorted((model.root / "commitlog").iterdir())[:3]:
+        path.unlink()
+    store, _ = reopen(model)
+    first, _ = log_records(model.root)[0]
+    for queue_id in (0, 1):
+        queue = store.queues.table["T", queue_id]
+        unit = queue.unit(queue.min_offset)
+        assert unit is not None
+        assert unit[0] >= first
+        assert queue.min_offset > 0
+        sent = model.queues["T", queue_id]
+        assert read_queue(store, "T", queue_id) == sent[queue.min_offset :]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -551,3 +592,98 @@ def test_a_checkpoint_of_the_future_is_taken_back(model: StoreModel) -> None:
     assert trio.run(flush.close)
     value = CheckpointFile(Disk(), model.root / "checkpoint").load()
     assert value.physic_msg_timestamp == model.clock.ms
+
+
+@pytest.mark.parametrize("end", [b"\x00", b"\xff"])
+def test_a_run_of_records_that_look_torn_is_cut_as_a_whole(tmp_path: Path, end: bytes) -> None:
+    model = StoreModel(tmp_path / "d")
+    for properties in (b"a\x01b" + end, b"a\x01b\x02", b"a\x01c" + end, b"a\x01d" + end):
+        model.put("T", 0, Sent(b"x", properties))
+    model.crash()
+    assert model.recovery.end_offset == model.order[1][2]
+    model.forget_behind(model.recovery.end_offset)
+    model.check_store()
+    model.crash()
+    assert model.recovery.cut_bytes == 0
+    model.disk.kill()
+
+
+def test_a_record_that_looks_torn_but_was_safe_stays(tmp_path: Path) -> None:
+    model = StoreModel(tmp_path / "d")
+    model.put("T", 0, Sent(b"x", b"a\x01b\x00"))
+    model.clock.ms += 10
+    model.put("T", 0, Sent(b"y", b"a\x01b\x02"))
+    flush_everything(model.store, model.disk)
+    model.put("T", 0, Sent(b"z", b""))
+    model.crash()
+    assert model.recovery.end_offset == model.order[-1][2]
+    model.disk.kill()
+
+
+@pytest.mark.parametrize("every", [1, 2, 7])
+def test_units_leave_the_memory_while_a_long_log_is_walked(
+    model: StoreModel, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.services.recovery.WRITE_EVERY_RECORDS", every)
+    model.disk.kill()
+    shutil.rmtree(model.root / "consumequeue")
+    reopen(model)
+    check_directory(model.root)
+    model.check_store()
+
+
+def test_a_gap_in_front_of_the_walk_has_the_queue_built_again(model: StoreModel) -> None:
+    """A file in the middle is gone: the units in front of it are no proof of those behind it."""
+    flush_everything(model.store, model.disk)
+    model.clock.ms += 10_000
+    for _ in range(8):
+        model.put("T", 0, BIG)
+    flush_everything(model.store, model.disk)
+    model.clock.ms += 10_000
+    model.put("T", 0, BIG)
+    model.disk.kill()
+    files = sorted(queue_directory(model).iterdir())
+    for path in files[1:]:
+        path.unlink()
+    _, recovery = reopen(model)
+    assert recovery.rebuilt_queues == 1
+    model.check_store()
+    check_directory(model.root)
+
+
+def test_numbers_that_are_nowhere_in_the_log_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "d"
+    model = StoreModel(root)
+    model.put("T", 0, Sent(b"one", b""))
+    end = model.store.commit_log.max_offset
+    model.disk.kill()
+    segment = root / "commitlog" / segment_name(0)
+    content = bytearray(segment.read_bytes())
+    record = encode(draft(body=b"three"), 2, end, 1_700_000_001_000)
+    content[end : end + len(record)] = record
+    segment.write_bytes(content)
+    capsys.readouterr()
+    store, _ = open_store(root, model.disk)
+    assert "store.queue_incomplete" in capsys.readouterr().out
+    assert store.max_offset("T", 0) == 1
+    model.disk.kill()
+
+
+def test_a_clean_store_whose_last_unit_leads_nowhere_is_walked_from_its_segment(
+    model: StoreModel,
+) -> None:
+    assert trio.run(model.store.close)
+    newest = max(queue_directory(model, 1).iterdir())
+    content = bytearray(newest.read_bytes())
+    used = len(content.rstrip(b"\0")) - len(content.rstrip(b"\0")) % UNIT_SIZE
+    at = used - UNIT_SIZE if used == len(content) else used
+    wrong = UNIT.read(content, at)._replace(physical_offset=UNIT.read(content, at)[0] + 7)
+    content[at : at + UNIT_SIZE] = UNIT.write(wrong)
+    newest.write_bytes(content)
+    _, recovery = reopen(model)
+    assert recovery.end_offset == model.order[-1][2]
+    assert 1 < recovery.records <= 6
+    assert recovery.rebuilt_queues == 1
+    model.check_store()
