@@ -200,6 +200,10 @@ class Member:
             yield from self._give_up(queue)
         for queue in own:
             yield from self._take_on(queue)
+        if self.instance.config.client_id not in members:
+            # The broker has not heard of us, or forgot: all of the above was giving up.
+            self.instance.subscriptions_changed()
+            raise ConsumerNotOnlineError(206, "we are no member", "broker", "", "rebalance")
 
     def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
         """The client ids of the group, as any broker of the topic knows them, sorted."""

@@ -89,6 +89,10 @@ class Instance:
     _namesrv: int = 0
     _told: set[str] = field(default_factory=set)
     """Brokers that heard of all groups and subscriptions as they are now."""
+    _beating: int = 0
+    """Heartbeats under way."""
+    _beaten: Signal = field(default_factory=Signal)
+    """Set when the last of them has ended."""
     _suspects: dict[str, float] = field(default_factory=dict)
     """Topics whose route should be asked for again, and from when on."""
     _fetched: dict[str, float] = field(default_factory=dict)
@@ -316,6 +320,7 @@ class Instance:
         ask = Ask(
             address=address, header=Heartbeat(), body=body, timeout_s=self.config.request_timeout
         )
+        self._beating += 1
         try:
             expect(ask, (yield ask), "broker")
         except (TransportError, BrokerError) as error:
@@ -323,6 +328,10 @@ class Instance:
         else:
             self._quiet.discard(address)
             self._told.add(address)
+        finally:
+            self._beating -= 1
+            if not self._beating:
+                self._beaten.set()
 
     def _heartbeat(self) -> bytes | None:
         """The heartbeat's body; None with nothing to say."""
@@ -345,6 +354,11 @@ class Instance:
             client_id=self.config.client_id, producer_group=producer, consumer_group=consumer
         )
         deadline = self.clock.monotonic() + within_s
+        # Brokers work on several requests at once: a heartbeat overtaken by our leave would bring
+        # the group back, and others would wait two minutes for the queues of a ghost.
+        while self._beating and deadline > self.clock.monotonic():
+            self._beaten.clear()
+            yield Wait(self._beaten, deadline - self.clock.monotonic())
         for address in addresses:
             left_s = deadline - self.clock.monotonic()
             if left_s <= 0:

@@ -85,6 +85,8 @@ async def test_a_given_queue_is_used(front: Front, fresh: Fresh) -> None:
 
 async def test_a_oneway_send_arrives(front: Front, fresh: Fresh) -> None:
     topic = fresh("topic")
+    async with front.admin() as admin:
+        await admin.create_topic(topic, queues=4)
     async with front.producer() as producer, front.consumer(fresh("group")) as consumer:
         await producer.send(Message(topic, b"first"))
         await consumer.assign(await consumer.queues(topic))

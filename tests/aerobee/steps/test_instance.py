@@ -121,6 +121,33 @@ def test_a_broker_that_is_gone_is_not_waited_for_in_leaving(stage: Stage) -> Non
     assert not stage.instance.producers
 
 
+def test_leaving_waits_for_heartbeats_under_way(stage: Stage) -> None:
+    stage.perform(stage.instance.fetch_route("T", 1.0))
+    beating = stage.instance.send_heartbeats()
+    asked = next(beating)
+    leaving = stage.instance.leave(producer="p", within_s=4.0)
+    waits = next(leaving)
+    assert isinstance(asked, Ask)
+    assert isinstance(waits, Wait)
+    assert not waits.signal.is_set
+    with pytest.raises(StopIteration):
+        beating.send(answer())
+    assert waits.signal.is_set
+    left = leaving.send(None)
+    assert isinstance(left, Ask)
+    assert isinstance(left.header, UnregisterClient)
+
+
+def test_leaving_does_not_wait_for_ever(stage: Stage) -> None:
+    stage.perform(stage.instance.fetch_route("T", 1.0))
+    beating = stage.instance.send_heartbeats()
+    next(beating)
+    begun = stage.now_s
+    stage.perform(stage.instance.leave(producer="p", within_s=4.0))
+    assert stage.now_s - begun == 4.0
+    beating.close()
+
+
 def test_the_order_of_an_ordered_topic_is_the_name_servers(stage: Stage) -> None:
     body = b'{"orderTopicConf":"b1:2;b2:1","brokerDatas":[],"queueDatas":[]}'
     stage.answers(GetRouteInfo, Command(0, body=body))
