@@ -61,7 +61,7 @@ FOUND: Final = GetStatus.FOUND
 def refusal(error: Exception) -> Answer | None:
     """An exception that means something to the client; None for one that is our own fault."""
     if isinstance(error, Refused):
-        return Answer(error.code, remark=error.remark)
+        return Answer(error.code, error.header, error.remark)
     if isinstance(error, StoreError):
         return Answer(int(ResponseCode.SYSTEM_ERROR), remark=str(error))
     return None

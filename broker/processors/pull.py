@@ -255,7 +255,7 @@ class Pull:
         try:
             self._check(header)
         except Refused as refused:
-            return Answer(refused.code, remark=refused.remark)
+            return Answer(refused.code, refused.header, refused.remark)
         try:
             result = self._read(header, matches)
         except NotInMemory:

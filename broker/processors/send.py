@@ -51,6 +51,7 @@ LATER: Final = TIMER | {"DELAY", "TRAN_MSG"}
 """Properties that ask for a feature served in a later version."""
 
 LOOKED_AT: Final = REGION_FIELDS | LATER
+WRITE_BIT: Final = 2
 TRANSACTION_BITS: Final = 0x0C
 BROKER_BITS: Final = 0x30 | 0xC0
 """sysFlag bits that only a broker sets: IPv6 hosts, inner batches."""
@@ -105,11 +106,14 @@ class Send:
         if header.batch:
             return self.batch(header, command, connection)
         try:
-            queue_id = self._queue_id(header, self._topic(header))
+            topic = self._topic(header)
+            queue_id = self._queue_id(header, topic)
             if not command.body:
                 raise Refused(MESSAGE_ILLEGAL, "the message body is empty")
             text = header.properties or ""
             properties = decode(text)
+            if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:
+                raise Refused(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
             if header.sys_flag & TRANSACTION_BITS or not LOOKED_AT.isdisjoint(properties):
                 _refuse_later_features(properties, header.sys_flag)
                 text = _without(properties, REGION_FIELDS)
@@ -144,11 +148,13 @@ class Send:
     # -- checks ----------------------------------------------------------------------------------
 
     def _topic(self, header: SendMessage | SendMessageV2) -> TopicConfig:
-        """Checks 2 to 6 and 8: time gate, name, sendable, existence, group of a retry topic."""
+        """Checks 2 to 6: time gate, ordered topic, name, sendable, existence."""
         name = header.topic
         gate_ms = self._config.broker.start_accept_send_request_time_stamp_ms
         if gate_ms and self._clock.now_ms() < gate_ms:
             raise Refused(SYSTEM_ERROR, f"broker unable to service, until {gate_ms}")
+        if not self._config.broker.broker_permission & WRITE_BIT:
+            self._refuse_ordered(name)
         topic = self._topics.sendable(name)
         if topic is None:
             topic = self._topics.for_send(
@@ -158,11 +164,17 @@ class Send:
                 self._clock.now_ms(),
                 unit_mode=bool(header.unit_mode),
             )
-        if name.startswith(RETRY_PREFIX):
-            self._groups.require(name.removeprefix(RETRY_PREFIX), self._clock.now_ms())
         return topic
 
+    def _refuse_ordered(self, name: str) -> None:
+        """Only ordered topics: producers leave the other queues of such a broker by the route."""
+        known = self._topics.get(name)
+        if known is not None and known.order:
+            host = self._config.broker.broker_ip1
+            raise NoPermission(f"the broker[{host}] sending message is forbidden")
+
     def _queue_id(self, header: SendMessage | SendMessageV2, topic: TopicConfig) -> int:
+        """Checks 7 and 8: the queue, the group of a retry topic."""
         queue_id = header.queue_id
         if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
             raise Refused(
@@ -170,11 +182,13 @@ class Send:
                 f"request queueId[{queue_id}] is illegal, topic [{header.topic}] has "
                 f"{max(topic.write_queue_nums, topic.read_queue_nums)} queues",
             )
-        if queue_id >= 0:
-            return queue_id
-        if topic.write_queue_nums <= 0:
-            raise Refused(SYSTEM_ERROR, f"topic [{header.topic}] has no queue to write to")
-        return self._random_queue(topic.write_queue_nums)
+        if queue_id < 0:
+            if topic.write_queue_nums <= 0:
+                raise Refused(SYSTEM_ERROR, f"topic [{header.topic}] has no queue to write to")
+            queue_id = self._random_queue(topic.write_queue_nums)
+        if header.topic.startswith(RETRY_PREFIX):
+            self._groups.require(header.topic.removeprefix(RETRY_PREFIX), self._clock.now_ms())
+        return queue_id
 
     # -- effects ---------------------------------------------------------------------------------
 
@@ -299,6 +313,10 @@ def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, 
         or _is_transaction(properties, header.sys_flag)
     ):
         raise Refused(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")
+
+
+def _wants_keys(topic: TopicConfig) -> bool:
+    return topic.attributes.get("cleanup.policy") == "COMPACTION"
 
 
 def _is_delayed(properties: dict[str, str]) -> bool:

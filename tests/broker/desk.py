@@ -1,0 +1,223 @@
+"""A broker without its sockets: real parts on a small directory, asked as the worker asks them."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from broker.answers import refusal
+from broker.config import BrokerConfig, BrokerOptions
+from broker.parts import Parts
+from broker.routes import broker_routes
+from broker.tables.topics import TopicConfig
+from remoting.server.connection import packed_host
+from remoting.server.routes import PARKED
+from remoting.wire.answer import Answer
+from remoting.wire.command import ONEWAY, Command
+from remoting.wire.headers.pull import PullMessage
+from remoting.wire.headers.send import SendMessageV2
+from store.files.disk import Disk
+from tests.broker.peers import Peer
+from tests.kit.running_store import TrioClock
+from tests.kit.store_model import small_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from remoting.wire.header import Header
+    from tests.kit.faulty_disk import Call, FaultyDisk
+
+__all__ = [
+    "BORN_MS",
+    "Caller",
+    "Desk",
+    "Gate",
+    "body_of",
+    "broker_config",
+    "open_desk",
+    "pull_header",
+    "said",
+    "send_header",
+]
+
+BORN_MS = 1_699_999_999_000
+LOG_BYTES = 1 << 20
+QUEUE_BYTES = 20 * 1000
+
+
+class Caller(Peer):
+    """A peer with an address for records, whose answers one may wait for."""
+
+    def __init__(self, address: str = "127.0.0.1:50000") -> None:
+        super().__init__(address)
+        ip, _, port = address.rpartition(":")
+        self.host = packed_host((ip, int(port)))
+        self.came = trio.Event()
+
+    def answer(self, command: Command, answer: Answer) -> None:
+        super().answer(command, answer)
+        self.came.set()
+
+    async def next_answer(self) -> Answer:
+        while not self.answers:
+            self.came = trio.Event()
+            await self.came.wait()
+        return self.answers.pop(0)
+
+
+class Gate:
+    """Holds every call of this name on such a file until the test lets it go."""
+
+    def __init__(self, disk: FaultyDisk, name: str, part: str) -> None:
+        self.name = name
+        self.part = part
+        self.opened = threading.Event()
+        self.begun = threading.Semaphore(0)
+        disk.before = self.hold
+
+    def hold(self, call: Call) -> None:
+        if call.name == self.name and self.part in str(call.path) and not self.opened.is_set():
+            self.begun.release()
+            self.opened.wait(20)
+
+    def let_go(self) -> None:
+        self.opened.set()
+
+    async def wait_for_a_call(self) -> None:
+        assert await trio.to_thread.run_sync(lambda: self.begun.acquire(timeout=10))
+
+
+def broker_config(root: Path, **changes: Any) -> BrokerConfig:
+    """Small files below `root`; a change goes to the part that has such a setting."""
+    store: dict[str, Any] = {
+        "mapped_file_size_commit_log_bytes": LOG_BYTES,
+        "mapped_file_size_consume_queue_bytes": QUEUE_BYTES,
+    }
+    store |= {name: changes.pop(name) for name in [*changes] if name in STORE_SETTINGS}
+    broker = {name: changes.pop(name) for name in [*changes] if name in BROKER_SETTINGS}
+    return BrokerConfig(
+        broker=BrokerOptions(**{"broker_name": "desk", **broker}),
+        store=small_config(root, **store),
+        **changes,
+    )
+
+
+STORE_SETTINGS = frozenset(BrokerConfig().store.__dataclass_fields__)
+BROKER_SETTINGS = frozenset(BrokerConfig().broker.__dataclass_fields__)
+
+
+class Desk:
+    """Parts, loaded; `ask` is what happens to one request, its round and its wait included."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.peer = Caller()
+        self.handlers = {
+            int(route.header.code): route.handler for route in broker_routes(parts.processors)
+        }
+
+    def topic(self, name: str = "t", **fields: Any) -> None:
+        """There is such a topic, and it is on disk."""
+        self.parts.topics.put(TopicConfig(topic_name=name, **fields))
+
+    def begin(self, header: Header, body: bytes = b"", *, oneway: bool = False) -> Any:
+        """Call the handler; what it gives, or the answer that its refusal becomes."""
+        code = int(header.code)
+        command = Command(code=code, body=body, flag=ONEWAY * oneway, language="JAVA", version=479)
+        try:
+            return self.handlers[code](header, command, self.peer)
+        except Exception as error:
+            answer = refusal(error)
+            if answer is None:
+                raise
+            return answer
+
+    async def ask(self, header: Header, body: bytes = b"", **how: bool) -> Answer:
+        """The answer, whenever it comes."""
+        outcome = self.begin(header, body, **how)
+        self.parts.after_round()
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+            self.parts.after_round()
+        if outcome is PARKED or outcome is None:
+            outcome = await self.peer.next_answer()
+        assert isinstance(outcome, Answer), outcome
+        return outcome
+
+    async def send(self, topic: str = "t", body: bytes = b"hello", **fields: Any) -> Answer:
+        """Send one message."""
+        return await self.ask(send_header(topic, **fields), body)
+
+    async def pull(self, topic: str = "t", queue_offset: int = 0, **fields: Any) -> Answer:
+        """Pull with a subscription of its own, not to be held."""
+        return await self.ask(pull_header(topic, queue_offset, **fields))
+
+
+def send_header(topic: str = "t", cls: type[Any] = SendMessageV2, **fields: Any) -> Any:
+    """A send to queue 0 without properties; `fields` replace."""
+    given = {
+        "producer_group": "p",
+        "topic": topic,
+        "default_topic": "TBW102",
+        "default_topic_queue_nums": 4,
+        "queue_id": 0,
+        "sys_flag": 0,
+        "born_timestamp": BORN_MS,
+        "flag": 0,
+        **fields,
+    }
+    return cls(**given)
+
+
+def pull_header(
+    topic: str = "t", queue_offset: int = 0, cls: type[Any] = PullMessage, **fields: Any
+) -> Any:
+    """A pull of everything in queue 0; `fields` replace."""
+    given = {
+        "consumer_group": "g",
+        "topic": topic,
+        "queue_id": 0,
+        "queue_offset": queue_offset,
+        "max_msg_nums": 32,
+        "sys_flag": 4,
+        "commit_offset": 0,
+        "suspend_timeout_millis": 15_000,
+        "subscription": "*",
+        "sub_version": 0,
+        "expression_type": "TAG",
+        **fields,
+    }
+    return cls(**given)
+
+
+def said(answer: Answer) -> dict[str, str]:
+    """The ext fields of an answer, as a peer reads them."""
+    assert answer.header is not None
+    return {name: str(value) for name, value in answer.header.ext().items()}
+
+
+def body_of(answer: Answer) -> bytes:
+    """The body of an answer, in one piece."""
+    return answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+
+
+@asynccontextmanager
+async def open_desk(root: Path, disk: Disk | None = None, **changes: Any) -> AsyncIterator[Desk]:
+    """Parts with the services of the store, the hold and the saver, ended as the broker ends."""
+    parts = Parts(broker_config(root, **changes), disk=disk or Disk(), clock=TrioClock())
+    parts.load()
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(parts.store.run)
+            await nursery.start(parts.saver.run)
+            nursery.start_soon(parts.hold.run, parts.reactor.flush)
+            yield Desk(parts)
+            nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True):
+            await parts.store.close()
