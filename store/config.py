@@ -144,6 +144,30 @@ class StoreConfig:
             extra={"key": "flushCommitLogThoroughInterval", "unit": "ms", "hot": True},
         ),
     ] = 10_000
+    warm_maped_file_enable: Annotated[
+        bool,
+        Meta(
+            description="Bring the pages of the next appends to memory before they are touched.",
+            extra={"key": "warmMapedFileEnable", "hot": True},
+        ),
+    ] = True
+    flush_least_pages_when_warm_maped_file: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=262_144,
+            description="Pages of 4 KiB that are kept warm ahead of the appends.",
+            extra={"key": "flushLeastPagesWhenWarmMapedFile", "hot": True},
+        ),
+    ] = 4_096
+    transient_store_pool_enable: Annotated[
+        bool,
+        Meta(
+            description="Accepted, without effect: appends go to the page cache at once, "
+            "and a kill takes nothing.",
+            extra={"key": "transientStorePoolEnable"},
+        ),
+    ] = False
     commit_interval_commit_log_ms: Annotated[
         int,
         Meta(

@@ -1,7 +1,7 @@
 """The room on the disk, and everybody who takes or gives it: one part of the store.
 
-Allocation of segments, the watch over the disks, the clean-up of log and queues, and the reserve
-are wired here, so that the flag DISK_FULL has one owner.
+Allocation and warming of segments, the watch over the disks, the clean-up of log and queues, and
+the reserve are wired here, so that the flag DISK_FULL has one owner.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from store.format.names import RESERVE
 from store.services.allocate import Allocator
 from store.services.cleanup import Cleanup
 from store.services.cleanup_queues import QueueCleanup
+from store.services.warm import Warmer
 from store.services.watermark import DiskWatch
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class StoreSpace:
             missing=self.watch.no_segment,
             recovered=self.watch.segment_again,
         )
+        self.warmer = Warmer(config, commit_log, disk)
         self.queues = QueueCleanup(
             config, queues, disk, stats, between_flushes=self.between_flushes
         )
@@ -89,13 +91,14 @@ class StoreSpace:
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Settings that may change while running."""
-        for part in (self.watch, self.queues, self.cleanup):
+        for part in (self.watch, self.warmer, self.queues, self.cleanup):
             part.config = config
 
     async def run(self) -> None:
-        """Allocation and clean-up, until cancelled."""
+        """Allocation, warming and clean-up, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.allocator.run)
+            nursery.start_soon(self.warmer.run)
             nursery.start_soon(self.cleanup.run)
 
     async def make_room(self) -> None:

@@ -197,6 +197,8 @@ class LogFlush:
             if not self.waiting:
                 self._waited = trio.Event()
                 await self._waited.wait()
+                # Whoever was waiting may have been answered before this turn.
+                continue
             await trio.sleep(max(0.0, self.waiting[0][1] - self._clock.monotonic()))
             now = self._clock.monotonic()
             late = sum(deadline <= now for _, deadline, _ in self.waiting)
