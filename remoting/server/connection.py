@@ -176,6 +176,8 @@ class Connection:
 
         Raises: CallTimedOut after `timeout_s`; ChannelClosed when the peer goes first.
         """
+        if self.closed:
+            raise ChannelClosed(f"{self.address} is closed")
         opaque = self._request(code, header, body, oneway=False)
         waiting = self._calls[opaque] = _Call()
         self.selector.reactor.flush()
@@ -271,11 +273,14 @@ class Connection:
         """Ask the poller for what may go on: nothing is read before the backlog has been served.
 
         With a backlog the socket is watched for writing even when all is sent: that event is what
-        takes the backlog up again.
+        takes the backlog up again. What was not tried yet leaves at the end of the round and needs
+        no event; asked for one, an idle socket would give it in every round.
         """
         waits = bool(self.backlog)
         self.selector.poller.interest(
-            self.sock, read=not (self.paused or waits), write=waits or self.unsent > 0
+            self.sock,
+            read=not (self.paused or waits),
+            write=waits or self.stalled_since is not None,
         )
 
     # -- the end ---------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ class Selector:
     ) -> None:
         """Take a socket from the boss; what it asks is answered by `worker`."""
         connection = Connection(sock, address, self, worker, listener)
-        self.connections[sock.fileno()] = connection
         self.poller.add(sock)
+        self.connections[sock.fileno()] = connection
         self.stats.connections_opened += 1
         log.debug("connection.opened", address=connection.address, listener=listener)
         self.reactor.connected(connection)

@@ -1,0 +1,156 @@
+"""A selector whose sockets take and give what the test says, and a poller that only remembers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from remoting.server.poller import READ, WRITE
+from remoting.server.pools import Pool
+from remoting.server.reactor import Reactor
+from remoting.server.routes import Route, resolve
+from remoting.server.selector import Limits, Selector
+from remoting.server.worker import Worker
+from remoting.wire.answer import Answer
+from remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from remoting.server.connection import Connection
+    from remoting.wire.command import Command
+
+__all__ = ["LIMITS", "FakePoller", "Interest", "Stage", "TrickleSocket"]
+
+LIMITS = Limits(
+    max_frame_bytes=1 << 20,
+    max_header_bytes=1 << 16,
+    high_water_bytes=2_000,
+    low_water_bytes=500,
+    idle_s=60,
+    stall_s=60,
+)
+
+
+class Interest(NamedTuple):
+    """What a socket is watched for."""
+
+    read: bool = True
+    write: bool = False
+
+
+class FakePoller:
+    """Remembers what each socket is watched for."""
+
+    def __init__(self) -> None:
+        self.watched: dict[int, Interest] = {}
+        self.full = False
+
+    def add(self, sock: Any) -> None:
+        if self.full:
+            raise OSError(28, "no space for another watch")
+        self.watched[sock.fileno()] = Interest()
+
+    def interest(self, sock: Any, *, read: bool, write: bool) -> None:
+        assert sock.fileno() in self.watched
+        self.watched[sock.fileno()] = Interest(read, write)
+
+    def remove(self, sock: Any) -> None:
+        del self.watched[sock.fileno()]
+
+    async def ready(self) -> list[tuple[int, int]]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.watched.clear()
+
+
+class TrickleSocket:
+    """A socket that takes `takes` bytes per send in turn, then everything; it gives `incoming`."""
+
+    def __init__(self, fd: int, takes: Iterable[int] = ()) -> None:
+        self.fd = fd
+        self.takes = list(takes)
+        self.incoming = bytearray()
+        self.taken = bytearray()
+        self.sends = 0
+        self.failure: OSError | None = None
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("127.0.0.1", 10911)
+
+    def recv_into(self, buffer: bytearray) -> int:
+        if not self.incoming:
+            raise BlockingIOError
+        count = min(len(buffer), len(self.incoming))
+        buffer[:count] = self.incoming[:count]
+        del self.incoming[:count]
+        return count
+
+    def send(self, data: bytes | memoryview) -> int:
+        return self.sendmsg([data])
+
+    def sendmsg(self, buffers: list[bytes | memoryview]) -> int:
+        self.sends += 1
+        if self.failure is not None:
+            raise self.failure
+        data = b"".join(buffers)
+        assert data, "a send of nothing"
+        count = min(self.takes.pop(0) if self.takes else len(data), len(data))
+        if not count:
+            raise BlockingIOError
+        self.taken += data[:count]
+        return count
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def echo(header: GetMaxOffset, command: Command, connection: Connection) -> Answer:
+    """The request's body once more."""
+    return Answer(0, OffsetResponse(offset=header.queue_id), body=bytes(command.body))
+
+
+class Stage:
+    """One selector without a loop: the test makes the rounds."""
+
+    def __init__(
+        self,
+        handler: Callable[..., Any] = echo,
+        *,
+        limits: Limits = LIMITS,
+        pool: Pool | None = None,
+        nursery: Any = None,
+    ) -> None:
+        self.pool = pool or Pool("admin", width=2, capacity=1_000, max_wait_ms=5_000)
+        self.reactor = Reactor(
+            pools={"admin": self.pool}, limits=limits, selectors=1, refusals=lambda _: None
+        )
+        self.poller = FakePoller()
+        self.selector = Selector(self.reactor, self.poller, limits)
+        routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
+        self.worker = Worker(routes, lambda _: None, nursery, self.reactor.stats)
+
+    def connect(self, takes: Iterable[int] = ()) -> tuple[Connection, TrickleSocket]:
+        """A peer on a descriptor of its own."""
+        fd = 10_000 + len(self.poller.watched)
+        sock: Any = TrickleSocket(fd, takes)
+        self.selector.adopt(sock, ("127.0.0.1", 50_000), "test", self.worker)
+        return self.selector.connections[fd], sock
+
+    def interest(self, sock: TrickleSocket) -> Interest:
+        """What the socket is watched for now."""
+        return self.poller.watched[sock.fd]
+
+    def round(self, sock: TrickleSocket) -> bool:
+        """The round that a level-triggered poller would begin now; False when it would wait."""
+        watched = self.poller.watched.get(sock.fd)
+        if watched is None:
+            return False
+        bits = READ * bool(watched.read and sock.incoming) | WRITE * watched.write
+        if bits:
+            self.selector.round([(sock.fd, bits)])
+        return bool(bits)
