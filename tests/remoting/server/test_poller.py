@@ -1,0 +1,104 @@
+"""Both pollers say the same: level-triggered, by direction, nothing after `remove`."""
+
+from __future__ import annotations
+
+import select
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from remoting.server.poller import READ, WRITE, EpollPoller, Poller, TaskPoller, make_poller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.trio
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        yield ours, theirs
+
+
+@pytest.fixture(params=[False, True], ids=["epoll", "portable"])
+def poller(request: pytest.FixtureRequest, nursery: trio.Nursery) -> Iterator[Poller]:
+    made = make_poller(nursery, portable=request.param)
+    yield made
+    made.close()
+
+
+async def ready(poller: Poller) -> dict[int, int]:
+    with trio.fail_after(5):
+        return dict(await poller.ready())
+
+
+async def is_idle(poller: Poller) -> bool:
+    with trio.move_on_after(0.02) as scope:
+        await poller.ready()
+    return scope.cancelled_caught
+
+
+async def test_what_can_be_read_is_said_until_it_is_read(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    poller.add(ours)
+    assert await is_idle(poller)
+    theirs.send(b"x")
+    for _ in range(3):
+        assert await ready(poller) == {ours.fileno(): READ}
+    ours.recv(10)
+    assert await is_idle(poller)
+    poller.remove(ours)
+
+
+async def test_only_the_wanted_direction_is_said(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    poller.add(ours)
+    theirs.send(b"x")
+    poller.interest(ours, read=False, write=True)
+    assert await ready(poller) == {ours.fileno(): WRITE}
+    poller.interest(ours, read=False, write=False)
+    assert await is_idle(poller)
+    poller.interest(ours, read=True, write=False)
+    assert await ready(poller) == {ours.fileno(): READ}
+    poller.remove(ours)
+
+
+async def test_a_removed_socket_is_silent_and_its_number_may_come_back(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    theirs.send(b"x")
+    for _ in range(3):
+        poller.add(ours)
+        assert await ready(poller) == {ours.fileno(): READ}
+        poller.remove(ours)
+        assert await is_idle(poller)
+
+
+async def test_a_peer_that_closes_is_readable(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    poller.add(ours)
+    theirs.close()
+    assert (await ready(poller))[ours.fileno()] & READ
+    poller.remove(ours)
+
+
+async def test_the_portable_form_is_for_systems_without_epoll(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_poller(nursery)
+    assert isinstance(made, EpollPoller)
+    made.close()
+    monkeypatch.delattr(select, "epoll")
+    assert isinstance(make_poller(nursery), TaskPoller)

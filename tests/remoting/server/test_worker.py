@@ -1,0 +1,207 @@
+"""Admission: who is refused, who waits, who has waited too long, and who is never told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from remoting.server import selector as selector_module
+from remoting.server import worker as worker_module
+from remoting.server.pools import OVERLOAD_REMARK, Pool
+from remoting.server.routes import PARKED
+from remoting.wire.answer import Answer
+from remoting.wire.codes import ResponseCode
+from remoting.wire.command import ONEWAY, decode
+from remoting.wire.frame import FrameDecoder
+from tests.kit.raw_client import request_frame
+from tests.remoting.server.stage import Stage, TrickleSocket
+from tests.remoting.server.test_selector import MAX_OFFSET
+
+if TYPE_CHECKING:
+    from remoting.wire.command import Command
+
+pytestmark = pytest.mark.trio
+
+
+class HandTime:
+    """What `monotonic` says, in seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.per_look = 0.0
+        for module in (selector_module, worker_module):
+            monkeypatch.setattr(module, "monotonic", self)
+
+    def __call__(self) -> float:
+        self.now += self.per_look
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> HandTime:
+    return HandTime(monkeypatch)
+
+
+def frame(number: int, *, oneway: bool = False) -> bytes:
+    fields = {"topic": "t", "queueId": number}
+    return request_frame(MAX_OFFSET, number, fields, b"", flag=ONEWAY * oneway)
+
+
+def answers(sock: TrickleSocket) -> list[Command]:
+    return [decode(*one).detached() for one in FrameDecoder().feed(bytes(sock.taken))]
+
+
+class Slow:
+    """A handler that waits for the test; it remembers who began."""
+
+    def __init__(self) -> None:
+        self.go = trio.Event()
+        self.began: list[int] = []
+
+    async def __call__(self, header: Any, command: Any, connection: Any) -> Answer:
+        self.began.append(command.opaque)
+        await self.go.wait()
+        return Answer(0, remark=str(command.opaque))
+
+
+async def test_a_request_that_waited_too_long_in_the_queue_is_refused_and_never_begun(
+    nursery: trio.Nursery, time: HandTime
+) -> None:
+    slow = Slow()
+    pool = Pool("admin", width=1, capacity=100, max_wait_ms=200)
+    stage = Stage(slow, pool=pool, nursery=nursery)
+    _, sock = stage.connect()
+    sock.incoming += frame(1) + frame(2) + frame(3, oneway=True)
+    stage.round(sock)
+    await wait_all_tasks_blocked()
+    time.now += 0.150
+    sock.incoming += frame(4)
+    stage.round(sock)
+    time.now += 0.100
+    slow.go.set()
+    await wait_all_tasks_blocked()
+    assert slow.began == [1, 4], "two and three are 250 ms old"
+    assert [(a.opaque, a.code) for a in answers(sock)] == [(1, 0), (2, 2), (4, 0)]
+    remark = str(answers(sock)[1].remark)
+    assert remark.startswith("[TIMEOUT_CLEAN_QUEUE]")
+    assert "period in queue: 250ms, size of queue: 2" in remark
+    assert (pool.timed_out, pool.depth, pool.running, len(pool.queue)) == (2, 0, 0, 0)
+    assert stage.reactor.stats.requests_refused == 2
+
+
+async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_it(
+    time: HandTime,
+) -> None:
+    served: list[int] = []
+
+    def handler(header: Any, command: Any, connection: Any) -> Answer:
+        served.append(command.opaque)
+        return Answer(0)
+
+    pool = Pool("admin", width=1, capacity=100, max_wait_ms=200)
+    stage = Stage(handler, pool=pool)
+    _, first = stage.connect()
+    _, second = stage.connect()
+    first.incoming += frame(1)
+    second.incoming += frame(2) + frame(3, oneway=True)
+    time.per_look = 0.150
+    stage.selector.round([(first.fd, 1), (second.fd, 1)])
+    assert served == [1]
+    assert [a.code for a in answers(first)] == [0]
+    (shed,) = answers(second)
+    assert (shed.opaque, shed.code) == (2, ResponseCode.SYSTEM_BUSY)
+    assert str(shed.remark).startswith("[TIMEOUT_CLEAN_QUEUE]")
+    assert pool.timed_out == 2
+
+
+async def test_without_a_limit_nothing_is_shed_for_age(time: HandTime) -> None:
+    stage = Stage(pool=Pool("admin", width=1, capacity=100, max_wait_ms=None))
+    _, sock = stage.connect()
+    time.per_look = 1_000
+    sock.incoming += frame(1)
+    stage.round(sock)
+    assert [a.code for a in answers(sock)] == [0]
+
+
+async def test_a_full_pool_refuses_and_a_one_way_request_is_not_told() -> None:
+    pool = Pool("admin", width=1, capacity=2, max_wait_ms=5_000)
+    parked: list[tuple[Any, Any]] = []
+
+    def park(header: Any, command: Any, connection: Any) -> Any:
+        parked.append((command, connection))
+        return PARKED
+
+    stage = Stage(park, pool=pool)
+    _, sock = stage.connect()
+    sock.incoming += b"".join(frame(n) for n in (1, 2, 3)) + frame(4, oneway=True)
+    stage.round(sock)
+    assert [(a.opaque, a.code, a.remark) for a in answers(sock)] == [(3, 2, OVERLOAD_REMARK)]
+    assert (pool.refused, pool.depth, len(parked)) == (2, 2, 2)
+    for command, connection in parked:
+        connection.answer(command, Answer(0))
+    sock.incoming += frame(5)
+    stage.round(sock)
+    assert (pool.depth, len(parked)) == (1, 3), "there is room again"
+
+
+async def test_a_held_request_counts_nowhere() -> None:
+    pool = Pool("admin", width=1, capacity=1, max_wait_ms=5_000)
+    stage = Stage(lambda header, command, connection: None, pool=pool)
+    _, sock = stage.connect()
+    sock.incoming += b"".join(frame(n + 1) for n in range(10))
+    stage.round(sock)
+    assert (pool.depth, pool.served, sock.sends) == (0, 10, 0)
+
+
+async def test_a_place_comes_back_from_a_peer_that_left(nursery: trio.Nursery) -> None:
+    slow = Slow()
+    pool = Pool("admin", width=1, capacity=10, max_wait_ms=5_000)
+    stage = Stage(slow, pool=pool, nursery=nursery)
+    connection, sock = stage.connect()
+    sock.incoming += frame(1) + frame(2)
+    stage.round(sock)
+    connection.close("test")
+    slow.go.set()
+    await wait_all_tasks_blocked()
+    assert (pool.depth, pool.running) == (0, 0)
+
+
+async def test_a_handler_that_fails_after_waiting_is_answered_and_frees_its_place(
+    nursery: trio.Nursery,
+) -> None:
+    async def fail(header: Any, command: Any, connection: Any) -> Answer:
+        await trio.lowlevel.checkpoint()
+        raise ZeroDivisionError("a fault of ours")
+
+    pool = Pool("admin", width=1, capacity=10, max_wait_ms=5_000)
+    stage = Stage(fail, pool=pool, nursery=nursery)
+    _, sock = stage.connect()
+    sock.incoming += frame(1) + frame(2)
+    stage.round(sock)
+    await wait_all_tasks_blocked()
+    assert [a.remark for a in answers(sock)] == ["ZeroDivisionError: a fault of ours"] * 2
+    assert (pool.depth, pool.running, stage.reactor.stats.requests_failed) == (0, 0, 2)
+
+
+async def test_what_a_waiting_handler_sees_is_not_overwritten_by_the_next_receive(
+    nursery: trio.Nursery,
+) -> None:
+    go = trio.Event()
+    seen: list[bytes] = []
+
+    async def keep(header: Any, command: Any, connection: Any) -> Answer:
+        await go.wait()
+        seen.append(bytes(command.body))
+        return Answer(0)
+
+    stage = Stage(keep, nursery=nursery)
+    _, sock = stage.connect()
+    for body in (b"first", b"OTHER"):
+        sock.incoming += request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": 0}, body)
+        stage.round(sock)
+    go.set()
+    await wait_all_tasks_blocked()
+    assert sorted(seen) == [b"OTHER", b"first"]
