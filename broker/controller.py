@@ -198,6 +198,7 @@ class BrokerController:
             await self._drain()
             door.cancel_scope.cancel()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
+            await parts.store.space.make_room()
             await parts.saver.save_all()
 
     def _ready(self, recovery: Recovery) -> Ready:

@@ -86,6 +86,19 @@ def _per_group(field: str) -> Callable[[Sources], Iterator[Reading]]:
     return read
 
 
+def _unread_deleted(sources: Sources) -> Iterator[Reading]:
+    for (group, topic), stats in list(sources.broker.groups_out.items()):
+        if stats.unread_deleted:
+            yield (topic, group, _is_system(sources, topic, group)), stats.unread_deleted
+    yield from _overflow(sources.broker.overflow_out.unread_deleted)
+
+
+def _segments_deleted(sources: Sources) -> Iterator[Reading]:
+    forced = sources.store.segments_forced
+    yield ("expired",), sources.store.segments_deleted - forced
+    yield ("disk_full",), forced
+
+
 def _overflow(value: int) -> Iterator[Reading]:
     if value:
         yield None, value
@@ -239,6 +252,20 @@ METRICS: Final = (
         (),
         "Requests read, whatever became of them.",
         _one(lambda s: s.remoting.requests),
+    ),
+    Metric(
+        "aerobee_unread_deleted_messages_total",
+        "counter",
+        _OUT,
+        "Messages deleted before the group had consumed them.",
+        _unread_deleted,
+    ),
+    Metric(
+        "aerobee_log_segments_deleted_total",
+        "counter",
+        ("reason",),
+        "Log segments deleted because they were expired, or for space before their time.",
+        _segments_deleted,
     ),
     Metric(
         "aerobee_loop_lag_seconds",

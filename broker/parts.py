@@ -17,6 +17,7 @@ import structlog
 from broker import answers
 from broker.json_file import JsonFile
 from broker.pools import make_pools
+from broker.processors.cleanup import CleanupProcessor
 from broker.processors.client import ClientProcessor
 from broker.processors.offset import OffsetProcessor
 from broker.processors.pull import Pull
@@ -29,6 +30,7 @@ from broker.services.name_server_link import connected
 from broker.services.registration import Identity, Registration
 from broker.services.save import SavedTable, Saver, Table
 from broker.services.statistics import LoopTicker
+from broker.services.unread import UnreadReport
 from broker.stats import BrokerStats
 from broker.tables.advertised import Advertised, parse_rules
 from broker.tables.clients import ClientTable
@@ -78,6 +80,7 @@ class Parts:
         )
         self.hold = Hold(self.store.max_offset, HELD_PULLS_MAX)
         self.store.on_arrival = self.hold.arrived
+        self.store.space.queues.on_deleted = UnreadReport(self.offsets, self.stats).deleted
         self.processors = self._make_processors()
         self.reactor = Reactor(
             pools=make_pools(config.remoting),
@@ -187,6 +190,9 @@ class Parts:
                 reject_pull_consumers=lambda: broker.reject_pull_consumer_enable,
             ),
             topic=TopicProcessor(topics=self.topics, saved=self.topic_file, clock=clock),
+            cleanup=CleanupProcessor(
+                store=self.store, topics=self.topics, offsets=self.offsets, clock=clock
+            ),
             route=RouteProcessor(
                 routes=self.routes,
                 kv=self.kv,

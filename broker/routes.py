@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from remoting.server.routes import Route
-from remoting.wire.headers import client, namesrv, offset, pull, send, topic
+from remoting.wire.headers import cleanup, client, namesrv, offset, pull, send, topic
 
 if TYPE_CHECKING:
+    from broker.processors.cleanup import CleanupProcessor
     from broker.processors.client import ClientProcessor
     from broker.processors.offset import OffsetProcessor
     from broker.processors.pull import Pull
@@ -26,6 +27,7 @@ class Processors(NamedTuple):
     offset: OffsetProcessor
     client: ClientProcessor
     topic: TopicProcessor
+    cleanup: CleanupProcessor
     route: RouteProcessor
 
 
@@ -52,6 +54,9 @@ def broker_routes(to: Processors) -> tuple[Route, ...]:
         Route(topic.CreateTopic, to.topic.update, "admin"),
         Route(topic.GetAllTopicConfig, to.topic.all_configs, "admin"),
         Route(topic.GetTopicConfig, to.topic.config, "admin"),
+        Route(cleanup.DeleteExpiredCommitLog, to.cleanup.delete_expired_log, "admin"),
+        Route(cleanup.CleanExpiredConsumeQueue, to.cleanup.clean_expired_queues, "admin"),
+        Route(cleanup.CleanUnusedTopic, to.cleanup.clean_unused_topics, "admin"),
     )
 
 

@@ -54,13 +54,15 @@ class TopicStats:
 
 
 class GroupTopicStats:
-    """What one consumer group was given from one topic."""
+    """What one consumer group was given from one topic, and what it can no longer be given."""
 
-    __slots__ = ("bytes_out", "messages_out")
+    __slots__ = ("bytes_out", "messages_out", "unread_deleted")
 
     def __init__(self) -> None:
         self.messages_out = 0
         self.bytes_out = 0
+        self.unread_deleted = 0
+        """Messages that were deleted before the group had consumed them."""
 
 
 class LoopStats:

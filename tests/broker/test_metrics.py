@@ -102,6 +102,18 @@ def test_messages_and_bytes_out_are_counted_per_group(sources: Sources) -> None:
     assert value(found, "rocketmq_messages_out_total", **system) == 1
 
 
+def test_what_was_deleted_unread_is_counted_where_there_is_something(sources: Sources) -> None:
+    sources.broker.group_out("fast", "orders").messages_out = 1
+    sources.broker.group_out("slow", "orders").unread_deleted = 70
+    sources.store.segments_deleted, sources.store.segments_forced = 5, 2
+    found = scrape(sources)
+    labels = {"topic": "orders", "consumer_group": "slow", "is_system": "false"}
+    assert value(found, "aerobee_unread_deleted_messages_total", **labels) == 70
+    assert len([name for name, _ in found if name == "aerobee_unread_deleted_messages_total"]) == 1
+    assert value(found, "aerobee_log_segments_deleted_total", reason="expired") == 3
+    assert value(found, "aerobee_log_segments_deleted_total", reason="disk_full") == 2
+
+
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])
 def test_retry_and_dead_letter_topics_are_left_out_of_in_and_out(
     sources: Sources, topic: str
@@ -222,6 +234,7 @@ def test_a_topic_made_or_deleted_between_two_pages_disturbs_nothing(
 def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -> None:
     sources.broker.topic_in("orders").messages_in = 1
     sources.broker.group_out("g", "orders").messages_out = 1
+    sources.broker.group_out("g", "orders").unread_deleted = 1
     full = replace(
         sources,
         pools=[FakePool("pull", 0)],

@@ -134,6 +134,9 @@ class FaultyDisk(Disk):
                 if name in _SYNCS:
                     self._lose_dirty_pages(args[0])
                 raise OSError(fault.error, os.strerror(fault.error), str(call.path or ""))
+        if name == "close":
+            # Before the call: another thread may get the same number right behind it.
+            self._open.pop(args[0], None)  # type: ignore[call-overload]  # as close was called
         result = function(*args, **kwargs)
         self._after(name, args, result)
         return result
@@ -152,8 +155,6 @@ class FaultyDisk(Disk):
     def _after(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         if name == "open":
             self._opened(args[0], args[1], result)
-        elif name == "close":
-            self._open.pop(args[0], None)
         elif name in _SYNCS:
             self._synced(args[0])
         elif name == "pwrite":

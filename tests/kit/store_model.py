@@ -278,6 +278,9 @@ def check_directory(root: Path) -> None:
         last_time = stored
         if not sys_flag & TRANSACTION_PREPARED:
             units = expected[topic, queue_id]
+            if queue_offset == 0:
+                # The queue was deleted in between, if there was one.
+                units.clear()
             assert not units or queue_offset == max(units) + 1, "offsets are dense"
             code = code_of(topic, properties, stored, _LEVELS)
             units[queue_offset] = (position, size, code)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from remoting.wire.header import Header, fields_of
-from remoting.wire.headers import client, namesrv, offset, pull, query, send, topic
+from remoting.wire.headers import cleanup, client, namesrv, offset, pull, query, send, topic
 from tests.kit.strategies import HEADERS
 
 ORDER: dict[type[Header], str] = {
@@ -56,6 +56,9 @@ ORDER: dict[type[Header], str] = {
     topic.GetAllTopicConfig: "topicSeq dataVersion maxTopicNum",
     topic.GetAllTopicConfigResponse: "totalTopicNum",
     topic.GetTopicConfig: "topic",
+    cleanup.CleanExpiredConsumeQueue: "",
+    cleanup.CleanUnusedTopic: "",
+    cleanup.DeleteExpiredCommitLog: "",
     namesrv.GetRouteInfo: "topic acceptStandardJsonOnly",
     namesrv.RegisterBroker: "brokerName brokerAddr clusterName haServerAddr brokerId"
     " heartbeatTimeoutMillis enableActingMaster compressed bodyCrc32 __ZONE_NAME",

@@ -6,7 +6,7 @@ import errno
 import threading
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pytest
 import trio
@@ -21,11 +21,12 @@ from tests.kit.running_store import running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from store.message_store import MessageStore
 
+R = TypeVar("R")
 BIG = bytes(3_000)
 """One message per segment."""
 TOTAL = 1_000 * LOG_BYTES
@@ -36,10 +37,20 @@ ALL_DAY = ";".join(f"{hour:02}" for hour in range(24))
 class SmallDisk(FaultyDisk):
     """As full as the test says, and with files as old as it says."""
 
+    busy: ClassVar[int] = 0
+    """Calls in threads, of all disks: virtual time waits for them."""
+
     def __init__(self, root: Path, *faults: Fault) -> None:
         super().__init__(root, *faults)
         self.used_percent = 10.0
         self.mtimes: dict[str, int] = {}
+
+    async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
+        SmallDisk.busy += 1
+        try:
+            return await super().in_thread(function, *args)
+        finally:
+            SmallDisk.busy -= 1
 
     def free_space(self, path: Path) -> Space:
         free = TOTAL - round(TOTAL * self.used_percent / 100)
@@ -69,9 +80,16 @@ async def pass_h(clock: MockClock, hours: float) -> None:
 async def pass_s(clock: MockClock, seconds: float, step: float = 1.0) -> None:
     """Virtual time, with room for the threads."""
     for _ in range(round(seconds / step)):
-        await wait_all_tasks_blocked(0.002)
+        await settled()
         clock.jump(step)
-    await wait_all_tasks_blocked(0.005)
+    await settled()
+
+
+async def settled() -> None:
+    """Everybody waits for the clock, and nobody for a thread."""
+    await wait_all_tasks_blocked(0.001)
+    while SmallDisk.busy:
+        await wait_all_tasks_blocked(0.001)
 
 
 @asynccontextmanager

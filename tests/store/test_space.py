@@ -1,0 +1,81 @@
+"""The reserve is there on good days and gone on bad ones; settings reach every part."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from store.files.disk import Space
+from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.running_store import running_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+MiB = 1 << 20
+TOTAL = 1_000 * MiB
+
+
+class SmallDisk(FaultyDisk):
+    used_percent = 10.0
+
+    def free_space(self, path: Path) -> Space:
+        free = TOTAL - round(TOTAL * self.used_percent / 100)
+        return Space(TOTAL, free, free)
+
+
+@pytest.mark.trio
+async def test_the_reserve_is_kept_and_given_back_when_a_full_store_stops(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = SmallDisk(tmp_path)
+    reserve = tmp_path / "reserve"
+    async with running_store(tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB) as store:
+        await store.space.cleanup.look()
+        assert reserve.stat().st_size == MiB
+        await store.space.make_room()
+        assert reserve.exists(), "there is room enough"
+        disk.used_percent = 99.9
+        await store.space.cleanup.look()
+    assert not reserve.exists()
+
+
+@pytest.mark.trio
+async def test_on_a_full_disk_no_reserve_is_taken(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = SmallDisk(tmp_path)
+    disk.used_percent = 95
+    async with running_store(tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB) as store:
+        await store.space.cleanup.look()
+        assert not (tmp_path / "reserve").exists()
+
+
+@pytest.mark.trio
+async def test_a_reserve_that_cannot_be_had_or_given_back_hurts_nobody(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = SmallDisk(tmp_path, Fault(name="posix_fallocate", path="reserve", error=errno.EIO))
+    async with running_store(tmp_path, disk, mapped_file_size_commit_log_bytes=16 * MiB) as store:
+        await store.space.cleanup.look()
+        await store.space.cleanup.look()
+        assert store.space.reserve.held
+        disk.faults.append(Fault(name="unlink", path="reserve", error=errno.EPERM))
+        disk.used_percent = 99.9
+        await store.space.cleanup.look()
+        await store.space.make_room()
+        assert store.space.reserve.held
+
+
+@pytest.mark.trio
+async def test_settings_reach_every_part(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with running_store(tmp_path, SmallDisk(tmp_path)) as store:
+        config = replace(store.config, delete_when="05")
+        store.reconfigure(config)
+        space = store.space
+        assert space.cleanup.config is space.watch.config is space.queues.config is config
