@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "bench" / "rawload"
 BINARY = ROOT / ".cache" / "rawload"
 
+ERRORS_MAX = 0.01
+"""Of the requests; an overloaded machine makes either broker answer "busy" now and then."""
 WARM_UP_S = 10.0
 """Java's compiler needs it; before that it is far slower than after."""
 
@@ -88,9 +90,12 @@ def load(address: str, pid: int, case: Case, seconds: float) -> Figures:
     limit_s = WARM_UP_S + seconds + 60
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s)
     found = FIGURES.search(done.stdout)
-    if not found or int(found["errors"]) > 64:
+    if not found:
         raise SystemExit(f"{case.name}: {done.stdout.strip()} {done.stderr.strip()}")
-    return Figures({name: float(value) for name, value in found.groupdict().items()})
+    figures = Figures({name: float(value) for name, value in found.groupdict().items()})
+    if figures["errors"] > ERRORS_MAX * figures["rate"] * seconds:
+        raise SystemExit(f"{case.name}: {done.stdout.strip()}")
+    return figures
 
 
 class Side:
