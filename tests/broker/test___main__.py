@@ -1,0 +1,157 @@
+"""The broker as a process: its one line, its exit codes, its signals, data that may be lost."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from broker import __main__ as main
+from remoting.server import boss
+from store.files.disk import Disk
+from tests.broker.desk import broker_config
+from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.ports import free_block
+from tests.kit.raw_client import RawConnection, pull_fields, send_fields
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.ours
+
+STOPS_WITHIN_S = 20.0
+SEND, PULL = 310, 11
+
+
+class MountedDisk(Disk):
+    """A directory on a file system of the test's choice."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.asked: list[Path] = []
+
+    def file_system(self, path: Path) -> str:
+        self.asked.append(path)
+        return self.kind
+
+
+# ── data that may be lost ──
+
+
+@pytest.mark.parametrize("kind", sorted(main.VOLATILE_FILE_SYSTEMS))
+@pytest.mark.parametrize(
+    ("in_image", "ephemeral", "starts"),
+    [(True, False, False), (True, True, True), (False, False, True), (False, True, True)],
+)
+def test_in_the_image_data_without_a_volume_is_refused_unless_that_is_said(
+    tmp_path: Path, kind: str, in_image: bool, ephemeral: bool, starts: bool
+) -> None:
+    config = replace(broker_config(tmp_path, ephemeral=ephemeral), in_image=in_image)
+    assert main._keeps_data(config, MountedDisk(kind)) is starts
+
+
+def test_a_volume_keeps_data(tmp_path: Path) -> None:
+    config = replace(broker_config(tmp_path / "made" / "later"), in_image=True)
+    disk = MountedDisk("ext4")
+    assert main._keeps_data(config, disk)
+    assert disk.asked == [tmp_path], "the nearest directory that is there"
+
+
+# ── the process ──
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("main") / "data"
+
+
+@pytest.mark.service
+def test_the_ready_line_is_all_that_stdout_has(data: Path) -> None:
+    with BrokerProcess(data=data) as broker:
+        ready = broker.ready
+        assert ready is not None
+        assert (ready.broker, ready.namesrv) == (broker.address, broker.namesrv_address)
+        assert (ready.data, ready.recovered) == (data, "clean")
+        assert 0 < ready.elapsed_s < 30
+        broker.child.signal(signal.SIGTERM)
+        with pytest.raises(DidNotStart, match="ended; stdout b''") as end:
+            broker.child.read_line(within_s=STOPS_WITHIN_S)
+        assert end.value.exit_code == main.DONE
+        assert "broker.started" in broker.child.errors()
+        assert "broker.stopped" in broker.child.errors()
+
+
+@pytest.mark.service
+def test_a_kill_is_told_by_the_next_ready_line(data: Path) -> None:
+    with BrokerProcess(data=data) as broker:
+        with RawConnection(broker.address) as client:
+            assert client.call(SEND, send_fields("t", 0), b"x").code == 0
+        assert broker.kill() == -signal.SIGKILL
+        ready = broker.start()
+        assert ready.recovered.startswith("abnormal, cut ")
+        assert broker.stop() == 0
+        assert broker.start().recovered == "clean"
+
+
+@pytest.mark.service
+def test_no_other_user_may_read_what_it_writes(data: Path) -> None:
+    with BrokerProcess(data=data):
+        modes = {path: path.stat().st_mode & 0o077 for path in data.rglob("*")}
+    assert modes
+    assert not [path for path, mode in modes.items() if mode]
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_clean(data: Path, number: signal.Signals) -> None:
+    with BrokerProcess(data=data) as broker:
+        broker.child.signal(number)
+        assert broker.child.wait(within_s=STOPS_WITHIN_S) == 0
+        assert not (data / "abort").exists()
+        assert "Traceback" not in broker.child.errors()
+
+
+@pytest.mark.service
+def test_a_second_signal_ends_it_at_once_and_the_next_start_recovers(data: Path) -> None:
+    with BrokerProcess(data=data) as broker:
+        with RawConnection(broker.address) as deaf:
+            # An answer that nobody reads keeps the first signal's grace waiting.
+            for _ in range(40):
+                assert deaf.call(SEND, send_fields("t", 0), b"x" * 60_000).code == 0
+            for _ in range(200):
+                deaf.ask(PULL, pull_fields("g", "t", 0, 0, bulkBytes=4 << 20))
+            broker.child.signal(signal.SIGTERM)
+            broker.child.signal(signal.SIGINT)
+            code = broker.child.wait(within_s=4)
+        assert code == main.FAILED
+        assert (data / "abort").exists()
+        assert broker.start().recovered.startswith("abnormal")
+
+
+@pytest.mark.service
+def test_a_store_that_refuses_is_exit_code_3_and_says_which(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "config").mkdir(parents=True)
+    for name in ("topics.json", "topics.json.bak"):
+        (data / "config" / name).write_text("{not json")
+    with pytest.raises(DidNotStart, match=r"topics\.json") as refused:
+        BrokerProcess(data=data).start()
+    assert refused.value.exit_code == main.STORE_REFUSED
+    assert "Traceback" not in str(refused.value)
+
+
+@pytest.mark.service
+def test_a_taken_port_is_exit_code_1_and_names_it(tmp_path: Path) -> None:
+    ports = free_block()
+    words = f"cannot listen on .*:{ports.listen}"
+    with (
+        boss.listen("127.0.0.1", ports.listen, 1),
+        pytest.raises(DidNotStart, match=words) as refused,
+    ):
+        BrokerProcess(data=tmp_path / "data", ports=ports).start()
+    assert refused.value.exit_code == main.FAILED
+    assert "Traceback" not in str(refused.value)
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,244 @@
+"""A broker's life in one loop, over real sockets: start, refusals, service, stop."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from broker.config import BrokerConfig, MetricsConfig, MetricsExporterType, NamesrvConfig
+from broker.controller import BrokerController, Ready
+from remoting.config import RemotingConfig
+from remoting.server import boss
+from remoting.wire.codes import RequestCode
+from remoting.wire.codes import ResponseCode as Code
+from store.errors import StoreLocked
+from store.files.disk import Disk, SystemClock
+from tests.broker.desk import broker_config
+from tests.kit.ports import free_block, free_port
+from tests.kit.raw_client import RawAnswer, RawConnection, pull_fields, records, send_fields
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.trio
+
+SEND, PULL = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.PULL_MESSAGE)
+UPDATE_OFFSET = int(RequestCode.UPDATE_CONSUMER_OFFSET)
+ROUTE = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+
+
+def config_of(root: Path, **changes: Any) -> BrokerConfig:
+    """On ports of its own, without metrics."""
+    ports = free_block()
+    config = broker_config(root, **changes)
+    return replace(
+        config,
+        remoting=RemotingConfig(listen_port=ports.listen, vip_listen_port=ports.vip),
+        namesrv=NamesrvConfig(namesrv_listen_port=free_port()),
+        metrics=MetricsConfig(
+            metrics_exporter_type=MetricsExporterType.DISABLE,
+            metrics_prom_exporter_port=ports.metrics,
+        ),
+    )
+
+
+class Running:
+    """A controller that serves, what it said, and how it ended."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.controller = BrokerController(config, disk=Disk(), clock=SystemClock())
+        self.ready: list[Ready] = []
+        self.served = trio.Event()
+        self.clean: bool | None = None
+
+    def announce(self, ready: Ready) -> None:
+        self.ready.append(ready)
+        self.served.set()
+
+    async def run(self) -> None:
+        self.clean = await self.controller.run(self.announce)
+
+    async def client(self, port: int | None = None) -> RawConnection:
+        address = f"127.0.0.1:{port or self.config.remoting.listen_port}"
+        return await trio.to_thread.run_sync(RawConnection, address)
+
+
+@asynccontextmanager
+async def running(config: BrokerConfig) -> AsyncIterator[Running]:
+    """Serving; stopped and clean at the end."""
+    broker = Running(config)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        with trio.fail_after(20):
+            await broker.served.wait()
+        yield broker
+        broker.controller.stop()
+    assert broker.clean is True
+    assert not broker.controller.serving
+
+
+async def in_thread(call: Callable[[], Any]) -> Any:
+    return await trio.to_thread.run_sync(call)
+
+
+async def call(client: RawConnection, *request: Any) -> RawAnswer:
+    """One request and its answer."""
+    return await trio.to_thread.run_sync(client.call, *request)
+
+
+# ── service ──
+
+
+async def test_it_is_ready_when_it_answers_on_every_port(tmp_path: Path) -> None:
+    config = config_of(tmp_path / "data")
+    async with running(config) as broker:
+        (ready,) = broker.ready
+        assert broker.controller.serving
+        assert ready.broker == f"{config.remoting.bind_address}:{config.remoting.listen_port}"
+        assert ready.namesrv.endswith(f":{config.namesrv.namesrv_listen_port}")
+        assert ready.data == str(tmp_path / "data")
+        assert ready.recovery.clean
+        broker.controller.parts.topics.for_send("t", "TBW102", 4, 0)
+        for port in (config.remoting.listen_port, config.remoting.vip_listen_port):
+            with await broker.client(port) as client:
+                answer = await call(client, SEND, send_fields("t", 0), b"x")
+                assert answer.code == Code.SUCCESS
+                # A single address serves both.
+                route = await call(client, ROUTE, {"topic": "t"})
+                assert route.code == Code.SUCCESS
+        with await broker.client(config.namesrv.namesrv_listen_port) as names:
+            assert (await call(names, ROUTE, {"topic": "t"})).code == 0
+            refused = await call(names, SEND, send_fields("t", 0), b"x")
+            assert refused.code == Code.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_without_a_name_server_its_codes_are_not_answered(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    config = replace(config, namesrv=replace(config.namesrv, embedded_namesrv=False))
+    async with running(config) as broker:
+        assert broker.ready[0].namesrv == "none"
+        with await broker.client() as client:
+            route = await call(client, ROUTE, {"topic": "t"})
+            assert route.code == Code.REQUEST_CODE_NOT_SUPPORTED
+
+
+# ── refusals ──
+
+
+@pytest.mark.parametrize("which", ["broker", "vip", "namesrv", "metrics"])
+async def test_a_taken_port_refuses_the_start_and_the_directory_is_untouched(
+    tmp_path: Path, which: str
+) -> None:
+    config = config_of(tmp_path / "data")
+    prom = replace(config.metrics, metrics_exporter_type=MetricsExporterType.PROM)
+    config = replace(config, metrics=prom)
+    port = {
+        "broker": config.remoting.listen_port,
+        "vip": config.remoting.vip_listen_port,
+        "namesrv": config.namesrv.namesrv_listen_port,
+        "metrics": config.metrics.metrics_prom_exporter_port,
+    }[which]
+    host = prom.metrics_prom_exporter_host if which == "metrics" else config.remoting.bind_address
+    with boss.listen(host or "127.0.0.1", port, 1):
+        with pytest.raises(OSError, match=str(port)):
+            await BrokerController(config, disk=Disk(), clock=SystemClock()).run(nobody)
+        assert not (tmp_path / "data").exists()
+    # No port of the refused start is still bound.
+    async with running(replace(config, metrics=config_of(tmp_path).metrics)):
+        pass
+
+
+def nobody(ready: Ready) -> None:
+    raise AssertionError(f"{ready} although it does not serve")
+
+
+async def test_a_directory_in_use_refuses_the_start_and_frees_the_ports(tmp_path: Path) -> None:
+    async with running(config_of(tmp_path)) as first:
+        second = config_of(tmp_path)
+        with pytest.raises(StoreLocked, match=str(tmp_path)):
+            await BrokerController(second, disk=Disk(), clock=SystemClock()).run(nobody)
+        with boss.listen("127.0.0.1", second.remoting.listen_port, 1):
+            pass
+        with await first.client() as client:
+            sent = await call(client, SEND, send_fields("t", 0), b"x")
+            assert sent.code == Code.SUCCESS
+
+
+async def test_a_service_that_fails_takes_the_broker_down(tmp_path: Path) -> None:
+    broker = Running(config_of(tmp_path))
+
+    async def fail() -> None:
+        await broker.served.wait()
+        raise ZeroDivisionError("a fault of ours")
+
+    ticker: Any = broker.controller.parts.ticker
+    run = ticker.run
+
+    async def run_and_fail(**status: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await run(**status)
+
+    ticker.run = run_and_fail
+    with pytest.raises(BaseExceptionGroup) as failed, trio.fail_after(20):
+        await broker.run()
+    assert failed.group_contains(ZeroDivisionError)
+    with pytest.raises(OSError):
+        await broker.client()
+    # Whatever was acknowledged is on disk, and the next start finds it.
+    async with running(replace(config_of(tmp_path))) as again:
+        assert again.ready[0].recovery.clean
+
+
+# ── stop ──
+
+
+async def test_a_stop_leaves_everything_on_disk(tmp_path: Path) -> None:
+    async with running(config_of(tmp_path)) as broker:
+        with await broker.client() as client:
+            await call(client, SEND, send_fields("new", 0), b"x")
+            broker.controller.parts.groups.find("g", 0)
+            fields = {"consumerGroup": "g", "topic": "new", "queueId": 0, "commitOffset": 1}
+            assert (await call(client, UPDATE_OFFSET, fields)).code == 0
+        assert (tmp_path / "abort").exists()
+    assert not (tmp_path / "abort").exists()
+    assert "new@g" in (tmp_path / "config/consumerOffset.json").read_text()
+    async with running(config_of(tmp_path)) as again:
+        assert again.ready[0].recovery.clean
+        assert again.controller.parts.offsets.query("g", "new", 0) == 1
+        with await again.client() as client:
+            pulled = await call(client, PULL, pull_fields("g", "new", 0, 0))
+            assert [record.body for record in records(pulled.body)] == [b"x"]
+
+
+async def test_a_stop_answers_the_held_pulls_before_it_closes_the_door(tmp_path: Path) -> None:
+    broker = Running(config_of(tmp_path))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        await broker.served.wait()
+        broker.controller.parts.topics.for_send("t", "TBW102", 4, 0)
+        with await broker.client() as client:
+            client.ask(PULL, pull_fields("g", "t", 0, 0, sysFlag=6))
+            # Answered after the pull was served, for both come over one connection.
+            assert (await call(client, SEND, send_fields("t", 1), b"x")).code == 0
+            assert broker.controller.parts.hold.parked == 1
+            broker.controller.stop()
+            answer = await in_thread(client.hear)
+            assert answer.code == Code.PULL_NOT_FOUND
+            await in_thread(client.hear_close)
+    assert broker.clean is True
+
+
+async def test_a_stop_before_the_first_request_is_clean(tmp_path: Path) -> None:
+    broker = Running(config_of(tmp_path))
+    broker.controller.stop()
+    with trio.fail_after(20):
+        await broker.run()
+    assert broker.clean is True
+    assert len(broker.ready) == 1

@@ -1,0 +1,64 @@
+"""The table: every code once, every line with a code, a handler and a pool that exists."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.parts import Parts
+from broker.pools import make_pools
+from broker.routes import broker_routes, namesrv_routes
+from remoting.config import RemotingConfig
+from remoting.server.routes import Route, resolve
+from remoting.wire.codes import RequestCode
+from remoting.wire.header import Header
+from store.files.disk import Disk
+from tests.broker.desk import broker_config
+from tests.broker.peers import HandClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def routes(tmp_path: Path) -> tuple[Route, ...]:
+    """What a broker with an embedded name server answers."""
+    to = Parts(broker_config(tmp_path), disk=Disk(), clock=HandClock()).processors
+    return (*broker_routes(to), *namesrv_routes(to.route))
+
+
+def test_every_line_has_a_code_a_handler_and_a_pool(routes: tuple[Route, ...]) -> None:
+    table = resolve(routes, make_pools(RemotingConfig()))
+    assert len(table) == len(routes), "no code twice, the name server's included"
+    for route in routes:
+        assert issubclass(route.header, Header)
+        assert isinstance(code_of(route), RequestCode), route
+        assert len(inspect.signature(route.handler).parameters) == 3, route
+
+
+POOLS = {
+    "send": {"SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE"},
+    "pull": {"PULL_MESSAGE"},
+    "lite_pull": {"LITE_PULL_MESSAGE"},
+    "heartbeat": {"HEART_BEAT"},
+    "client_manager": {"UNREGISTER_CLIENT", "CHECK_CLIENT_CONFIG"},
+    "consumer_manager": {
+        "QUERY_CONSUMER_OFFSET",
+        "UPDATE_CONSUMER_OFFSET",
+        "GET_CONSUMER_LIST_BY_GROUP",
+    },
+}
+
+
+def test_a_busy_family_does_not_starve_the_others(routes: tuple[Route, ...]) -> None:
+    for pool, codes in POOLS.items():
+        assert {code_of(route).name for route in routes if route.pool == pool} == codes
+    others = {route.pool for route in routes} - set(POOLS)
+    assert others == {"admin"}
+
+
+def code_of(route: Route) -> Any:
+    header: Any = route.header
+    return header.code
