@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["MappedFile"]
 
 _NOTHING = memoryview(bytearray())
+PIECE_BYTES = 32 << 20
 
 
 class MappedFile:
@@ -177,10 +178,10 @@ class MappedFile:
             self.handle = None
 
     def release(self) -> bool:
-        """Unmap and close a file that left its row; False while views of it are alive: try again.
+        """Unmap and close a file whose name is gone; False while views of it are alive: try again.
 
-        For a thread: where the name is gone, the last close gives the blocks back, which takes time
-        that grows with the file. So the descriptor stays open until the mapping is gone.
+        For a thread: giving the blocks back takes time that grows with the file. It is done piece
+        by piece, so that nobody else waits long for the file system. Raises: OSError.
         """
         if self._readable is not None:
             self._mapping = cast("mmap", self._readable.obj)
@@ -192,5 +193,8 @@ class MappedFile:
             except BufferError:
                 return False
             self._mapping = None
+        if self.handle is not None:
+            for size in range(self.size - PIECE_BYTES, 0, -PIECE_BYTES):
+                self.handle.truncate(size)
         self.close()
         return True

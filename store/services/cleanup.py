@@ -15,6 +15,7 @@ find a hole in the log.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -25,7 +26,6 @@ from store.services.retention import Elapsed, Level, LogFile, Reason, is_due, pl
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from store.config import StoreConfig
     from store.files.commit_log import CommitLog
@@ -123,8 +123,11 @@ class Cleanup:
             if clock.monotonic() >= due_at:
                 await self.clean()
                 due_at = clock.monotonic() + self.config.clean_resource_interval_ms / 1000
-            pause = REFUSING_LOOK_S if self._watch.refusing else LOOK_S
-            await trio.sleep(max(0.0, min(pause, due_at - clock.monotonic())))
+            await trio.sleep(max(0.0, min(self._pause_s(), due_at - clock.monotonic())))
+
+    def _pause_s(self) -> float:
+        longest = REFUSING_LOOK_S if self._watch.refusing else LOOK_S
+        return min(longest, self.config.clean_resource_interval_ms / 1000)
 
     async def look(self) -> None:
         """Take in both clocks and the disks; whoever waits for space hears of it."""
@@ -133,7 +136,7 @@ class Cleanup:
             log.warning("cleanup.clock_jumped", jump_ms=jump_ms)
         await self._watch.look()
         await self._looked()
-        if self._held:
+        if self._held and not self._stopped:
             await self._release()
 
     async def clean(self) -> None:
@@ -215,7 +218,7 @@ class Cleanup:
     async def _unlink(self, file: MappedFile) -> bool:
         """Take the name away, durably; False leaves it to the next attempt."""
         try:
-            await self._disk.in_thread(self._remove, file.path)
+            await self._disk.in_thread(self._remove, file)
         except OSError as error:
             self._hanged, self._hanged_since_s = file, self._clock.monotonic()
             log.warning("cleanup.delete_failed", path=str(file.path), error=str(error))
@@ -225,13 +228,18 @@ class Cleanup:
         try:
             await self._disk.in_thread(self._disk.sync_directory, file.path.parent)
         except OSError as error:
+            # Who knows whether the name comes back; the file behind it must be whole then.
             self._stopped = True
             self._failed(error)
+            return True
         await self._release()
         return True
 
-    def _remove(self, path: Path) -> None:
-        self._disk.remove(path, missing_ok=True)
+    def _remove(self, file: MappedFile) -> None:
+        """Take the name away; the blocks stay with the handle. For a thread."""
+        with contextlib.suppress(FileNotFoundError):
+            file.open()
+            self._disk.remove(file.path)
 
     async def _retry_hanged(self) -> None:
         pause_s = self.config.redelete_hanged_file_interval_ms / 1000
@@ -257,4 +265,13 @@ class Cleanup:
 
 def _release_all(files: list[MappedFile]) -> list[MappedFile]:
     """Those that could be let go of. For a thread."""
-    return [file for file in files if file.release()]
+    free = []
+    for file in files:
+        try:
+            if file.release():
+                free.append(file)
+        except OSError as error:
+            log.warning("cleanup.release_failed", path=str(file.path), error=str(error))
+            file.close()
+            free.append(file)
+    return free

@@ -110,3 +110,32 @@ def test_a_sparse_file_gets_its_blocks_before_it_is_written(tmp_path: Path) -> N
     assert not file.in_use()
     file.append(b"x")
     assert file.in_use()
+
+
+def test_a_released_file_stays_mapped_while_someone_reads_it(file: MappedFile) -> None:
+    file.append(b"abc")
+    view = file.view(0, 3)
+    file.path.unlink()
+    assert not file.release()
+    assert not file.release()
+    assert content(view) == b"abc"
+    assert file.handle is not None, "closing it would give the blocks back in the wrong thread"
+    del view
+    assert file.release()
+    assert file.handle is None
+    assert file.release(), "once more does nothing"
+
+
+def test_a_file_that_was_never_opened_is_released_at_once(tmp_path: Path) -> None:
+    assert MappedFile(Disk(), tmp_path / "x", 0, SIZE, used=SIZE).release()
+
+
+def test_a_large_file_gives_its_blocks_back_piece_by_piece(
+    file: MappedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.files.mapped_file.PIECE_BYTES", 1_000)
+    assert file.handle is not None
+    sizes: list[int] = []
+    monkeypatch.setattr(type(file.handle), "truncate", lambda handle, size: sizes.append(size))
+    assert file.release()
+    assert sizes == [3_096, 2_096, 1_096, 96]

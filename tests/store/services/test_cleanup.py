@@ -380,3 +380,16 @@ async def test_a_slow_unlink_does_not_stop_the_loop(tmp_path: Path) -> None:
             assert store.get("T", 0, 1, 32).status is GetStatus.FOUND
             go_on.set()
         disk.used_percent = 10
+
+
+@pytest.mark.trio
+async def test_blocks_that_do_not_come_back_piece_by_piece_come_back_at_once(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.files.mapped_file.PIECE_BYTES", 1_000)
+    disk = SmallDisk(tmp_path)
+    async with filled(tmp_path, disk, 3, delete_when=ALL_DAY) as store:
+        disk.faults.append(Fault(name="ftruncate", error=errno.EIO, times=1))
+        await pass_h(mock_clock, 74)
+        assert segments(tmp_path) == [2]
+        assert store.space.cleanup.held_bytes == 0
