@@ -21,6 +21,8 @@ from tests.kit.broker_process import BrokerProcess
 __all__ = ["Gap", "WatchedBroker", "gaps_in"]
 
 TICK_S = 0.005
+FIRST_PASS_S = 1.0
+"""The first clean-up comes while somebody watches."""
 KEEP_MS = 1.0
 """Gaps below this are not worth a line."""
 
@@ -65,7 +67,11 @@ class WatchedBroker(BrokerProcess):
         gaps: list[Gap] = []
         self.start()
         began = time.monotonic()
-        yield gaps
+        try:
+            yield gaps
+        except BaseException:
+            self.kill()
+            raise
         ended = time.monotonic()
         code = self.stop()
         assert code == 0, f"stopped with {code}:\n{self.child.errors()}"
@@ -105,6 +111,7 @@ def main() -> None:
     from aerobee.cli.main import main as aerobee
     from broker import parts
     from broker.services.statistics import LoopTicker
+    from store.services import cleanup
 
     path = Path(sys.argv.pop(1))
 
@@ -117,6 +124,7 @@ def main() -> None:
                 await super().run(task_status=task_status)
             raise AssertionError("tickers never end")
 
+    setattr(cleanup, "FIRST_PASS_S", FIRST_PASS_S)  # noqa: B010 - a constant, elsewhere
     setattr(parts, "LoopTicker", BothTickers)  # noqa: B010 - a name it only imports
     aerobee()
 

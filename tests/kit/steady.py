@@ -1,0 +1,119 @@
+"""Steady clients in threads: producers that note how long each send took, a reader of the past."""
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from tests.kit.raw_client import RawConnection, pull_fields, records, send_fields
+
+__all__ = ["Past", "Producers", "fill", "p99_ms"]
+
+SEND_MESSAGE_V2, PULL_MESSAGE = 310, 11
+FOUND, RETRY = 0, 20
+WINDOW = 64
+
+
+def fill(address: str, topic: str, *, size_bytes: int, body_bytes: int) -> int:
+    """So many bytes of bodies into queue 0 of a topic; the number of messages."""
+    count = size_bytes // body_bytes
+    with RawConnection(address) as connection:
+        for number in range(count + WINDOW):
+            if number < count:
+                connection.ask(SEND_MESSAGE_V2, send_fields(topic, 0), bytes(body_bytes))
+            if number >= WINDOW:
+                assert connection.hear().code == 0
+    return count
+
+
+def p99_ms(latencies_ms: list[float]) -> float:
+    """The 99th percentile."""
+    assert latencies_ms, "nothing was sent"
+    return sorted(latencies_ms)[int(len(latencies_ms) * 0.99)]
+
+
+class _Threads:
+    """Threads that work until the block ends; what one fails with is raised there."""
+
+    def __init__(self, count: int) -> None:
+        self.over = threading.Event()
+        self.failures: list[BaseException] = []
+        self._threads = [threading.Thread(target=self._run) for _ in range(count)]
+
+    def work(self) -> None:
+        """What each thread does."""
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:
+            self.failures.append(error)
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.over.set()
+        for thread in self._threads:
+            thread.join(timeout=30)
+        if self.failures and kind is None:
+            raise self.failures[0]
+
+
+class Producers(_Threads):
+    """Producers that send one message after the other, with a pause between them."""
+
+    def __init__(
+        self, address: str, topic: str, *, count: int = 2, body_bytes: int, pause_s: float
+    ) -> None:
+        super().__init__(count)
+        self.address = address
+        self.topic = topic
+        self.body = bytes(body_bytes)
+        self.pause_s = pause_s
+        self.latencies_ms: list[float] = []
+
+    def work(self) -> None:
+        with RawConnection(self.address, timeout_s=30) as connection:
+            while not self.over.wait(self.pause_s):
+                began = time.perf_counter()
+                answer = connection.call(SEND_MESSAGE_V2, send_fields(self.topic, 0), self.body)
+                self.latencies_ms.append((time.perf_counter() - began) * 1_000)
+                assert answer.code == 0, answer
+
+
+class Past(_Threads):
+    """One consumer that reads queue 0 of a topic from its begin, again and again if it must."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        super().__init__(1)
+        self.address = address
+        self.topic = topic
+        self.messages = 0
+        self.bytes = 0
+        self.slowest_ms = 0.0
+        self.at = 0
+
+    def work(self) -> None:
+        with RawConnection(self.address, timeout_s=60) as connection:
+            while not self.over.is_set():
+                fields = pull_fields("past", self.topic, 0, self.at, suspendTimeoutMillis=0)
+                began = time.perf_counter()
+                answer = connection.call(PULL_MESSAGE, fields)
+                self.slowest_ms = max(self.slowest_ms, (time.perf_counter() - began) * 1_000)
+                if answer.code != FOUND:
+                    self.at = int(answer.ext["minOffset"])
+                    continue
+                for record in records(answer.body):
+                    assert record.queue_offset == self.at, (record, self.at)
+                    self.at += 1
+                    self.messages += 1
+                self.bytes += len(answer.body)
