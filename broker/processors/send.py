@@ -15,7 +15,7 @@ import trio
 from broker.answers import PUT_ANSWERS
 from broker.errors import NoPermission, Refused
 from broker.tables.names import RETRY_PREFIX
-from remoting.server.routes import PARKED
+from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
@@ -239,7 +239,7 @@ class Send:
             trace_on=self._trace_on,
         )
         if not self._topic_file.clean:
-            return self._after_save(result, response, waits=waits)
+            return Begun(self._after_save(result, response, waits=waits))
         if not waits:
             return Answer(SUCCESS, response)
 

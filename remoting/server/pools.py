@@ -36,6 +36,8 @@ class Waiting(NamedTuple):
     connection: Connection
     command: Command
     work: Awaitable[Answer | None]
+    begun: bool = False
+    """Its effect has happened: however late, it is answered and not refused."""
 
 
 class Pool:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from remoting.server.pools import Pool
     from remoting.wire.header import Header
 
-__all__ = ["PARKED", "Handler", "Outcome", "Resolved", "Route", "resolve"]
+__all__ = ["PARKED", "Begun", "Handler", "Outcome", "Resolved", "Route", "resolve"]
 
 
 class _Parked(Enum):
@@ -24,7 +24,14 @@ class _Parked(Enum):
 PARKED: Final = _Parked.PARKED
 """The handler answers later, by `connection.answer`; until then the request counts in its pool."""
 
-Outcome = Answer | _Parked | None | Awaitable[Answer | None]
+
+class Begun(NamedTuple):
+    """What was asked for has happened, only its answer waits: it is never refused for its age."""
+
+    work: Awaitable[Answer | None]
+
+
+Outcome = Answer | _Parked | None | Begun | Awaitable[Answer | None]
 """What a handler gives: an answer, PARKED, None (held or nothing to say), or what to wait for."""
 
 Handler = Callable[..., Outcome]

@@ -9,7 +9,7 @@ import structlog
 
 from remoting.errors import BodyError, HeaderError
 from remoting.server.pools import OVERLOAD_REMARK, Pool, Waiting, timeout_remark
-from remoting.server.routes import PARKED, Resolved
+from remoting.server.routes import PARKED, Begun, Resolved
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.command import RESPONSE, decode
@@ -91,6 +91,8 @@ class Worker:
         elif outcome is PARKED:
             pool.depth += 1
             command.pool = pool
+        elif isinstance(outcome, Begun):
+            self._admit(Waiting(arrived, connection, command, outcome.work, begun=True), pool)
         elif outcome is not None:
             self._admit(Waiting(arrived, connection, command, outcome), pool)
 
@@ -120,7 +122,7 @@ class Worker:
         try:
             while waiting is not None:
                 waited_s = monotonic() - waiting.arrived
-                if waited_s > pool.max_wait_s:
+                if waited_s > pool.max_wait_s and not waiting.begun:
                     waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
                     self._refuse(waiting.connection, waiting.command, pool, waited_s)
                 else:

@@ -15,7 +15,7 @@ from broker.parts import Parts
 from broker.routes import broker_routes
 from broker.tables.topics import TopicConfig
 from remoting.server.connection import packed_host
-from remoting.server.routes import PARKED
+from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
 from remoting.wire.command import ONEWAY, Command
 from remoting.wire.headers.pull import PullMessage
@@ -141,6 +141,8 @@ class Desk:
         """The answer, whenever it comes."""
         outcome = self.begin(header, body, **how)
         self.parts.after_round()
+        if isinstance(outcome, Begun):
+            outcome = outcome.work
         if inspect.isawaitable(outcome):
             outcome = await outcome
             self.parts.after_round()

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from remoting.server import selector as selector_module
 from remoting.server import worker as worker_module
 from remoting.server.pools import OVERLOAD_REMARK, Pool
-from remoting.server.routes import PARKED
+from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.command import ONEWAY, decode
@@ -90,6 +90,23 @@ async def test_a_request_that_waited_too_long_in_the_queue_is_refused_and_never_
     assert "period in queue: 250ms, size of queue: 2" in remark
     assert (pool.timed_out, pool.depth, pool.running, len(pool.queue)) == (2, 0, 0, 0)
     assert stage.reactor.stats.requests_refused == 2
+
+
+async def test_what_has_happened_is_answered_however_long_that_takes(
+    nursery: trio.Nursery, time: HandTime
+) -> None:
+    slow = Slow()
+    pool = Pool("admin", width=1, capacity=100, max_wait_ms=200)
+    stage = Stage(lambda *request: Begun(slow(*request)), pool=pool, nursery=nursery)
+    _, sock = stage.connect()
+    sock.incoming += frame(1) + frame(2)
+    stage.round(sock)
+    await wait_all_tasks_blocked()
+    time.now += 5
+    slow.go.set()
+    await wait_all_tasks_blocked()
+    assert [(a.opaque, a.code) for a in answers(sock)] == [(1, 0), (2, 0)]
+    assert (pool.timed_out, pool.depth, pool.running) == (0, 0, 0)
 
 
 async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_it(
