@@ -164,7 +164,6 @@ class Selector:
         except FrameError as earlier:
             error = earlier
         if not connection.closed:
-            connection.write()
             self._reject(connection, error)
 
     def _serve_backlog(self, connection: Connection, arrived: float) -> None:
@@ -181,6 +180,8 @@ class Selector:
             self._reject(connection, error)
 
     def _reject(self, connection: Connection, error: FrameError) -> None:
+        """Close over bad bytes; what the good frames before them asked for is answered first."""
+        connection.write()
         self.stats.frames_rejected += 1
         log.info("frame.rejected", address=connection.address, reason=str(error))
         connection.close("frame rejected")
