@@ -368,6 +368,22 @@ async def test_a_held_pull_is_answered_in_the_round_of_its_message(tmp_path: Pat
         assert desk.parts.hold.parked == 0
 
 
+async def test_a_pull_that_wakes_to_messages_on_disk_is_told_to_come_again(tmp_path: Path) -> None:
+    disk = ColdDisk(cold=False)
+    async with open_desk(tmp_path, disk) as desk:
+        desk.topic()
+        assert desk.begin(pull_header(sys_flag=HOLD)) is None
+        disk.cold = True
+        desk.parts.store.reader.mapped_bytes = -1
+        await fill(desk, 1)
+        (answer,) = desk.peer.answers
+        assert (answer.code, place(answer)) == (20, (0, 0, 1))
+        again = desk.begin(pull_header(sys_flag=HOLD))
+        assert inspect.isawaitable(again)
+        found: Answer = await again
+        assert bodies(found) == [b"0"]
+
+
 @pytest.mark.parametrize("header", [PullMessage, LitePullMessage])
 async def test_one_answer_has_all_that_the_round_brought(
     tmp_path: Path, header: type[PullMessage]
