@@ -38,6 +38,7 @@ ROOMS = {
     "files": HANDS,
     "services": CLOCKS,
     "processors": DECISIONS,
+    "tools": DECISIONS,
 }
 """A room imports its own kind and the kinds above it in this list."""
 ROOTS_FOR_ROOMS = {"config", "errors", "stats", "results"}

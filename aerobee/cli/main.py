@@ -20,6 +20,7 @@ COMMANDS = {
     "consume": "aerobee.cli.message:consume",
     "healthcheck": "aerobee.cli.healthcheck:healthcheck",
     "produce": "aerobee.cli.message:produce",
+    "store": "aerobee.cli.store:store",
     "topic": "aerobee.cli.topic:topic",
 }
 """Name of a command → module and object that is it."""
@@ -29,6 +30,7 @@ SUMMARIES = {
     "consume": "Print the messages of a topic.",
     "healthcheck": "Ask a running broker how it is.",
     "produce": "Send messages to a topic.",
+    "store": "Verify and show a data directory.",
     "topic": "Create and list topics.",
 }
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from store.files.commit_log import CommitLog
     from store.files.mapped_file import MappedFile
 
-__all__ = ["LogEnd", "reason_at", "record_time_at", "refuse_holes", "refuse_loss"]
+__all__ = ["LogEnd", "candidates", "reason_at", "record_time_at", "refuse_holes", "refuse_loss"]
 
 SEARCH_BYTES = 1 << 20
 _ZEROS = bytes(SEARCH_BYTES + 8)
@@ -70,11 +70,15 @@ def _behind(log: CommitLog, physical_offset: int) -> Iterator[int]:
     """Places behind the end where a record may begin."""
     file = log.queue.find(physical_offset)
     if file is not None:
-        yield from _candidates(file, physical_offset - file.start)
+        yield from candidates(file, physical_offset - file.start)
     yield from (file.start for file in log.queue.files if file.start > physical_offset)
 
 
-def _candidates(file: MappedFile, position: int) -> Iterator[int]:
+def candidates(file: MappedFile, position: int) -> Iterator[int]:
+    """Physical offsets in a segment, from a position on, where a record may begin.
+
+    Raises: OSError.
+    """
     handle = file.open()
     # Reading makes holes look like data to whoever asks later, so all is asked first.
     for begin, end in list(handle.data_ranges(position, file.size)):

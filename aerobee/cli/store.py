@@ -1,0 +1,233 @@
+"""`aerobee store verify`, `dump` and `stats`: a data directory without its broker."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.border import STORE_REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.tools.stats import StoreSummary
+    from store.tools.verify import Verification
+
+__all__ = ["store"]
+
+directory_argument = click.argument(
+    "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
+@click.group(short_help="Verify and show a data directory.")
+def store() -> None:
+    """Verify and show a data directory, ours or that of a Java broker.
+
+    They change nothing and work beside a running broker.
+    Exit codes: 0 clean, 2 wrong usage, 3 damage found or the directory refused.
+    """
+
+
+@store.command()
+@directory_argument
+@json_option
+def verify(directory: Path, as_json: bool) -> None:
+    """Look for damage in DIRECTORY: the log, its queues, checkpoint and configuration."""
+    from store.tools.verify import verify as verified
+
+    with refusing(), progress("verifying", as_json) as told:
+        found = verified(directory, read_json=read_json, progress=told)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(described(found))
+    if not found.sound:
+        sys.exit(STORE_REFUSED)
+
+
+@store.command()
+@directory_argument
+@click.option("--topic", help="Only this topic.")
+@click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue id.")
+@click.option("--from-offset", type=click.IntRange(0), default=0, help="Queue offset to begin at.")
+@click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def dump(
+    directory: Path,
+    topic: str | None,
+    queue_id: int | None,
+    from_offset: int,
+    most: int | None,
+    as_json: bool,
+) -> None:
+    """Print the messages of DIRECTORY in the order of the log."""
+    from store.tools.dump import Wanted
+    from store.tools.dump import dump as dumped
+    from store.tools.findings import Findings
+
+    findings = Findings()
+    with refusing():
+        for message in dumped(directory, Wanted(topic, queue_id, from_offset, most), findings):
+            if as_json:
+                print_json(message)
+            else:
+                click.echo(line_of(message))
+    for one in (*findings.damage, *findings.notes):
+        click.echo(f"aerobee: {one.place}{at_offset(one.physical_offset)}: {one.text}", err=True)
+    if findings.counts:
+        sys.exit(STORE_REFUSED)
+
+
+@store.command()
+@directory_argument
+@json_option
+def stats(directory: Path, as_json: bool) -> None:
+    """Count the messages of DIRECTORY by topic and queue."""
+    from store.tools.stats import summarise
+
+    with refusing(), progress("counting", as_json) as told:
+        summary = summarise(directory, progress=told)
+    if as_json:
+        print_json(summary)
+    else:
+        click.echo(table_of(summary))
+
+
+def read_json(data: bytes) -> Any:
+    """A configuration file, as Java brokers write it too. Raises: ValueError."""
+    from remoting.errors import BodyError
+    from remoting.wire.relaxed_json import decode
+
+    try:
+        return decode(data)
+    except BodyError as error:
+        raise ValueError(str(error)) from error
+
+
+# ── Output ──
+
+
+def print_json(value: Any) -> None:
+    """One object on one line."""
+    import msgspec
+
+    click.echo(msgspec.json.encode(value))
+
+
+def state_of(found: Verification | StoreSummary) -> str:
+    """How the directory was left."""
+    if found.live:
+        return "in use by a running broker"
+    return "stopped cleanly" if found.clean_stop else "not stopped cleanly"
+
+
+def described(found: Verification) -> str:
+    """Findings as lines, then what was looked at."""
+    lines = [
+        f"damage: {one.place}{at_offset(one.physical_offset)}: {one.text}" for one in found.damage
+    ]
+    listed = len(found.damage)
+    everything = sum(found.counts.values())
+    if everything > listed:
+        lines.append(f"damage: {everything - listed} more")
+    lines += [
+        f"note: {one.place}{at_offset(one.physical_offset)}: {one.text}" for one in found.notes
+    ]
+    lines.append(
+        f"{found.path}: {state_of(found)}; {found.messages} messages in {found.segments} segments "
+        f"and {found.queues} queues, log {found.min_offset} to {found.end_offset}"
+    )
+    lines.append("sound" if found.sound else f"{everything} kinds or places of damage")
+    return "\n".join(lines)
+
+
+def line_of(message: dict[str, Any]) -> str:
+    """A message for people."""
+    place = f"{message['topic']}-{message['queue_id']} {message['queue_offset']}"
+    texts = [place, f"at {message['physical_offset']}", message["store_time"]]
+    texts += [f"tags={message['tags']}"] if message["tags"] else []
+    texts += [f"keys={','.join(message['keys'])}"] if message["keys"] else []
+    texts += [] if message["body_sound"] else ["BODY DAMAGED"]
+    body = message.get("body")
+    texts.append(repr(body) if body is not None else f"base64:{message['body_base64']}")
+    return " ".join(texts)
+
+
+def at_offset(physical_offset: int | None) -> str:
+    """The place in the log, if there is one."""
+    return "" if physical_offset is None else f" at {physical_offset}"
+
+
+def table_of(summary: StoreSummary) -> str:
+    """Totals, the sizes, then a line per queue."""
+    lines = [
+        f"{summary.path}: {state_of(summary)}",
+        f"log: {summary.segments} segments of {summary.segment_bytes} bytes, "
+        f"{summary.min_offset} to {summary.end_offset}; {summary.queue_files} queue files",
+        f"messages: {summary.messages}, {summary.record_bytes} bytes, "
+        f"{iso(summary.first_store_timestamp)} to {iso(summary.last_store_timestamp)}",
+        *(f"  up to {size} bytes: {count}" for size, count in summary.sizes.items()),
+        *(f"note: {note}" for note in summary.notes),
+    ]
+    for queue in summary.queues:
+        offsets = f"{queue.min_queue_offset} to {queue.max_queue_offset}"
+        half = f", {queue.half_messages} half messages" if queue.half_messages else ""
+        lines.append(
+            f"{queue.topic}-{queue.queue_id}: {queue.messages} messages ({offsets}){half}, "
+            f"{queue.bytes} bytes, {iso(queue.first_store_timestamp)} to "
+            f"{iso(queue.last_store_timestamp)}"
+        )
+    return "\n".join(lines)
+
+
+def iso(timestamp_ms: int) -> str:
+    """A time in UTC, to the millisecond; the number itself where no calendar reaches."""
+    from store.tools.dump import iso_time
+
+    return iso_time(timestamp_ms)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """A refusal of the store becomes one line and exit code 3."""
+    from aerobee.cli.border import complain
+    from store.errors import StoreRefused
+
+    try:
+        yield
+    except (StoreRefused, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        complain(str(error))
+        sys.exit(STORE_REFUSED)
+
+
+@contextmanager
+def progress(what: str, as_json: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, on a terminal only."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (
+        *(TextColumn("{task.description}"), BarColumn(), DownloadColumn()),
+        *(TransferSpeedColumn(), TimeRemainingColumn()),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

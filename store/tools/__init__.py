@@ -1,0 +1,1 @@
+"""Offline work on a store directory: verify, dump, stats, repair. For the command line."""

@@ -1,0 +1,101 @@
+"""The messages of a store directory, one after the other, in the order of the log. Reads only."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from store.format.message_id import offset_id
+from store.format.properties import decode
+from store.format.record import parse, read
+from store.tools.directory import opened
+from store.tools.passage import Passage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from store.format.record import Digest, Record
+    from store.tools.findings import Findings
+
+__all__ = ["Wanted", "described", "dump", "iso_time"]
+
+
+class Wanted(NamedTuple):
+    """Which messages: every field that is not None narrows it down."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+    from_queue_offset: int = 0
+    most: int | None = None
+
+    def takes(self, digest: Digest) -> bool:
+        """Whether this record is one of them, the number aside."""
+        return (
+            self.topic in (None, digest[1])
+            and self.queue_id in (None, digest[2])
+            and digest[3] >= self.from_queue_offset
+        )
+
+
+def dump(root: Path, wanted: Wanted, findings: Findings) -> Iterator[dict[str, Any]]:
+    """The messages wanted, as `described` gives them; what is wrong goes to `findings`.
+
+    Damaged bodies are shown as they are. Raises: StoreRefused, OSError.
+    """
+    left = wanted.most
+    with opened(root, findings) as directory:
+        if left == 0:
+            return
+        for position, digest in Passage(directory, findings, crc=False):
+            if not wanted.takes(digest):
+                continue
+            file = directory.log.queue.find(position)
+            assert file is not None, position
+            data = file.readable()[position - file.start :][: digest[0]]
+            yield described(read(data), sound=isinstance(parse(data, 0, position, True), tuple))
+            if left is not None:
+                left -= 1
+                if not left:
+                    return
+
+
+def described(record: Record, *, sound: bool = True) -> dict[str, Any]:
+    """A record for programs: times ISO in UTC, the body as text or, failing that, as base64."""
+    properties = decode(record.properties)
+    return {
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "physical_offset": record.physical_offset,
+        "size": record.size,
+        "message_id": properties.get("UNIQ_KEY"),
+        "offset_message_id": offset_id(record.store_host, record.physical_offset),
+        "store_time": iso_time(record.store_timestamp),
+        "born_time": iso_time(record.born_timestamp),
+        "sys_flag": record.sys_flag,
+        "flag": record.flag,
+        "reconsume_times": record.reconsume_times,
+        "tags": properties.get("TAGS"),
+        "keys": properties.get("KEYS", "").split(),
+        "properties": properties,
+        "body_sound": sound,
+        **_body(bytes(record.body)),
+    }
+
+
+def _body(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """A time in UTC, to the millisecond; the number itself where no calendar reaches."""
+    try:
+        when = datetime.fromtimestamp(timestamp_ms / 1_000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

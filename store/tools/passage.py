@@ -1,0 +1,176 @@
+"""Every whole record of a log, over damaged places too.
+
+A directory flows in; (physical offset, digest) flow out, and damage is reported on the way. The end
+of the log is the first place of the last segment in use behind which nothing whole follows: what a
+crash left there, or a running broker is writing, is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from store.format.record import BLANK_FOUND, START, explain, parse
+from store.services.damage import candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.files.mapped_file import MappedFile
+    from store.format.record import Digest
+    from store.tools.directory import Directory
+    from store.tools.findings import Findings
+
+__all__ = ["Passage", "Region"]
+
+SLICE_BYTES = 16 << 20
+"""Progress is told this often."""
+
+
+class Region(NamedTuple):
+    """A part of the log that holds no readable record."""
+
+    begin: int
+    end: int
+
+
+def _told_nobody(_offset: int) -> None:
+    """Progress that nobody watches."""
+
+
+class Passage:
+    """Iterates the records; afterwards `end` is the log's end, `regions` is what is unreadable."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        findings: Findings,
+        *,
+        crc: bool = True,
+        progress: Callable[[int], None] = _told_nobody,
+    ) -> None:
+        self._directory = directory
+        self._log = directory.log
+        self._findings = findings
+        self._crc = crc
+        self._progress = progress
+        self._stored = 0
+        self.regions: list[Region] = []
+        self.files = self._in_use()
+        self.begin = self.end = self.files[0].start if self.files else 0
+        self.remains = 0
+        """Bytes behind the end that are not zero, counted to the last of them."""
+
+    def _in_use(self) -> list[MappedFile]:
+        """Without those at the end that were prepared ahead, or hold nothing any more."""
+        files = list(self._log.queue.files)
+        while len(files) > 1 and not files[-1].in_use() and self._next(files[-1], 0) is None:
+            files.pop()
+        return files
+
+    def __iter__(self) -> Iterator[tuple[int, Digest]]:
+        for number, file in enumerate(self.files):
+            following = self.files[number + 1] if number + 1 < len(self.files) else None
+            try:
+                yield from self._through(file, last=following is None)
+            except FileNotFoundError:
+                self._findings.noted("deleted", file.path, "was deleted while we looked")
+            if following is not None:
+                if file.end < following.start:
+                    self.regions.append(Region(file.end, following.start))
+                file.close()
+
+    def _through(self, file: MappedFile, *, last: bool) -> Iterator[tuple[int, Digest]]:
+        at = file.start
+        while at < file.end:
+            bound = min(at + SLICE_BYTES, file.end)
+            walk = self._log.walk(at, bound, crc=self._crc)
+            digest: Digest | None = None
+            for at, digest in walk:
+                yield at, digest
+            if digest is not None:
+                at += digest[0]
+                self._stored = digest[5]
+            self._progress(at)
+            if at >= bound:
+                continue
+            self.end = at
+            if walk.stop.found == BLANK_FOUND:
+                return self._see_blank(file, at)
+            kept = self._kept_in_spite_of_crc(file, at, last)
+            if kept is not None:
+                yield at, kept
+                at += kept[0]
+                continue
+            following = self._behind(file, at, last)
+            if following is None:
+                return None
+            at = following
+        self.end = at
+        return None
+
+    def _see_blank(self, file: MappedFile, at: int) -> None:
+        left = file.end - at
+        said = START.read(file.readable(), at - file.start).size
+        if said != left:
+            self._damaged(file, at, f"the blank says {said} bytes, {left} are left", "blank")
+
+    def _kept_in_spite_of_crc(self, file: MappedFile, at: int, last: bool) -> Digest | None:
+        """A record whose body alone is damaged: passed on, and reported."""
+        found = parse(file.readable(), at - file.start, at)
+        if isinstance(found, int):
+            return None
+        tail = last and self._next(file, at + found[0]) is None
+        if tail and not self._directory.clean and not self._promised(found[5]):
+            return None
+        self._damaged(file, at, f"body CRC of a message of {found[1]}-{found[2]}", "crc")
+        return found
+
+    def _promised(self, stored: int) -> bool:
+        """Whether a message of that store time was on disk for certain."""
+        return not self._directory.live and stored < self._directory.checkpoint.physic_msg_timestamp
+
+    def _behind(self, file: MappedFile, at: int, last: bool) -> int | None:
+        """Where to go on behind bytes that are no record; None: not in this segment."""
+        following = self._next(file, at)
+        if following is None and last:
+            self.remains = self._used_behind(file, at)
+            return None
+        if following is not None and last:
+            if self._directory.live and isinstance(
+                parse(file.readable(), at - file.start, at), tuple
+            ):
+                # Appended since we looked.
+                return at
+            if self._time_at(file, following) < self._stored:
+                # What an earlier cut of a Java broker has left, which erases nothing.
+                self.remains = self._used_behind(file, at)
+                return None
+        reason = explain(file.readable(), at - file.start, at, crc=False)
+        end = file.end if following is None else following
+        self._damaged(file, at, f"{reason}; {end - at} bytes cannot be read", "record")
+        self.regions.append(Region(at, end))
+        return following
+
+    def _next(self, file: MappedFile, at: int) -> int | None:
+        """The next whole record of the segment, from `at` on."""
+        for place in candidates(file, max(at - file.start, 0)):
+            if self._time_at(file, place):
+                return place
+        return None
+
+    def _time_at(self, file: MappedFile, place: int) -> int:
+        found = parse(file.readable(), place - file.start, place)
+        return 0 if isinstance(found, int) else found[5]
+
+    def _used_behind(self, file: MappedFile, at: int) -> int:
+        handle = file.open()
+        used = 0
+        for begin, end in list(handle.data_ranges(at - file.start, file.size)):
+            for position in range(begin, end, SLICE_BYTES):
+                piece = handle.pread(min(SLICE_BYTES, end - position), position)
+                length = len(piece.rstrip(b"\0"))
+                used = position + length - (at - file.start) if length else used
+        return used
+
+    def _damaged(self, file: MappedFile, at: int, text: str, kind: str) -> None:
+        self._findings.damaged(kind, file.path, text, at)

@@ -1,0 +1,121 @@
+"""How much is in a store directory, and whose it is. Reads only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from store.format.record import TRANSACTION_PREPARED
+from store.tools.directory import opened
+from store.tools.findings import Findings
+from store.tools.passage import Passage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from store.tools.directory import Directory
+
+__all__ = ["QueueStats", "StoreSummary", "summarise"]
+
+
+class QueueStats(msgspec.Struct):
+    """The messages of one queue that the log holds; half messages are only counted."""
+
+    topic: str
+    queue_id: int
+    messages: int = 0
+    bytes: int = 0
+    half_messages: int = 0
+    min_queue_offset: int | None = None
+    max_queue_offset: int | None = None
+    """Of the last message, not behind it."""
+    first_store_timestamp: int = 0
+    last_store_timestamp: int = 0
+
+
+class StoreSummary(msgspec.Struct):
+    """A whole directory; times in ms since 1970."""
+
+    path: str
+    live: bool = False
+    clean_stop: bool = False
+    segments: int = 0
+    segment_bytes: int = 0
+    min_offset: int = 0
+    end_offset: int = 0
+    queue_files: int = 0
+    messages: int = 0
+    record_bytes: int = 0
+    first_store_timestamp: int = 0
+    last_store_timestamp: int = 0
+    sizes: dict[int, int] = msgspec.field(default_factory=dict)
+    """Whole records by size: a power of two → how many are larger than its half, at most it."""
+    queues: list[QueueStats] = msgspec.field(default_factory=list)
+    unreadable_bytes: int = 0
+    notes: list[str] = msgspec.field(default_factory=list)
+
+
+def summarise(
+    root: Path, *, progress: Callable[[int, int], None] = lambda _done, _total: None
+) -> StoreSummary:
+    """Count everything below `root`; `progress` is told bytes done and in all.
+
+    Bodies are not read, so damage in them is not seen. Raises: StoreRefused, OSError.
+    """
+    findings = Findings()
+    summary = StoreSummary(str(root))
+    with opened(root, findings) as directory:
+        _describe(summary, directory)
+        total = sum(file.size for file in directory.log.queue.files)
+        passage = Passage(
+            directory,
+            findings,
+            crc=False,
+            progress=lambda at: progress(at - summary.min_offset, total),
+        )
+        _count(summary, passage)
+        summary.end_offset = passage.end
+        summary.unreadable_bytes = sum(end - begin for begin, end in passage.regions)
+    summary.notes = [f"{one.place}: {one.text}" for one in findings.notes]
+    if findings.counts:
+        summary.notes.append("there is damage: see `aerobee store verify`")
+    return summary
+
+
+def _describe(summary: StoreSummary, directory: Directory) -> None:
+    summary.live, summary.clean_stop = directory.live, directory.clean
+    summary.segments = len(directory.log.queue.files)
+    summary.segment_bytes = directory.log.segment_bytes
+    summary.min_offset = directory.log.min_offset
+    summary.queue_files = sum(len(queue.paths) for queue in directory.queues.values())
+
+
+def _count(summary: StoreSummary, passage: Passage) -> None:
+    queues: dict[tuple[str, int], QueueStats] = {}
+    sizes: dict[int, int] = {}
+    for _, (size, topic, queue_id, queue_offset, sys_flag, stored, _) in passage:
+        queue = queues.get((topic, queue_id))
+        if queue is None:
+            queue = queues[topic, queue_id] = QueueStats(
+                topic, queue_id, first_store_timestamp=stored
+            )
+        bits = (size - 1).bit_length()
+        sizes[bits] = sizes.get(bits, 0) + 1
+        queue.bytes += size
+        queue.last_store_timestamp = stored
+        if sys_flag & TRANSACTION_PREPARED:
+            queue.half_messages += 1
+            continue
+        queue.messages += 1
+        queue.max_queue_offset = queue_offset
+        if queue.min_queue_offset is None or queue_offset < queue.min_queue_offset:
+            queue.min_queue_offset = queue_offset
+    summary.queues = [queues[key] for key in sorted(queues)]
+    summary.sizes = {1 << bits: sizes[bits] for bits in sorted(sizes)}
+    summary.messages = sum(sizes.values())
+    summary.record_bytes = sum(queue.bytes for queue in summary.queues)
+    if summary.queues:
+        summary.first_store_timestamp = min(q.first_store_timestamp for q in summary.queues)
+        summary.last_store_timestamp = max(q.last_store_timestamp for q in summary.queues)

@@ -1,0 +1,195 @@
+"""Whether consume queues say what the log says.
+
+Records flow in, in the order of the log; for each queue the units it must have are made here and
+compared with the files, piece by piece. What recovery would write again is pending, no damage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.format.tags import EXT_ADDRESS_MAX
+from store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT, UNIT_SIZE, is_blank
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.tools.directory import QueueFiles
+
+__all__ = ["Expectation", "QueueCheck"]
+
+COMPARE_BYTES = 8_000
+CHUNK_UNITS = 3_200
+
+
+class Expectation:
+    """What all queues are measured by; `unsafe_from` moves while the log is walked."""
+
+    __slots__ = ("min_offset", "settled", "unreadable", "unsafe_from")
+
+    def __init__(
+        self, min_offset: int, unreadable: Callable[[int], bool], *, settled: bool
+    ) -> None:
+        self.min_offset = min_offset
+        self.unreadable = unreadable
+        """Whether a physical offset lies where the log cannot be read."""
+        self.settled = settled
+        """Whether the last stop was clean, so that nothing is pending."""
+        self.unsafe_from: int | None = None
+        """The first record whose unit a crash may have taken; None before it is met."""
+
+    def pending(self, physical_offset: int) -> bool:
+        """Whether the unit of that record may still be missing or wrong."""
+        return (
+            not self.settled
+            and self.unsafe_from is not None
+            and physical_offset >= self.unsafe_from
+        )
+
+
+class QueueCheck:
+    """One queue: the units that the log asks for, and what the files say instead."""
+
+    __slots__ = (
+        "base",
+        "broken",
+        "expected",
+        "files",
+        "first",
+        "lost",
+        "next",
+        "pending",
+        "problems",
+        "rules",
+        "topic",
+        "unnumbered",
+    )
+
+    def __init__(self, topic: str, files: QueueFiles | None, rules: Expectation) -> None:
+        self.topic = topic
+        self.files = files
+        self.rules = rules
+        self.expected = bytearray()
+        self.unnumbered = 0
+        """Records of this queue whose number is not the next one."""
+        self.broken = ""
+        """The first of those, in words."""
+        self._restart(-1)
+
+    def _restart(self, queue_offset: int) -> None:
+        self.first = self.base = self.next = queue_offset
+        self.expected.clear()
+        self.lost = 0
+        self.pending = 0
+        self.problems: dict[str, list[int]] = {}
+        """What is wrong with units → first and last queue offset, and how many."""
+
+    # ── From the log ──
+
+    def jump(self, queue_offset: int, physical_offset: int) -> None:
+        """The next record of this queue does not have the next number."""
+        if self.first < 0 or queue_offset == 0:
+            # Numbers begin anew where a topic was deleted and made again.
+            self._restart(queue_offset)
+            return
+        self.compare()
+        if queue_offset < self.next or not self._explained(queue_offset):
+            self.unnumbered += 1
+            self.broken = self.broken or (
+                f"queue offset {queue_offset} at physical offset {physical_offset}, "
+                f"{self.next} is next"
+            )
+        self.base = self.next = queue_offset
+
+    def _explained(self, queue_offset: int) -> bool:
+        """Whether the records in between lie where the log cannot be read."""
+        lost = self.lost
+        if self.files is not None:
+            self._look(self.next, queue_offset)
+        return self.lost - lost == queue_offset - self.next
+
+    def compare(self) -> None:
+        """Hold the units gathered so far against the files. Raises: OSError."""
+        count = len(self.expected) // UNIT_SIZE
+        if self.files is not None and count:
+            there = self.files.read(self.base, count)
+            if there != self.expected:
+                self._differ(there)
+        self.base += count
+        self.expected.clear()
+
+    def _differ(self, there: bytes) -> None:
+        pairs = zip(UNIT.iter_unpack(self.expected), UNIT.iter_unpack(there), strict=True)
+        for queue_offset, (wanted, found) in enumerate(pairs, self.base):
+            if wanted != found:
+                self._judge(queue_offset, wanted, found)
+
+    def _judge(
+        self, queue_offset: int, wanted: tuple[int, int, int], found: tuple[int, int, int]
+    ) -> None:
+        if found[:2] == wanted[:2] and self._may_differ(found[2]):
+            return
+        if self.rules.pending(wanted[0]):
+            self.pending += 1
+        elif is_blank(found[0], found[1]):
+            self._problem("filled over, though the log has their messages", queue_offset)
+        elif found[1] <= 0:
+            self._problem("missing", queue_offset)
+        elif found[:2] == wanted[:2]:
+            self._problem("with another tags code than their message", queue_offset)
+        else:
+            self._problem("leading elsewhere than to their message", queue_offset)
+
+    def _may_differ(self, tags_code: int) -> bool:
+        """Addresses of consumequeue_ext, and due times by a level table that we do not know."""
+        return tags_code <= EXT_ADDRESS_MAX or (
+            self.topic == SCHEDULE_TOPIC and tags_code > 1 << 32
+        )
+
+    def _problem(self, kind: str, queue_offset: int) -> None:
+        first, _, count = self.problems.get(kind, (queue_offset, 0, 0))
+        self.problems[kind] = [first, queue_offset, count + 1]
+
+    # ── From the files ──
+
+    def finish(self, log_end: int) -> None:
+        """Compare what is left, then look at the units that no record asked for."""
+        self.compare()
+        if self.files is None:
+            return
+        begin, end = self.files.first, self.files.end
+        if self.first < 0:
+            self._look(begin, end, log_end)
+            return
+        self._look(begin, self.first, log_end)
+        self._look(self.next, end, log_end)
+
+    def _look(self, begin: int, end: int, log_end: int | None = None) -> None:
+        """Units without a record: they lead in front of the log, or into damage."""
+        assert self.files is not None
+        for first, behind in self.files.pieces(begin, end):
+            for at in range(first, behind, CHUNK_UNITS):
+                data = self.files.read(at, min(CHUNK_UNITS, behind - at))
+                if any(data):
+                    for queue_offset, unit in enumerate(UNIT.iter_unpack(data), at):
+                        self._look_at(queue_offset, unit, log_end)
+
+    def _look_at(self, queue_offset: int, unit: tuple[int, int, int], log_end: int | None) -> None:
+        rules = self.rules
+        physical_offset, size, _ = unit
+        if size <= 0:
+            if rules.settled and any(unit):
+                self._problem("invalid", queue_offset)
+        elif unit == BLANK_UNIT or 0 <= physical_offset < rules.min_offset:
+            return
+        elif rules.unreadable(physical_offset):
+            self.lost += 1
+        elif rules.pending(physical_offset) or (
+            log_end is not None and not rules.settled and physical_offset >= log_end
+        ):
+            self.pending += 1
+        else:
+            self._problem("leading to no message", queue_offset)
+
+
+BLANK_UNIT = UNIT.unpack_from(BLANK)

@@ -1,0 +1,259 @@
+"""Is everything in a store directory as it must be? Reads only.
+
+Checked: names and sizes of files; of each record length, magic, own place, body CRC, and that no
+text holds NUL bytes or broken UTF-8 (a lost sector reads as zeros); the blanks between segments;
+that queue offsets are dense; that consume queues and log agree, tags codes included; that the
+checkpoint promises no more than there is; index files; that configuration files can be read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from store.format.names import CONFIG, backup_name
+from store.format.record import TRANSACTION_PREPARED
+from store.format.tags import tags_code_of
+from store.format.unit import SCHEDULE_TOPIC, UNIT, DelayLevels, code_of
+from store.tools.directory import opened
+from store.tools.findings import Findings
+from store.tools.passage import Passage
+from store.tools.units import COMPARE_BYTES, Expectation, QueueCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from store.format.record import Digest
+    from store.tools.directory import Directory
+
+    ReadJson = Callable[[bytes], Any]
+
+__all__ = ["Verification", "verify"]
+
+CONFIG_FILES = (
+    "topics.json",
+    "subscriptionGroup.json",
+    "consumerOffset.json",
+    "consumerFilter.json",
+    "delayOffset.json",
+)
+LIGHT_MESSAGE_QUEUES = "%LMQ%"
+"""Further queues of 5.x, whose units lead to messages of other topics."""
+_LEVELS = DelayLevels()
+_pack = UNIT.pack
+
+
+class Verification(Findings):
+    """What was looked at and what was found."""
+
+    path: str = ""
+    live: bool = False
+    clean_stop: bool = False
+    segments: int = 0
+    queues: int = 0
+    messages: int = 0
+    log_bytes: int = 0
+    min_offset: int = 0
+    end_offset: int = 0
+    lost_messages: int = 0
+    """Units that lead where the log cannot be read."""
+    last_store_timestamp: int = 0
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.counts
+
+
+def verify(
+    root: Path,
+    *,
+    read_json: ReadJson = msgspec.json.decode,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Verification:
+    """Look at everything below `root`; `progress` is told bytes done and in all.
+
+    `read_json` raises ValueError for what is no configuration. Raises: StoreRefused for what is
+    no store of ours, OSError.
+    """
+    found = Verification(path=str(root))
+    with opened(root, found) as directory:
+        _Run(directory, found, read_json, progress).run()
+    return found
+
+
+class _Run:
+    def __init__(
+        self,
+        directory: Directory,
+        found: Verification,
+        read_json: ReadJson,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self.directory = directory
+        self.found = found
+        self.read_json = read_json
+        self.topics: Mapping[str, Any] | None = None
+        total = sum(file.size for file in directory.log.queue.files)
+        self.passage = Passage(
+            directory,
+            found,
+            progress=lambda at: progress(at - self.passage.begin, total),
+        )
+        settled = directory.clean
+        self.rules = Expectation(self.passage.begin, self._unreadable, settled=settled)
+        self.checks: dict[tuple[str, int], QueueCheck] = {}
+
+    def run(self) -> None:
+        """Everything, in the order in which it explains itself."""
+        found, directory = self.found, self.directory
+        found.live, found.clean_stop = directory.live, directory.clean
+        found.segments = len(directory.log.queue.files)
+        found.min_offset = self.passage.begin
+        self._read_config()
+        self._walk()
+        found.end_offset = self.passage.end
+        self._finish_queues()
+        self._check_end()
+        self._check_checkpoint()
+
+    def _unreadable(self, physical_offset: int) -> bool:
+        return any(begin <= physical_offset < end for begin, end in self.passage.regions)
+
+    # ── The log ──
+
+    def _walk(self) -> None:
+        """Hot: millions of records per GiB."""
+        checks, found = self.checks, self.found
+        safe_until = self.directory.checkpoint.min_timestamp
+        messages = log_bytes = last = 0
+        rules = self.rules
+        for position, digest in self.passage:
+            size, topic, queue_id, queue_offset, sys_flag, stored, properties = digest
+            messages += 1
+            log_bytes += size
+            if stored > last:
+                last = stored
+                if stored > safe_until and rules.unsafe_from is None:
+                    rules.unsafe_from = position
+            if b"\0" in properties or not properties.isascii():
+                self._check_text(position, digest)
+            if sys_flag & TRANSACTION_PREPARED:
+                continue
+            check = checks.get((topic, queue_id)) or self._new_check(topic, queue_id)
+            if queue_offset != check.next:
+                check.jump(queue_offset, position)
+            check.next += 1
+            if topic == SCHEDULE_TOPIC:
+                code = code_of(topic, properties, stored, _LEVELS)
+            else:
+                code = tags_code_of(properties)
+            check.expected += _pack(position, size, code)
+            if len(check.expected) >= COMPARE_BYTES:
+                check.compare()
+        found.messages, found.log_bytes, found.last_store_timestamp = messages, log_bytes, last
+
+    def _new_check(self, topic: str, queue_id: int) -> QueueCheck:
+        files = self.directory.queues.get((topic, queue_id))
+        check = self.checks[topic, queue_id] = QueueCheck(topic, files, self.rules)
+        return check
+
+    def _check_text(self, position: int, digest: Digest) -> None:
+        try:
+            wrong = "NUL bytes" if 0 in digest[6] else ""
+            digest[6].decode()
+        except UnicodeDecodeError:
+            wrong = wrong or "bytes that are no UTF-8"
+        if wrong:
+            place = f"{digest[1]}-{digest[2]}"
+            self.found.damaged("text", place, f"properties hold {wrong}", position)
+
+    def _check_end(self) -> None:
+        if not self.passage.remains:
+            return
+        place = self.directory.log.queue.path_of(self.passage.files[-1].start)
+        text = f"{self.passage.remains} bytes behind the last message are none of it"
+        if self.directory.live:
+            text += ": they are being written"
+        elif not self.directory.clean:
+            text += ": the next start cuts them off"
+        self.found.noted("tail", place, text, self.passage.end)
+
+    # ── Queues ──
+
+    def _finish_queues(self) -> None:
+        found = self.found
+        pending = 0
+        for key in self.directory.queues:
+            if key not in self.checks:
+                self._new_check(*key)
+        found.queues = len(self.checks)
+        for (topic, queue_id), check in sorted(self.checks.items()):
+            name = f"{topic}-{queue_id}"
+            if topic.startswith(LIGHT_MESSAGE_QUEUES):
+                found.noted("skipped", name, "is a light queue: not compared with the log")
+                continue
+            if check.files is None:
+                self._without_files(name, check)
+            check.finish(self.passage.end)
+            self._tell(name, check)
+            pending += check.pending
+            found.lost_messages += check.lost
+        if pending:
+            found.noted("pending", "consumequeue", f"{pending} units are still to be written")
+
+    def _without_files(self, name: str, check: QueueCheck) -> None:
+        unsafe = self.rules.unsafe_from
+        if not self.directory.clean and (unsafe is None or check.topic not in self._durable_topics):
+            return
+        if self.topics is not None and check.topic not in self.topics:
+            self.found.noted("deleted", name, "messages of a topic that was deleted")
+        else:
+            self.found.damaged("units", name, "the queue has no files")
+
+    @property
+    def _durable_topics(self) -> set[str]:
+        """Topics with files of any queue."""
+        return {topic for topic, _ in self.directory.queues}
+
+    def _tell(self, name: str, check: QueueCheck) -> None:
+        if check.unnumbered:
+            text = f"{check.unnumbered} messages have not the next number; first {check.broken}"
+            self.found.damaged("density", name, text)
+        for kind, (first, last, count) in check.problems.items():
+            where = f"at queue offset {first}" if count == 1 else f"between {first} and {last}"
+            self.found.damaged("units", name, f"{count} units {kind}, {where}")
+        if check.lost:
+            self.found.damaged("lost", name, f"{check.lost} messages cannot be read")
+
+    # ── The rest ──
+
+    def _check_checkpoint(self) -> None:
+        if self.directory.live or not self.passage.files:
+            return
+        checkpoint, last = self.directory.checkpoint, self.found.last_store_timestamp
+        for field in ("physic_msg_timestamp", "logics_msg_timestamp"):
+            if getattr(checkpoint, field) > last:
+                text = f"{field} says {getattr(checkpoint, field)}, the last message is of {last}"
+                self.found.damaged("checkpoint", self.directory.root / "checkpoint", text)
+
+    def _read_config(self) -> None:
+        directory = self.directory
+        for name in CONFIG_FILES:
+            path = directory.root / CONFIG / name
+            content = self._content(path)
+            if content is None and directory.disk.exists(path):
+                backup = self._content(path.with_name(backup_name(name)))
+                hint = "its .bak can" if backup is not None else "nor can its .bak"
+                self.found.damaged("config", path, f"cannot be read; {hint}")
+            if name == "topics.json" and isinstance(content, dict):
+                self.topics = content.get("topicConfigTable")
+
+    def _content(self, path: Path) -> Any:
+        """What the file says; None for nothing that can be read."""
+        try:
+            return self.read_json(self.directory.disk.read(path))
+        except (ValueError, FileNotFoundError):
+            return None

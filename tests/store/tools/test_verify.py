@@ -1,0 +1,82 @@
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from store.format.record import read
+from store.tools.verify import verify
+from tests.kit.store_model import LOG_BYTES, log_records
+from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
+
+
+def test_a_clean_directory_is_sound(tmp_path: Path) -> None:
+    found = verify(stopped(tmp_path / "store"))
+    assert found.sound
+    assert found.clean_stop
+    assert found.messages == MESSAGES
+    assert not found.notes
+
+
+def test_what_a_kill_leaves_is_no_damage(tmp_path: Path) -> None:
+    found = verify(left_behind(tmp_path / "store", tmp_path / "copy"))
+    assert found.sound, found
+    assert not found.clean_stop
+    assert found.messages == MESSAGES + 20
+
+
+def test_a_live_directory_is_sound_and_the_report_says_that_it_lives(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store")
+    found = verify(store.root)
+    assert found.live
+    assert found.sound, found
+    assert found.notes[0].kind == "live"
+    assert trio.run(store.close)
+
+
+@pytest.mark.parametrize("part", ["body", "size", "physical_offset", "queue_offset", "topic"])
+def test_every_flipped_bit_in_a_checked_part_is_found(tmp_path: Path, part: str) -> None:
+    root = stopped(tmp_path / "store")
+    random = Random(5)
+    for _ in range(12):
+        at, data = random.choice(log_records(root))
+        body = 88 + len(read(data).body)
+        begin, end = {
+            "body": (88, body),
+            "size": (0, 4),
+            "physical_offset": (28, 36),
+            "queue_offset": (20, 28),
+            "topic": (body, body + 3),
+        }[part]
+        place = at + random.randrange(begin, end)
+        path = root / "commitlog" / f"{place - place % LOG_BYTES:020d}"
+        bit = random.randrange(8)
+        flip(path, place % LOG_BYTES, bit)
+        assert not verify(root).sound, (place, bit)
+        flip(path, place % LOG_BYTES, bit)
+    assert verify(root).sound
+
+
+def test_a_lost_sector_a_lost_unit_and_a_lost_segment_are_found(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    segment = root / "commitlog" / f"{LOG_BYTES:020d}"
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:1024] + bytes(512) + whole[1536:])
+    found = verify(root)
+    assert found.counts["record"] == 1
+    assert found.lost_messages > 0
+    segment.unlink()
+    assert verify(root).counts["hole"] == 1
+    segment.write_bytes(whole[:-8])
+    assert verify(root).counts["size"] == 1
+    segment.write_bytes(whole)
+    queue = root / "consumequeue" / "T0" / "0" / f"{0:020d}"
+    queue.write_bytes(queue.read_bytes()[:20] + bytes(20) + queue.read_bytes()[40:])
+    assert verify(root).counts["units"] == 1
+
+
+def test_a_configuration_file_that_cannot_be_read_is_found(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "topics.json").write_bytes(b'{"topicConf')
+    assert verify(root).counts["config"] == 1
