@@ -30,7 +30,7 @@ SUMMARIES = {
     "consume": "Print the messages of a topic.",
     "healthcheck": "Ask a running broker how it is.",
     "produce": "Send messages to a topic.",
-    "store": "Verify and show a data directory.",
+    "store": "Verify, show and repair a data directory.",
     "topic": "Create and list topics.",
 }
 

@@ -1,4 +1,4 @@
-"""`aerobee store verify`, `dump` and `stats`: a data directory without its broker."""
+"""`aerobee store verify`, `dump`, `stats` and `repair`: a data directory without its broker."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aerobee.cli.border import STORE_REFUSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from store.tools.repair import Plan
     from store.tools.stats import StoreSummary
     from store.tools.verify import Verification
 
@@ -25,11 +26,11 @@ directory_argument = click.argument(
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
-@click.group(short_help="Verify and show a data directory.")
+@click.group(short_help="Verify, show and repair a data directory.")
 def store() -> None:
-    """Verify and show a data directory, ours or that of a Java broker.
+    """Verify, show and repair a data directory, ours or that of a Java broker.
 
-    They change nothing and work beside a running broker.
+    verify, dump and stats change nothing and work beside a running broker.
     Exit codes: 0 clean, 2 wrong usage, 3 damage found or the directory refused.
     """
 
@@ -110,7 +111,39 @@ def read_json(data: bytes) -> Any:
         raise ValueError(str(error)) from error
 
 
+@store.command()
+@directory_argument
+@click.option("--yes", is_flag=True, help="Do it; without, only say what would be done.")
+@json_option
+def repair(directory: Path, yes: bool, as_json: bool) -> None:
+    """Cut the log of DIRECTORY in front of damage, and have its queues built again."""
+    from store.files.disk import SystemClock
+    from store.tools.repair import carry_out, plan
+
+    with refusing():
+        wanted = plan(directory)
+        if yes and wanted.needed:
+            wanted.kept_in = str(carry_out(directory, wanted, SystemClock().now_ms()))
+    if as_json:
+        print_json(wanted)
+    else:
+        click.echo(remedy(wanted))
+    if wanted.left or (wanted.needed and not yes):
+        sys.exit(STORE_REFUSED)
+
+
 # ── Output ──
+
+
+def remedy(wanted: Plan) -> str:
+    """What a repair does, or did, in words."""
+    lines = [f"cannot be mended, restore it from a copy: {text}" for text in wanted.left]
+    if wanted.cut_at is not None:
+        lines.append(f"cut the log at {wanted.cut_at}: {wanted.cut_messages} whole messages go")
+    if wanted.needed:
+        lines.append("the next start builds from the whole log what is missing")
+    done = "done; what was cut is in " + wanted.kept_in if wanted.kept_in else "not done: say --yes"
+    return "\n".join([*lines, done if wanted.needed else "nothing to do"])
 
 
 def print_json(value: Any) -> None:

@@ -1,0 +1,131 @@
+"""Make a damaged directory startable again, at the price that it states.
+
+Two remedies: the log ends in front of its first unreadable place, and consume queues that disagree
+with the log are built again by the next start. Law: what is cut or moved is in `repair-TIME` below
+the root, durably, before anything else changes; a broker that runs there is never disturbed.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from store.errors import StoreLocked
+from store.files.abort_file import AbortFile
+from store.files.commit_log import CommitLog
+from store.files.disk import Disk
+from store.files.lock_file import LockFile
+from store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
+from store.tools.directory import opened
+from store.tools.findings import Findings
+from store.tools.passage import Passage
+from store.tools.verify import verify
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.tools.verify import Verification
+
+__all__ = ["Plan", "carry_out", "plan"]
+
+IN_THE_LOG = frozenset({"blank", "crc", "record"})
+IN_THE_QUEUES = frozenset({"density", "lost", "units"})
+COPY_BYTES = 1 << 20
+
+
+class Plan(msgspec.Struct):
+    """What a repair would do; `cut_at` is a physical offset, None when the log stays whole."""
+
+    path: str
+    needed: bool = False
+    cut_at: int | None = None
+    cut_messages: int = 0
+    """Whole messages behind the cut: lost, but for the copy."""
+    queues: bool = False
+    """Whether the next start builds the consume queues again."""
+    left: list[str] = msgspec.field(default_factory=list)
+    """Damage that only a copy of the files can mend."""
+    kept_in: str | None = None
+    """Where the things cut are, once it was done."""
+
+
+def plan(root: Path) -> Plan:
+    """Look, and decide; changes nothing. Raises: StoreRefused, StoreLocked in use, OSError."""
+    found = verify(root)
+    if found.live:
+        raise StoreLocked(f"{root} is in use: stop that broker before a repair")
+    made = decided(found)
+    if made.cut_at is not None:
+        with opened(root, Findings()) as directory:
+            passage = Passage(directory, Findings())
+            made.cut_messages = sum(position >= made.cut_at for position, _ in passage)
+    return made
+
+
+def decided(found: Verification) -> Plan:
+    """The remedies for what was found."""
+    places = [
+        one.physical_offset
+        for one in found.damage
+        if one.kind in IN_THE_LOG and one.physical_offset is not None
+    ]
+    cut_at = min(places, default=None)
+    mended = IN_THE_QUEUES | {"checkpoint"}
+    if cut_at is not None:
+        mended |= IN_THE_LOG
+    return Plan(
+        found.path,
+        # A missing segment must be restored first: no start goes over it.
+        needed="hole" not in found.counts and bool(mended & set(found.counts)),
+        cut_at=cut_at,
+        queues=cut_at is not None or bool(IN_THE_QUEUES & set(found.counts)),
+        left=[f"{one.place}: {one.text}" for one in found.damage if one.kind not in mended],
+    )
+
+
+def carry_out(root: Path, wanted: Plan, now_ms: int) -> Path:
+    """Do it under the lock; the directory with what was cut. Raises: StoreRefused, OSError."""
+    disk = Disk()
+    lock = LockFile(disk, root / LOCK)
+    lock.acquire()
+    try:
+        time = datetime.fromtimestamp(now_ms / 1_000, tz=UTC)
+        kept = root / f"repair-{time:%Y%m%dT%H%M%S}"
+        disk.mkdir(kept)
+        log = CommitLog(disk, root / COMMIT_LOG, 1)
+        if wanted.cut_at is not None:
+            log.load()
+            keep_segments(disk, log, wanted.cut_at, kept)
+        # From here on a start recovers from the whole log, wherever a crash leaves us.
+        AbortFile(disk, root / ABORT).create()
+        moved = [CHECKPOINT]
+        moved += [CONSUME_QUEUE] if wanted.queues else []
+        moved += [INDEX] if wanted.cut_at is not None else []
+        for name in moved:
+            if disk.exists(root / name):
+                disk.rename(root / name, kept / name)
+        disk.sync_directory(kept)
+        disk.sync_directory(root)
+        if wanted.cut_at is not None:
+            log.truncate(wanted.cut_at)
+            log.close()
+    finally:
+        lock.release()
+    return kept
+
+
+def keep_segments(disk: Disk, log: CommitLog, cut_at: int, kept: Path) -> None:
+    """Copy every segment that the cut changes."""
+    disk.mkdir(kept / COMMIT_LOG)
+    for file in log.queue.files:
+        if file.end > cut_at:
+            target = disk.open(kept / COMMIT_LOG / file.path.name, create=True)
+            try:
+                for at in range(0, file.size, COPY_BYTES):
+                    target.pwrite(file.open().pread(COPY_BYTES, at), at)
+                disk.sync(target)
+            finally:
+                target.close()
+    disk.sync_directory(kept / COMMIT_LOG)
