@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from store.files.disk import Handle
     from store.tools.findings import Findings
 
-__all__ = ["Directory", "QueueFiles", "ReadOnlyDisk", "opened"]
+__all__ = ["QUEUE_FILE_BYTES", "Directory", "QueueFiles", "ReadOnlyDisk", "opened"]
 
 SEGMENT_BYTES = 1 << 30
 QUEUE_FILE_BYTES = 6_000_000

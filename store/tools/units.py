@@ -65,7 +65,7 @@ class QueueCheck:
         "unnumbered",
     )
 
-    def __init__(self, topic: str, files: QueueFiles | None, rules: Expectation) -> None:
+    def __init__(self, topic: str, files: QueueFiles, rules: Expectation) -> None:
         self.topic = topic
         self.files = files
         self.rules = rules
@@ -104,14 +104,13 @@ class QueueCheck:
     def _explained(self, queue_offset: int) -> bool:
         """Whether the records in between lie where the log cannot be read."""
         lost = self.lost
-        if self.files is not None:
-            self._look(self.next, queue_offset)
+        self._look(self.next, queue_offset)
         return self.lost - lost == queue_offset - self.next
 
     def compare(self) -> None:
         """Hold the units gathered so far against the files. Raises: OSError."""
         count = len(self.expected) // UNIT_SIZE
-        if self.files is not None and count:
+        if count:
             there = self.files.read(self.base, count)
             if there != self.expected:
                 self._differ(there)
@@ -155,8 +154,6 @@ class QueueCheck:
     def finish(self, log_end: int) -> None:
         """Compare what is left, then look at the units that no record asked for."""
         self.compare()
-        if self.files is None:
-            return
         begin, end = self.files.first, self.files.end
         if self.first < 0:
             self._look(begin, end, log_end)
@@ -166,7 +163,6 @@ class QueueCheck:
 
     def _look(self, begin: int, end: int, log_end: int | None = None) -> None:
         """Units without a record: they lead in front of the log, or into damage."""
-        assert self.files is not None
         for first, behind in self.files.pieces(begin, end):
             for at in range(first, behind, CHUNK_UNITS):
                 data = self.files.read(at, min(CHUNK_UNITS, behind - at))

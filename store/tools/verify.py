@@ -16,7 +16,7 @@ from store.format.names import CONFIG, backup_name
 from store.format.record import TRANSACTION_PREPARED
 from store.format.tags import tags_code_of
 from store.format.unit import SCHEDULE_TOPIC, UNIT, DelayLevels, code_of
-from store.tools.directory import opened
+from store.tools.directory import QUEUE_FILE_BYTES, QueueFiles, opened
 from store.tools.findings import Findings
 from store.tools.passage import Passage
 from store.tools.units import COMPARE_BYTES, Expectation, QueueCheck
@@ -156,7 +156,10 @@ class _Run:
         found.messages, found.log_bytes, found.last_store_timestamp = messages, log_bytes, last
 
     def _new_check(self, topic: str, queue_id: int) -> QueueCheck:
-        files = self.directory.queues.get((topic, queue_id))
+        directory = self.directory
+        files = directory.queues.get((topic, queue_id))
+        if files is None:
+            files = QueueFiles(directory.disk, {}, QUEUE_FILE_BYTES)
         check = self.checks[topic, queue_id] = QueueCheck(topic, files, self.rules)
         return check
 
@@ -195,28 +198,15 @@ class _Run:
             if topic.startswith(LIGHT_MESSAGE_QUEUES):
                 found.noted("skipped", name, "is a light queue: not compared with the log")
                 continue
-            if check.files is None:
-                self._without_files(name, check)
+            if not check.files.paths and self.topics is not None and topic not in self.topics:
+                found.noted("deleted", name, "messages of a topic that was deleted")
+                continue
             check.finish(self.passage.end)
             self._tell(name, check)
             pending += check.pending
             found.lost_messages += check.lost
         if pending:
             found.noted("pending", "consumequeue", f"{pending} units are still to be written")
-
-    def _without_files(self, name: str, check: QueueCheck) -> None:
-        unsafe = self.rules.unsafe_from
-        if not self.directory.clean and (unsafe is None or check.topic not in self._durable_topics):
-            return
-        if self.topics is not None and check.topic not in self.topics:
-            self.found.noted("deleted", name, "messages of a topic that was deleted")
-        else:
-            self.found.damaged("units", name, "the queue has no files")
-
-    @property
-    def _durable_topics(self) -> set[str]:
-        """Topics with files of any queue."""
-        return {topic for topic, _ in self.directory.queues}
 
     def _tell(self, name: str, check: QueueCheck) -> None:
         if check.unnumbered:

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -80,3 +81,14 @@ def test_a_configuration_file_that_cannot_be_read_is_found(tmp_path: Path) -> No
     (root / "config").mkdir(exist_ok=True)
     (root / "config" / "topics.json").write_bytes(b'{"topicConf')
     assert verify(root).counts["config"] == 1
+
+
+def test_a_queue_that_a_kill_left_without_files_is_no_damage_but_a_lost_one_is(
+    tmp_path: Path,
+) -> None:
+    store = filled(tmp_path / "store")
+    shutil.copytree(store.root, tmp_path / "killed")
+    assert trio.run(store.close)
+    assert verify(tmp_path / "killed").sound
+    shutil.rmtree(store.root / "consumequeue" / "T1" / "0")
+    assert verify(store.root).counts["units"] == 1
