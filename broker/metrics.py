@@ -240,6 +240,20 @@ METRICS: Final = (
         _one(lambda s: s.dispatch_behind_bytes(), *STORAGE),
     ),
     Metric(
+        "aerobee_index_behind_bytes",
+        "gauge",
+        (),
+        "Bytes of the log that consumers see and queries by key do not yet.",
+        _one(lambda s: s.store.index_behind_bytes),
+    ),
+    Metric(
+        "aerobee_index_keys_total",
+        "counter",
+        (),
+        "Keys of messages put into the index.",
+        _one(lambda s: s.store.keys_indexed),
+    ),
+    Metric(
         "aerobee_connections",
         "gauge",
         (),

@@ -21,6 +21,7 @@ from broker.processors.cleanup import CleanupProcessor
 from broker.processors.client import ClientProcessor
 from broker.processors.offset import OffsetProcessor
 from broker.processors.pull import Pull
+from broker.processors.query import QueryProcessor
 from broker.processors.route import RouteProcessor
 from broker.processors.send import Send
 from broker.processors.topic import TopicProcessor
@@ -173,6 +174,7 @@ class Parts:
                 stats=self.stats,
                 clock=clock,
             ),
+            query=QueryProcessor(store=self.store),
             offset=OffsetProcessor(
                 topics=self.topics,
                 groups=self.groups,

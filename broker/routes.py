@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from remoting.server.routes import Route
-from remoting.wire.headers import cleanup, client, namesrv, offset, pull, send, topic
+from remoting.wire.headers import cleanup, client, namesrv, offset, pull, query, send, topic
 
 if TYPE_CHECKING:
     from broker.processors.cleanup import CleanupProcessor
     from broker.processors.client import ClientProcessor
     from broker.processors.offset import OffsetProcessor
     from broker.processors.pull import Pull
+    from broker.processors.query import QueryProcessor
     from broker.processors.route import RouteProcessor
     from broker.processors.send import Send
     from broker.processors.topic import TopicProcessor
@@ -24,6 +25,7 @@ class Processors(NamedTuple):
 
     send: Send
     pull: Pull
+    query: QueryProcessor
     offset: OffsetProcessor
     client: ClientProcessor
     topic: TopicProcessor
@@ -39,6 +41,8 @@ def broker_routes(to: Processors) -> tuple[Route, ...]:
         Route(send.SendBatchMessage, to.send.batch, "send"),
         Route(pull.PullMessage, to.pull.pull, "pull"),
         Route(pull.LitePullMessage, to.pull.pull, "lite_pull"),
+        Route(query.QueryMessage, to.query.by_key, "query"),
+        Route(query.ViewMessageById, to.query.by_id, "query"),
         Route(offset.QueryConsumerOffset, to.offset.query, "consumer_manager"),
         Route(offset.UpdateConsumerOffset, to.offset.update, "consumer_manager"),
         Route(offset.GetMaxOffset, to.offset.max_offset, "admin"),

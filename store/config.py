@@ -72,7 +72,7 @@ class StoreConfig:
     message_index_enable: Annotated[
         bool,
         Meta(
-            description="Index messages by key. Turning it off leaves a gap in the index.",
+            description="Index messages by key. Turned on again, it takes up what it missed.",
             extra={"key": "messageIndexEnable", "hot": True},
         ),
     ] = True

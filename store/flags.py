@@ -48,6 +48,13 @@ class RunningFlags:
         self._causes.pop(flag, None)
         self._count()
 
+    def tell(self, flag: Flag, cause: str) -> None:
+        """This reason holds, or with an empty cause is gone."""
+        if cause:
+            self.set(flag, cause)
+        else:
+            self.clear(flag)
+
     def has(self, flag: Flag) -> bool:
         """Whether this reason holds."""
         return flag in self._causes

@@ -24,6 +24,7 @@ from store.files.sync_thread import SyncThread
 from store.flags import Flag, RunningFlags
 from store.format import names
 from store.format.unit import DelayLevels
+from store.key_index import KeyIndex
 from store.reader import QueueReader
 from store.results import GetResult, GetStatus
 from store.services.dispatch import Arrival, Dispatcher, DispatchService
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageStore"]
 
-CATCH_UP_S = 5.0
-"""How long a close waits for dispatch."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -78,7 +76,8 @@ class MessageStore:
         root = Path(config.store_path_root_dir).expanduser()
         log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG)
         self.root = root
-        self._config = config
+        self.config = config
+        """The settings in force; `reconfigure` changes them."""
         self._disk = disk
         self._clock = clock
         self._topics_known = topics_known
@@ -108,7 +107,7 @@ class MessageStore:
     def _make_services(self) -> None:
         self._thread = SyncThread()
         self.space = StoreSpace(
-            self._config,
+            self.config,
             self.commit_log,
             self.queues,
             self.dispatcher,
@@ -121,7 +120,7 @@ class MessageStore:
         )
         self.commit_log.new_segment = self.space.allocator.new_segment
         self.writer = Writer(
-            self._config,
+            self.config,
             self.commit_log,
             self.queues,
             self.dispatcher,
@@ -134,7 +133,7 @@ class MessageStore:
         self.put = self.writer.put
         self.put_batch = self.writer.put_batch
         self._log_flush = LogFlush(
-            self._config,
+            self.config,
             self.commit_log,
             self._thread,
             self._clock,
@@ -143,8 +142,19 @@ class MessageStore:
             answered=lambda: self.after_flush(),
             failed=self._sync_failed,
         )
+        self.index = KeyIndex(
+            self.config,
+            self.commit_log,
+            self.dispatcher,
+            self._disk,
+            self._clock,
+            self.stats,
+            self.root / names.INDEX,
+            failed=self._sync_failed,
+        )
+        self.space.queues.followers.append(self.index.service.delete_before)
         self._queue_flush = QueueFlush(
-            self._config,
+            self.config,
             self.queues,
             self.dispatcher,
             self._log_flush,
@@ -157,6 +167,7 @@ class MessageStore:
             failed=self._sync_failed,
             stuck=self._queues_stuck,
         )
+        self._queue_flush.index_timestamp = lambda: self.index.service.durable_timestamp
         self._dispatch_service = DispatchService(
             self._advance, self._dispatchable_bytes, lambda: self.after_flush()
         )
@@ -201,8 +212,9 @@ class MessageStore:
         return recovery
 
     def _load_locked(self) -> Recovery:
-        config = self._config
-        refuse_small_disk(self._disk, self.root, config.mapped_file_size_commit_log_bytes, 0)
+        config = self.config
+        segment_bytes, index_bytes = config.mapped_file_size_commit_log_bytes, self.index.file_bytes
+        refuse_small_disk(self._disk, self.root, segment_bytes, index_bytes)
         with refusing(self.root):
             clean = not self._abort.exists()
             self._abort.create()
@@ -228,6 +240,7 @@ class MessageStore:
                     self._abort.remove()
                 raise
             remove_leftovers(self._disk, self.root)
+            self.index.load(recovery, self._checkpoint)
         return recovery
 
     def _begin_at(self, recovery: Recovery) -> None:
@@ -253,6 +266,7 @@ class MessageStore:
             nursery.start_soon(self._queue_flush.run)
             nursery.start_soon(self.space.run)
             nursery.start_soon(self._dispatch_service.run)
+            nursery.start_soon(self.index.service.run)
             task_status.started()
 
     async def close(self) -> bool:
@@ -268,7 +282,8 @@ class MessageStore:
         self._thread.start()
         await self.space.make_room()
         durable = await self._log_flush.reach(self.commit_log.max_offset)
-        durable = await self._catch_up() and durable
+        await self._dispatch_service.catch_up(self._clock)
+        durable = await self.index.service.close() and durable
         durable = await self._queue_flush.round(thorough=True, final=True) and durable
         self._thread.stop()
         clean = durable and not self._damage()
@@ -284,7 +299,7 @@ class MessageStore:
     def _damage(self) -> bool:
         """Whether the next start must look closer."""
         return (
-            self.stats.queues_stopped > 0
+            bool(self.dispatch_behind_bytes or self.stats.queues_stopped)
             or bool(self.flags.bits & ~int(Flag.SHUT_DOWN | Flag.DISK_FULL))
             or self._log_flush.failure is not None
         )
@@ -292,17 +307,6 @@ class MessageStore:
     async def flush_queues(self) -> bool:
         """A thorough round now: log, queues and checkpoint on disk. False when that failed."""
         return await self._queue_flush.round(thorough=True)
-
-    async def _catch_up(self) -> bool:
-        """Dispatch what is left; False when that takes too long."""
-        deadline = self._clock.monotonic() + CATCH_UP_S
-        while self._dispatchable_bytes() and self._clock.monotonic() < deadline:
-            before = self._dispatchable_bytes()
-            self._advance()
-            if self._dispatchable_bytes() == before:
-                break
-            await trio.lowlevel.checkpoint()
-        return self.dispatcher.behind(self.commit_log.max_offset) == 0
 
     def _finish(self, clean: bool) -> None:
         self.space.allocator.discard()
@@ -424,16 +428,12 @@ class MessageStore:
 
     # ── State ──
 
-    @property
-    def config(self) -> StoreConfig:
-        """The settings in force."""
-        return self._config
-
     def reconfigure(self, config: StoreConfig) -> None:
         """Settings that may change while running take effect at once."""
-        self._config = config
+        self.config = config
         self.reader.configure(config)
         self.space.reconfigure(config)
+        self.index.service.configure(config)
         for part in (self.writer, self._log_flush, self._queue_flush):
             part.config = config
 
@@ -456,7 +456,5 @@ class MessageStore:
         self.flags.set(Flag.NOT_WRITEABLE, f"a sync to disk failed: {error}")
 
     def _queues_stuck(self, error: OSError | None) -> None:
-        if error is None:
-            self.flags.clear(Flag.LOGIC_DISK_FULL)
-        else:
-            self.flags.set(Flag.LOGIC_DISK_FULL, f"consume queues cannot be written: {error}")
+        cause = "" if error is None else f"consume queues cannot be written: {error}"
+        self.flags.tell(Flag.LOGIC_DISK_FULL, cause)

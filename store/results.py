@@ -7,7 +7,15 @@ from enum import Enum, auto
 
 import msgspec
 
-__all__ = ["GetResult", "GetStatus", "PutResult", "PutStatus", "Recovery", "UnitStatus"]
+__all__ = [
+    "GetResult",
+    "GetStatus",
+    "PutResult",
+    "PutStatus",
+    "QueryResult",
+    "Recovery",
+    "UnitStatus",
+]
 
 
 class PutStatus(Enum):
@@ -78,6 +86,15 @@ class GetResult(msgspec.Struct):
     count: int = 0
     suggest_slave: bool = False
     """The reader lags by more than what is believed to be in memory."""
+
+
+class QueryResult(msgspec.Struct):
+    """Messages with a key, as stored, in the order of the log."""
+
+    records: list[bytes]
+    index_timestamp: int
+    """Store time of the last message in the index, in ms; 0 when there is none."""
+    index_physical_offset: int
 
 
 class UnitStatus(Enum):

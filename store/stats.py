@@ -42,6 +42,9 @@ class StoreStats:
         "dispatch_fallbacks",
         "dispatch_parsed",
         "dispatched",
+        "index_behind_bytes",
+        "index_parsed",
+        "keys_indexed",
         "log_syncs",
         "messages_got",
         "messages_put",
@@ -78,6 +81,11 @@ class StoreStats:
         """Of the dispatched records, those that were parsed from the log."""
         self.dispatch_fallbacks = 0
         """Times the hand-over queue was full and dropped."""
+        self.keys_indexed = 0
+        self.index_behind_bytes = 0
+        """How far the index was behind the queues when it looked last."""
+        self.index_parsed = 0
+        """Messages whose keys were parsed from the log: the hand-over had forgotten them."""
         self.queues_stopped = 0
         self.log_syncs = 0
         self.queue_syncs = 0

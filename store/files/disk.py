@@ -336,6 +336,10 @@ class Disk:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return self._call(mmap.mmap, handle.fd, size, access=access)
 
+    def memory(self, size: int) -> mmap.mmap:
+        """Zeros of our own, no file: only pages that were written cost memory."""
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
     def zero(self, handle: Handle, begin: int, end: int) -> int:
         """Overwrite [begin, end) with zeros where it is not; returns how far other bytes reached.
 

@@ -1,12 +1,20 @@
-"""The hour on the wall: `deleteWhen` is meant in the time zone of the machine, as RocketMQ's is."""
+"""The wall's clock and calendar: `deleteWhen` and names of index files follow the time zone of the
+machine, as RocketMQ's do.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["local_hour"]
+__all__ = ["local_hour", "local_stamp"]
 
 
 def local_hour(now_ms: int) -> int:
     """Hour of the day, 0 to 23, where this machine stands."""
     return datetime.fromtimestamp(now_ms / 1_000, tz=UTC).astimezone().hour
+
+
+def local_stamp(now_ms: int) -> int:
+    """Year to millisecond where this machine stands, as one number of 17 digits."""
+    when = datetime.fromtimestamp(now_ms // 1_000, tz=UTC).astimezone()
+    return int(f"{when:%Y%m%d%H%M%S}") * 1_000 + now_ms % 1_000

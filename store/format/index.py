@@ -1,26 +1,38 @@
-"""Index file: head, slots, entries, and the hash of a key.
+"""Index file: head, slots, entries; which keys a message has, and the hash of each.
 
-`40 + 4·slots + 20·entries` bytes. Source: store format §1.4 (IndexFile, IndexHeader).
+`40 + 4·slots + 20·entries` bytes. Source: store format §1.4 (IndexFile, IndexHeader, IndexService).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from operator import mul
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from store.format.layout import Layout, i32, i64
+from store.format.properties import value_of
 from store.format.tags import java_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "INDEX_ENTRY",
     "INDEX_HEAD",
     "INDEX_SLOT",
+    "TIME_DIFF_MAX",
     "IndexEntry",
     "IndexHead",
+    "IndexShape",
     "IndexSlot",
+    "KeyHasher",
     "file_bytes",
     "index_key",
     "key_hash",
+    "keys_of",
+    "positive",
 ]
+
+TIME_DIFF_MAX: Final = 0x7FFF_FFFF
 
 
 class IndexHead(NamedTuple):
@@ -57,17 +69,171 @@ INDEX_SLOT = Layout(IndexSlot, size=4)
 INDEX_ENTRY = Layout(IndexEntry, size=20)
 
 
+class IndexShape(NamedTuple):
+    """How many slots and entries a file has; nothing in the file says so."""
+
+    slots: int
+    entries: int
+
+    @property
+    def size(self) -> int:
+        """Length of the file in bytes."""
+        return INDEX_HEAD.size + self.slots * INDEX_SLOT.size + self.entries * INDEX_ENTRY.size
+
+    def slot_position(self, slot: int) -> int:
+        """Where a slot begins in the file."""
+        return INDEX_HEAD.size + slot * INDEX_SLOT.size
+
+    def entry_position(self, number: int) -> int:
+        """Where an entry begins in the file."""
+        return self.slot_position(self.slots) + number * INDEX_ENTRY.size
+
+
+def file_bytes(slots: int, entries: int) -> int:
+    """Length of an index file."""
+    return IndexShape(slots, entries).size
+
+
 def index_key(topic: str, key: str) -> str:
     """What is hashed for a key of a message."""
     return f"{topic}#{key}"
 
 
-def key_hash(key: str) -> int:
-    """Absolute Java hash; the one number without an absolute value in 32 bits counts as 0."""
-    value = abs(java_hash(key))
+def positive(value: int) -> int:
+    """A hash as entries hold it: absolute; the one number that has no absolute value counts as 0.
+
+    `value` is taken for 32 bits, signed or not.
+    """
+    value &= 0xFFFF_FFFF
+    if value > 0x8000_0000:
+        return 0x1_0000_0000 - value
     return 0 if value == 0x8000_0000 else value
 
 
-def file_bytes(slots: int, entries: int) -> int:
-    """Length of an index file."""
-    return INDEX_HEAD.size + slots * INDEX_SLOT.size + entries * INDEX_ENTRY.size
+def key_hash(key: str) -> int:
+    """The hash of a whole key, topic included."""
+    return positive(java_hash(key))
+
+
+# ── Keys of a message ──
+
+_UNIQUE: Final = b"UNIQ_KEY\x01"
+_KEYS: Final = b"KEYS\x01"
+
+
+def keys_of(properties: bytes) -> list[bytes]:
+    """What a message is found by: its UNIQ_KEY, then the pieces of its KEYS. Hot."""
+    unique = _value(properties, _UNIQUE)
+    keys = [unique] if unique else []
+    if _KEYS in properties:
+        keys += [key for key in _value(properties, _KEYS).split(b" ") if key]
+    return keys
+
+
+def _value(properties: bytes, name: bytes) -> bytes:
+    """The value of a property, b"" for none; `name` ends with the 0x01."""
+    at = properties.rfind(name)
+    if at < 0:
+        return b""
+    begin = at + len(name)
+    end = properties.find(b"\x02", begin)
+    value = properties[begin:end] if end >= 0 else properties[begin:]
+    if not value or (at and properties[at - 1] != 2):
+        # Empty, or the end of another name: an earlier one may count.
+        return (value_of(properties, name[:-1]) or "").encode("utf-8", "replace")
+    return value
+
+
+# ── Hashes of many keys ──
+
+_TAIL: Final = 4
+_MIDDLE: Final = 12
+_LONG: Final = 16
+"""Keys longer than this are hashed in three pieces, of which two are mostly known."""
+_MEMORY_MAX: Final = 4_096
+"""Pieces of one kind that are remembered."""
+_POWERS_MAX: Final = 128
+_ASCII_MAX: Final = 0x7F
+_Piece = TypeVar("_Piece")
+
+
+def _powers() -> Iterator[tuple[int, ...]]:
+    """31^(n−1) … 31, 1 modulo 2^32, for n = 0, 1, 2, …"""
+    row: tuple[int, ...] = ()
+    for _ in range(_POWERS_MAX + 1):
+        yield row
+        row = (row[0] * 31 & 0xFFFF_FFFF if row else 1, *row)
+
+
+_WEIGHTS: Final = tuple(_powers())
+
+
+def _power(exponent: int) -> int:
+    return pow(31, exponent, 1 << 32)
+
+
+def _polynomial(text: bytes) -> int:
+    """Java's hash of ASCII text, up to a multiple of 2^32."""
+    if len(text) > _POWERS_MAX:
+        return java_hash.__wrapped__(text.decode("ascii"))
+    return sum(map(mul, text, _WEIGHTS[len(text)]))
+
+
+class KeyHasher:
+    """Hashes of `topic#key`, at a fraction of the cost of hashing each letter.
+
+    hash(a + b) = hash(a)·31^len(b) + hash(b). Message ids are host, process and month in front,
+    then a time, then a counter: the front and the time come again and again, so do the first
+    letters of the counter. Memory is bounded by forgetting.
+    """
+
+    __slots__ = ("_fronts", "_middles", "_tails", "_topics")
+
+    def __init__(self) -> None:
+        self._topics: dict[str, int] = {}
+        # Of ASCII pieces only: a key that is found in all three needs no other look.
+        self._fronts: dict[tuple[str, bytes], int] = {}
+        self._middles: dict[bytes, int] = {}
+        self._tails: dict[bytes, int] = {}
+
+    def hashes(self, topic: str, properties: bytes) -> list[int]:
+        """One hash per key of a message, in the order of `keys_of`. Hot."""
+        found = []
+        if unique := _value(properties, _UNIQUE):
+            value = self._quick(topic, unique)
+            found.append(value if value < 0x8000_0000 else positive(value))
+        if _KEYS in properties:
+            keys = _value(properties, _KEYS).split(b" ")
+            found += [positive(self._quick(topic, key)) for key in keys if key]
+        return found
+
+    def _quick(self, topic: str, key: bytes) -> int:
+        """From what is remembered of its pieces, else `_slow`. Unsigned. Hot."""
+        front = self._fronts.get((topic, key[:-_MIDDLE]))
+        middle = self._middles.get(key[-_MIDDLE:-_TAIL])
+        tail = self._tails.get(key[-_TAIL:-1])
+        if front is None or middle is None or tail is None or key[-1] > _ASCII_MAX:
+            return self._slow(topic, key)
+        return front + middle + tail + key[-1] & 0xFFFF_FFFF
+
+    def _slow(self, topic: str, key: bytes) -> int:
+        if not key.isascii():
+            return java_hash(f"{topic}#{key.decode('utf-8', 'replace')}") & 0xFFFF_FFFF
+        prefix = self._topics.get(topic)
+        if prefix is None:
+            prefix = _remember(self._topics, topic, java_hash(topic + "#"))
+        size = len(key)
+        if size > _LONG:
+            front, middle, tail = key[:-_MIDDLE], key[-_MIDDLE:-_TAIL], key[-_TAIL:-1]
+            whole = (prefix * _power(size - _MIDDLE) + _polynomial(front)) * _power(_MIDDLE)
+            _remember(self._fronts, (topic, front), whole)
+            _remember(self._middles, middle, _polynomial(middle) * _power(_TAIL))
+            _remember(self._tails, tail, _polynomial(tail) * 31)
+        return prefix * _power(size) + _polynomial(key) & 0xFFFF_FFFF
+
+
+def _remember(memory: dict[_Piece, int], piece: _Piece, value: int) -> int:
+    if len(memory) >= _MEMORY_MAX:
+        memory.clear()
+    memory[piece] = value = value & 0xFFFF_FFFF
+    return value

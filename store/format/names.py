@@ -17,6 +17,8 @@ __all__ = [
     "SEGMENT_DIGITS",
     "backup_name",
     "file_start",
+    "index_name",
+    "is_index_name",
     "is_spare",
     "segment_name",
     "segment_start",
@@ -38,6 +40,7 @@ CONFIG = "config"
 RESERVE = "reserve"
 """Blocks set aside so that a stop on a full disk still has room."""
 SEGMENT_DIGITS = 20
+INDEX_DIGITS = 17
 
 
 def segment_name(start: int) -> str:
@@ -58,6 +61,16 @@ def file_start(offset: int, file_size: int) -> int:
     return offset - offset % file_size
 
 
+def index_name(stamp: int) -> str:
+    """The index file made at this local time, year to millisecond."""
+    return f"{stamp:0{INDEX_DIGITS}d}"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether other brokers, too, take a file of that name for an index: a number."""
+    return name.isascii() and name.isdigit()
+
+
 def spare_path(path: AnyPath) -> AnyPath:
     """Where a file is made before it gets its name: beside its directory, never in it.
 
@@ -68,8 +81,10 @@ def spare_path(path: AnyPath) -> AnyPath:
 
 def is_spare(name: str) -> bool:
     """Whether this is a file that a crash kept from getting its name; it may go."""
-    start = name.removesuffix(_SPARE)
-    return start != name and segment_start(start.rpartition(".")[2]) is not None
+    place, _, start = name.removesuffix(_SPARE).rpartition(".")
+    if not name.endswith(_SPARE):
+        return False
+    return segment_start(start) is not None or (place == INDEX and is_index_name(start))
 
 
 def temporary_name(name: str) -> str:

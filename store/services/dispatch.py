@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from store.files.commit_log import CommitLog
     from store.files.consume_queues import ConsumeQueues
+    from store.files.disk import Clock
     from store.files.mapped_file import MappedFile
     from store.format.record import Digest
     from store.stats import StoreStats
@@ -40,6 +41,8 @@ PENDING_MAX = 65_536
 PARSE_BATCH = 2_000
 """Records parsed in one go, about 5 ms."""
 TICK_S = 0.05
+CATCH_UP_S = 5.0
+"""How long a stop waits for dispatch."""
 LAGGING_BYTES = 64 << 20
 
 # Prepared and rolled back share this bit; such records have no place in a queue.
@@ -225,6 +228,15 @@ class DispatchService:
         self._advance = advance
         self._behind = behind
         self._moved = moved
+
+    async def catch_up(self, clock: Clock) -> None:
+        """Dispatch what is left, for a stop, unless that takes too long."""
+        deadline = clock.monotonic() + CATCH_UP_S
+        while (before := self._behind()) and clock.monotonic() < deadline:
+            self._advance()
+            if self._behind() == before:
+                break
+            await trio.lowlevel.checkpoint()
 
     async def run(self) -> None:
         """Dispatch what is left over, until cancelled."""

@@ -265,11 +265,16 @@ class QueueFlush:
         self._stuck = stuck
         self.logics_timestamp = 0
         """Every message stored up to this time, in ms, has its unit on disk."""
+        self.index_timestamp: Callable[[], int] = self._index_unchanged
+        """Up to which store time, in ms, all index files are on disk."""
         self.failure: OSError | None = None
         self._write_failures = 0
         self._dispatched_then = 0
         self._wanted = trio.Event()
         self._one_round = one_round
+
+    def _index_unchanged(self) -> int:
+        return self._checkpoint.value.index_msg_timestamp
 
     def look(self) -> None:
         """Start a round before its time when very many units are only in memory. Hot."""
@@ -378,7 +383,7 @@ class QueueFlush:
                 self._checkpoint.write,
                 self._log_flush.physic_timestamp,
                 self.logics_timestamp,
-                self._checkpoint.value.index_msg_timestamp,
+                self.index_timestamp(),
             )
         except OSError as error:
             self.failure = error

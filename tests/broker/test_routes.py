@@ -42,6 +42,7 @@ POOLS = {
     "send": {"SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE"},
     "pull": {"PULL_MESSAGE"},
     "lite_pull": {"LITE_PULL_MESSAGE"},
+    "query": {"QUERY_MESSAGE", "VIEW_MESSAGE_BY_ID"},
     "heartbeat": {"HEART_BEAT"},
     "client_manager": {"UNREGISTER_CLIENT", "CHECK_CLIENT_CONFIG"},
     "consumer_manager": {

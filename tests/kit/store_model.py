@@ -58,6 +58,8 @@ __all__ = [
 HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 LOG_BYTES = 4_096
 QUEUE_BYTES = 10 * UNIT_SIZE
+INDEX_SLOTS = 20
+INDEX_ENTRIES = 30
 _LEVELS = DelayLevels()
 
 
@@ -82,11 +84,13 @@ class Sent(NamedTuple):
 
 
 def small_config(root: Path, **changes: object) -> StoreConfig:
-    """Segments of 4 KiB and queue files of ten units, so that every border is met often."""
+    """Segments of 4 KiB, queue files of ten units, index files of 29 keys: borders are met often."""
     settings: dict[str, object] = {
         "store_path_root_dir": str(root),
         "mapped_file_size_commit_log_bytes": LOG_BYTES,
         "mapped_file_size_consume_queue_bytes": QUEUE_BYTES,
+        "max_hash_slot_num": INDEX_SLOTS,
+        "max_index_num": INDEX_ENTRIES,
     }
     return StoreConfig(**(settings | changes))  # type: ignore[arg-type]  # checked by its tests
 

@@ -1,8 +1,34 @@
-from store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexHead, file_bytes, index_key, key_hash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.format.index import (
+    INDEX_ENTRY,
+    INDEX_HEAD,
+    IndexHead,
+    IndexShape,
+    KeyHasher,
+    file_bytes,
+    index_key,
+    key_hash,
+    keys_of,
+    positive,
+)
+from store.format.properties import encode
+from store.format.tags import java_hash
+
+UNIQUE = "7F000001AAAA18B4AAC2000000000001"
+WORDS = st.text(st.characters(exclude_characters="\x00\x01\x02 ", codec="utf-8"), min_size=1)
+IDS = st.from_regex(r"[0-9A-F]{20}0000[0-9A-F]{8}", fullmatch=True)
 
 
 def test_the_default_file_has_its_known_length() -> None:
     assert file_bytes(5_000_000, 20_000_000) == 420_000_040
+
+
+def test_slots_and_entries_lie_where_other_brokers_put_them() -> None:
+    shape = IndexShape(5_000_000, 20_000_000)
+    assert shape.slot_position(3_468_874) == 40 + 4 * 3_468_874
+    assert shape.entry_position(1) == 20_000_060
 
 
 def test_counting_starts_at_one() -> None:
@@ -14,7 +40,7 @@ def test_counting_starts_at_one() -> None:
 def test_keys_hash_as_the_java_broker_hashes_them() -> None:
     slots = 5_000_000
     keys = [
-        (index_key("TopicA", "7F000001AAAA18B4AAC2000000000001"), 0x5EFA67CA, 3468874),
+        (index_key("TopicA", UNIQUE), 0x5EFA67CA, 3468874),
         (index_key("TopicA", "k1"), 0x717125C9, 3240649),
         (index_key("TopicA", "k2"), 0x717125C8, 3240648),
         ("TopicA#T#TagA", 0x72BBCF67, 4910951),
@@ -25,4 +51,59 @@ def test_keys_hash_as_the_java_broker_hashes_them() -> None:
 
 
 def test_the_number_without_an_absolute_value_counts_as_zero() -> None:
+    assert java_hash("polygenelubricants") == -0x8000_0000
     assert key_hash("polygenelubricants") == 0
+    assert positive(-5) == 5
+    assert positive(0xFFFF_FFFB) == 5
+
+
+def test_a_message_is_found_by_its_unique_key_and_then_by_each_word_of_its_keys() -> None:
+    assert keys_of(f"KEYS\x01k1  k2 \x02UNIQ_KEY\x01{UNIQUE}\x02".encode()) == [
+        UNIQUE.encode(),
+        b"k1",
+        b"k2",
+    ]
+    assert keys_of(b"TAGS\x01a\x02") == []
+    assert keys_of(b"") == []
+
+
+def test_names_that_end_alike_and_empty_values_are_no_keys() -> None:
+    assert keys_of(b"MYKEYS\x01x\x02") == []
+    assert keys_of(b"KEYS\x01x\x02MYKEYS\x01y\x02") == [b"x"]
+    assert keys_of(b"a\x01KEYS\x01x") == []
+    assert keys_of(b"KEYS\x01x\x02KEYS\x01\x02") == [b"x"]
+    assert keys_of(b"KEYS\x01x\x02KEYS\x01y") == [b"y"]
+
+
+@given(topic=WORDS, unique=st.one_of(IDS, WORDS), keys=st.lists(st.one_of(WORDS, IDS)))
+def test_remembered_pieces_give_the_hash_of_the_whole(
+    topic: str, unique: str, keys: list[str]
+) -> None:
+    properties = encode({"UNIQ_KEY": unique, "KEYS": " ".join(keys)}).encode()
+    expected = [key_hash(index_key(topic, key)) for key in [unique, *keys]]
+    hasher = KeyHasher()
+    assert hasher.hashes(topic, properties) == expected
+    assert hasher.hashes(topic, properties) == expected
+
+
+@given(st.integers(0, 200))
+def test_keys_of_any_length_are_hashed(length: int) -> None:
+    hasher = KeyHasher()
+    for letter in "zé":
+        key = "a" * length + letter
+        properties = f"KEYS\x01{key}\x02".encode()
+        assert hasher.hashes("T", properties) == [key_hash(f"T#{key}")]
+
+
+def test_more_pieces_than_are_remembered_do_no_harm() -> None:
+    hasher = KeyHasher()
+    for number in range(0, 100_000, 7):
+        key = f"{number:020d}{number:08X}{number:04X}"
+        assert hasher.hashes("T", f"UNIQ_KEY\x01{key}\x02".encode()) == [key_hash(f"T#{key}")]
+
+
+def test_bytes_that_are_no_text_are_hashed_as_their_replacement() -> None:
+    raw = b"UNIQ_KEY\x01" + b"A" * 31 + b"\xff\x02"
+    hasher = KeyHasher()
+    hasher.hashes("T", b"UNIQ_KEY\x01" + b"A" * 32 + b"\x02")
+    assert hasher.hashes("T", raw) == [key_hash("T#" + "A" * 31 + "\ufffd")]

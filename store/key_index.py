@@ -1,0 +1,153 @@
+"""Messages by key: one part of the store, that builds the index and answers from it.
+
+The index says where messages may be, the log says which of them are: hashes collide, and what the
+log no longer has is passed over. A query reads files, in a thread.
+Source: store format §7.3 (DefaultMessageStore.queryMessage).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from store.files.indexes import Indexes
+from store.format.index import IndexShape, index_key, key_hash, keys_of
+from store.format.record import parse
+from store.results import QueryResult
+from store.services.index import IndexService
+from store.services.recovery import clamped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from store.config import StoreConfig
+    from store.files.checkpoint_file import CheckpointFile
+    from store.files.commit_log import CommitLog
+    from store.files.disk import Clock, Disk
+    from store.files.mapped_file import MappedFile
+    from store.results import Recovery
+    from store.services.dispatch import Dispatcher
+    from store.stats import StoreStats
+
+__all__ = ["QUERY_BYTES_MAX", "KeyIndex"]
+
+QUERY_BYTES_MAX: Final = 8 << 20
+"""Bytes of messages in one answer; the first is always in it."""
+EXAMINED_MAX: Final = 10_000
+"""Records that one query looks at: so many that share a hash are no accident."""
+
+
+class KeyIndex:
+    """The index of one store. `service` builds it, `query` asks it."""
+
+    __slots__ = ("_disk", "_log", "_shape", "service")
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        dispatcher: Dispatcher,
+        disk: Disk,
+        clock: Clock,
+        stats: StoreStats,
+        directory: Path,
+        *,
+        failed: Callable[[OSError], None],
+    ) -> None:
+        """`failed` hears of a sync that failed, which is final for the run."""
+        self._log = commit_log
+        self._disk = disk
+        self._shape = IndexShape(config.max_hash_slot_num, config.max_index_num)
+        files = Indexes(disk, directory, self._shape)
+        self.service = IndexService(
+            config, commit_log, dispatcher, files, disk, clock, stats, failed=failed
+        )
+
+    @property
+    def file_bytes(self) -> int:
+        """Room that a new store needs for it."""
+        return self._shape.size if self.service.config.message_index_enable else 0
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes of the log that consumers see and queries do not yet."""
+        return self.service.behind_bytes
+
+    def load(self, recovery: Recovery, checkpoint: CheckpointFile) -> None:
+        """Take over the files; the log is recovered. Blocking. Raises: OSError."""
+        known = clamped(checkpoint.value, recovery.last_store_timestamp)
+        service = self.service
+        service.load(
+            clean=recovery.clean,
+            vouched_ms=known.index_msg_timestamp,
+            last_stored_ms=recovery.last_store_timestamp,
+        )
+        if known.index_msg_timestamp > service.durable_timestamp:
+            # The last file will change: a crash must find that nothing vouches for it any more.
+            checkpoint.write(
+                known.physic_msg_timestamp, known.logics_msg_timestamp, service.durable_timestamp
+            )
+
+    async def query(
+        self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int
+    ) -> QueryResult:
+        """The newest messages with the key that were stored in that time, oldest first.
+
+        No more than `maxMsgsNumBatch`. Messages stored up to a second after `end_ms` may be among
+        them, as with other brokers. Raises: OSError.
+        """
+        service = self.service
+        await service.fresh()
+        most = min(max_messages, service.config.max_msgs_num_batch)
+        records = await self._disk.in_thread(self._search, topic, key, most, begin_ms, end_ms)
+        return QueryResult(records, *service.end)
+
+    def _search(
+        self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int
+    ) -> list[bytes]:
+        """For a thread."""
+        wanted = key.encode("utf-8", "replace")
+        value = key_hash(index_key(topic, key))
+        found: dict[int, bytes] = {}
+        seen: set[int] = set()
+        size = 0
+        for physical_offset in self.service.files.candidates(value, begin_ms, end_ms):
+            if len(found) >= max_messages or len(seen) >= EXAMINED_MAX:
+                break
+            if physical_offset in seen:
+                continue
+            seen.add(physical_offset)
+            record = self._record(physical_offset)
+            if record is None or not _answers(record, physical_offset, topic, wanted, begin_ms):
+                continue
+            size += len(record)
+            if found and size > QUERY_BYTES_MAX:
+                break
+            found[physical_offset] = record
+        return [found[physical_offset] for physical_offset in sorted(found)]
+
+    def _record(self, physical_offset: int) -> bytes | None:
+        try:
+            record = self._log.record(physical_offset, None, self._read)
+        except FileNotFoundError:
+            # Its segment was deleted a moment ago.
+            return None
+        return None if record is None else bytes(record)
+
+    def _read(self, file: MappedFile, position: int, size: int) -> memoryview:
+        if size <= 0:
+            return memoryview(b"")
+        handle = self._disk.open(file.path, writable=False)
+        try:
+            return memoryview(handle.pread(size, position))
+        finally:
+            handle.close()
+
+
+def _answers(record: bytes, physical_offset: int, topic: str, key: bytes, begin_ms: int) -> bool:
+    """Whether the record is what was asked for, and not one that shares its hash."""
+    found = parse(record, 0, physical_offset)
+    if isinstance(found, int):
+        return False
+    _, found_topic, _, _, _, stored, properties = found
+    return found_topic == topic and stored >= begin_ms and key in keys_of(properties)
