@@ -480,9 +480,8 @@ async def test_a_failed_sync_is_told_and_the_next_message_is_refused(tmp_path: P
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
         desk.topic()
         assert (await desk.send()).code == Code.SUCCESS
-        disk.faults.append(
-            Fault(name="fdatasync", path="commitlog/" + "0" * 20, error=errno.EIO, times=1)
-        )
+        # The first segment by its number: the thread that makes the second one syncs as well.
+        disk.faults.append(Fault(name="fdatasync", path="0" * 20, error=errno.EIO))
         answer = await desk.send()
         assert answer.code == Code.FLUSH_DISK_TIMEOUT
         assert said(answer)["queueOffset"] == "1"
