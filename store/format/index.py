@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from operator import mul
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from store.format.layout import Layout, i32, i64
@@ -146,14 +147,16 @@ def _value(properties: bytes, name: bytes) -> bytes:
 
 # ── Hashes of many keys ──
 
-_TAIL: Final = 4
-_MIDDLE: Final = 12
+_END: Final = Struct("3s3s3s3s")
+_END_BYTES: Final = 12
+_SHIFT: Final = 31**3
+_end_of = _END.unpack_from
 _LONG: Final = 16
-"""Keys longer than this are hashed in three pieces, of which two are mostly known."""
-_MEMORY_MAX: Final = 4_096
+"""Longer keys are hashed in five pieces: up to the last 12 letters, and these by threes. Digits
+have 4,096 threes at most, so mostly all five have come before."""
+_MEMORY_MAX: Final = 8_192
 """Pieces of one kind that are remembered."""
 _POWERS_MAX: Final = 128
-_ASCII_MAX: Final = 0x7F
 _Piece = TypeVar("_Piece")
 
 
@@ -168,8 +171,11 @@ def _powers() -> Iterator[tuple[int, ...]]:
 _WEIGHTS: Final = tuple(_powers())
 
 
+_POWERS: Final = tuple(int(pow(31, n, 1 << 32)) for n in range(_POWERS_MAX + 1))
+
+
 def _power(exponent: int) -> int:
-    return pow(31, exponent, 1 << 32)
+    return _POWERS[exponent] if exponent <= _POWERS_MAX else int(pow(31, exponent, 1 << 32))
 
 
 def _polynomial(text: bytes) -> int:
@@ -182,41 +188,42 @@ def _polynomial(text: bytes) -> int:
 class KeyHasher:
     """Hashes of `topic#key`, at a fraction of the cost of hashing each letter.
 
-    hash(a + b) = hash(a)·31^len(b) + hash(b). Message ids are host, process and month in front,
-    then a time, then a counter: the front and the time come again and again, so do the first
-    letters of the counter. Memory is bounded by forgetting.
+    hash(a + b) = hash(a)·31^len(b) + hash(b). Message ids are host and process in front, the same
+    for many messages, then times and counters in digits. Memory is bounded by forgetting.
     """
 
-    __slots__ = ("_fronts", "_middles", "_tails", "_topics")
+    __slots__ = ("_fronts", "_threes", "_topics")
 
     def __init__(self) -> None:
         self._topics: dict[str, int] = {}
-        # Of ASCII pieces only: a key that is found in all three needs no other look.
+        # Of ASCII pieces only: a key whose pieces are all found needs no other look.
         self._fronts: dict[tuple[str, bytes], int] = {}
-        self._middles: dict[bytes, int] = {}
-        self._tails: dict[bytes, int] = {}
+        """Hash of topic and front, moved by the 12 letters that follow."""
+        self._threes: dict[bytes, int] = {}
 
     def hashes(self, topic: str, properties: bytes) -> list[int]:
         """One hash per key of a message, in the order of `keys_of`. Hot."""
         found = []
-        if unique := _value(properties, _UNIQUE):
-            value = self._quick(topic, unique)
+        if key := _value(properties, _UNIQUE):
+            value = self._fronts.get((topic, key[:-_END_BYTES]))
+            if value is None:
+                value = self._slow(topic, key)
+            else:
+                a, b, c, d = _end_of(key, len(key) - _END_BYTES)
+                threes = self._threes
+                try:
+                    value += ((threes[a] * _SHIFT + threes[b]) * _SHIFT + threes[c]) * _SHIFT
+                    value = value + threes[d] & 0xFFFF_FFFF
+                except KeyError:
+                    value = self._slow(topic, key)
             found.append(value if value < 0x8000_0000 else positive(value))
-        if _KEYS in properties:
+        if properties.find(_KEYS) >= 0:
             keys = _value(properties, _KEYS).split(b" ")
-            found += [positive(self._quick(topic, key)) for key in keys if key]
+            found += [positive(self._slow(topic, key)) for key in keys if key]
         return found
 
-    def _quick(self, topic: str, key: bytes) -> int:
-        """From what is remembered of its pieces, else `_slow`. Unsigned. Hot."""
-        front = self._fronts.get((topic, key[:-_MIDDLE]))
-        middle = self._middles.get(key[-_MIDDLE:-_TAIL])
-        tail = self._tails.get(key[-_TAIL:-1])
-        if front is None or middle is None or tail is None or key[-1] > _ASCII_MAX:
-            return self._slow(topic, key)
-        return front + middle + tail + key[-1] & 0xFFFF_FFFF
-
     def _slow(self, topic: str, key: bytes) -> int:
+        """Any key; what it learns makes the next one like it quick. Unsigned."""
         if not key.isascii():
             return java_hash(f"{topic}#{key.decode('utf-8', 'replace')}") & 0xFFFF_FFFF
         prefix = self._topics.get(topic)
@@ -224,11 +231,13 @@ class KeyHasher:
             prefix = _remember(self._topics, topic, java_hash(topic + "#"))
         size = len(key)
         if size > _LONG:
-            front, middle, tail = key[:-_MIDDLE], key[-_MIDDLE:-_TAIL], key[-_TAIL:-1]
-            whole = (prefix * _power(size - _MIDDLE) + _polynomial(front)) * _power(_MIDDLE)
-            _remember(self._fronts, (topic, front), whole)
-            _remember(self._middles, middle, _polynomial(middle) * _power(_TAIL))
-            _remember(self._tails, tail, _polynomial(tail) * 31)
+            front = key[:-_END_BYTES]
+            if (topic, front) not in self._fronts:
+                value = prefix * _power(len(front)) + _polynomial(front)
+                _remember(self._fronts, (topic, front), value * _power(_END_BYTES))
+            for three in _end_of(key, len(front)):
+                if three not in self._threes:
+                    _remember(self._threes, three, _polynomial(three))
         return prefix * _power(size) + _polynomial(key) & 0xFFFF_FFFF
 
 

@@ -47,9 +47,10 @@ PAUSE_S: Final = 0.002
 CHUNK_BYTES: Final = 64 << 10
 """Read from the log at once."""
 TICK_S: Final = 0.1
-WRITE_S: Final = 2.0
+WRITE_S: Final = 5.0
 """Longest time that entries are only in memory. After a crash they come from the log again."""
-UNWRITTEN_MAX: Final = 65_536
+UNWRITTEN_MAX: Final = 262_144
+"""Entries in memory, at 20 bytes, that are written before their time."""
 RETRY_S: Final = 10.0
 """Between two attempts to make a file, or to read what cannot be read."""
 FRESH_S: Final = 0.2

@@ -33,6 +33,15 @@ def test_a_file_is_made_beside_its_directory() -> None:
     assert not names.is_spare("00000000000000000000")
 
 
+def test_an_index_file_is_named_by_a_time() -> None:
+    assert names.index_name(20231114221320001) == "20231114221320001"
+    assert names.is_index_name("20231114221320001")
+    assert not names.is_index_name("20231114221320001.tmp")
+    spare = names.spare_path(PurePosixPath("/d/index/20231114221320001"))
+    assert names.is_spare(spare.name)
+    assert not names.is_spare("notes.20231114221320001.new")
+
+
 def test_a_file_being_replaced_has_two_companions() -> None:
     assert names.temporary_name("a.json") == "a.json.tmp"
     assert names.backup_name("a.json") == "a.json.bak"
