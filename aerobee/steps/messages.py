@@ -90,8 +90,8 @@ def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
         queue=MessageQueue(one.topic, broker_name, one.queue_id),
         queue_offset=one.queue_offset,
         commit_log_offset=one.physical_offset,
-        born_at=datetime.fromtimestamp(one.born_timestamp / 1000, UTC),
-        stored_at=datetime.fromtimestamp(one.store_timestamp / 1000, UTC),
+        born_at=_instant(one.born_timestamp),
+        stored_at=_instant(one.store_timestamp),
         born_host=_host(one.born_host),
         store_host=_host(one.store_host),
         reconsume_times=one.reconsume_times,
@@ -130,6 +130,16 @@ class UniqIds:
         self.counter += 1
         since = wall_ms - self._month[0]
         return message_id.uniq_id(self.address, self.process_id, self.salt, since, self.counter)
+
+
+FIRST_MS = -62_135_596_800_000
+LAST_MS = 253_402_300_799_000
+"""The years 1 to 9999, in ms since 1970."""
+
+
+def _instant(ms: int) -> datetime:
+    """A producer may have written any number: what no calendar holds becomes its edge."""
+    return datetime.fromtimestamp(min(max(ms, FIRST_MS), LAST_MS) / 1000, UTC)
 
 
 def month_of(wall_ms: int) -> tuple[int, int]:

@@ -19,9 +19,10 @@ from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
+from store.errors import MessageIllegal
 from store.format.message_id import offset_id
 from store.format.properties import append, decode, encode
-from store.format.record import MessageDraft
+from store.format.record import MessageDraft, batch_items
 from store.format.tags import tags_code
 from store.results import PutStatus
 
@@ -50,6 +51,7 @@ TIMER: Final = frozenset({"TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC
 LATER: Final = TIMER | {"DELAY", "TRAN_MSG"}
 """Properties that ask for a feature served in a later version."""
 
+LATER_BYTES: Final = tuple(name.encode() + b"\x01" for name in sorted(LATER))
 LOOKED_AT: Final = REGION_FIELDS | LATER
 WRITE_BIT: Final = 2
 TRANSACTION_BITS: Final = 0x0C
@@ -138,6 +140,7 @@ class Send:
             queue_id = self._queue_id(header, self._topic(header))
             properties = decode(header.properties or "")
             _refuse_in_batch(header, properties)
+            _refuse_in_items(command.body)
         except Refused as refused:
             raise self._with_region(refused) from None
         draft = self._draft(header, command, connection, queue_id)
@@ -317,6 +320,23 @@ def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, 
 
 def _wants_keys(topic: TopicConfig) -> bool:
     return topic.attributes.get("cleanup.policy") == "COMPACTION"
+
+
+def _refuse_in_items(body: bytes | memoryview) -> None:
+    """The same for the messages of a batch, whose properties are stored as they came.
+
+    Most batches hold none of these names, and then nothing is parsed.
+    """
+    raw = bytes(body)
+    if not any(name in raw for name in LATER_BYTES):
+        return
+    try:
+        items = [decode(properties) for _, _, properties in batch_items(raw)]
+    except MessageIllegal as error:
+        raise Refused(MESSAGE_ILLEGAL, str(error)) from error
+    for item in items:
+        if _is_delayed(item) or not TIMER.isdisjoint(item) or _is_transaction(item, 0):
+            raise Refused(MESSAGE_ILLEGAL, "a message of the batch asks for delay or transaction")
 
 
 def _is_delayed(properties: dict[str, str]) -> bool:

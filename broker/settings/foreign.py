@@ -39,7 +39,8 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             OFF,
             "enableDLegerCommitLog enableControllerMode duplicationEnable enableLmq"
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
-            " authenticationEnabled authorizationEnabled useTLS fetchNamesrvAddrByAddressServer"
+            " aclEnable authenticationEnabled authorizationEnabled useTLS"
+            " fetchNamesrvAddrByAddressServer"
             " fetchNameSrvAddrByDnsLookup dedupe metricsLegacyNames proxyProtocolFrom"
             " startDeliverTimeCompat waitForArchive",
         ),

@@ -19,6 +19,8 @@ from remoting.errors import BodyError
 __all__ = ["MAX_DEPTH", "decode"]
 
 MAX_DEPTH = 64
+MAX_BRACKETS = 1_000_000
+"""Ten times what a table of 100,000 topics has; looking at them takes a few milliseconds."""
 MAX_REFERRED = 100_000
 REFERENCE = "$ref"
 
@@ -89,10 +91,15 @@ def quoted_key(found: re.Match[str]) -> str:
 def check_depth(raw: bytes) -> None:
     """Refuse nesting beyond MAX_DEPTH before anything recurses. Raises: ValueError."""
     brackets = raw.translate(None, NOT_BRACKETS)
+    if len(brackets) > MAX_BRACKETS:
+        raise ValueError(f"{len(brackets)} brackets, at most {MAX_BRACKETS} are taken")
     for _ in range(MAX_DEPTH):
         if not brackets:
             return
+        before = len(brackets)
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if len(brackets) == before:
+            break
     # Too deep, or brackets within strings, or not balanced at all: look closely.
     depth = 0
     for token in TOKEN.finditer(raw.decode("utf-8", "replace")):

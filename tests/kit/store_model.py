@@ -84,7 +84,7 @@ class Sent(NamedTuple):
 
 
 def small_config(root: Path, **changes: object) -> StoreConfig:
-    """Segments of 4 KiB, queue files of ten units, index files of 29 keys: borders are met often."""
+    """Segments of 4 KiB, queue files of ten units, index files of 29 keys: borders come often."""
     settings: dict[str, object] = {
         "store_path_root_dir": str(root),
         "mapped_file_size_commit_log_bytes": LOG_BYTES,

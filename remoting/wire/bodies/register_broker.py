@@ -24,7 +24,7 @@ __all__ = ["RegisterBrokerBody"]
 V3_0_11 = 37
 """Before it the body was the wrapper alone."""
 ZLIB_MARK = 0x78
-MAX_INFLATED_BYTES = 64 * 1024 * 1024
+MAX_INFLATED_BYTES = 16 * 1024 * 1024
 I32 = Struct(">i")
 
 

@@ -497,3 +497,17 @@ async def test_a_retry_topic_of_a_known_group_is_made_with_one_queue(tmp_path: P
         desk.parts.groups.update(SubscriptionGroupConfig(group_name="g"), 0)
         assert (await desk.send("%RETRY%g")).code == Code.SUCCESS
         assert desk.parts.topics.configs["%RETRY%g"].write_queue_nums == 1
+
+
+@pytest.mark.parametrize(
+    "asked", ["DELAY\x013\x02", "TRAN_MSG\x01true\x02", "TIMER_DELAY_SEC\x0160"]
+)
+async def test_a_batch_is_refused_whole_when_one_of_its_messages_asks_for_what_is_not_served(
+    tmp_path: Path, asked: str
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        body = batch_body([Sent(b"plain", b"TAGS\x01a\x02"), Sent(b"special", asked.encode())])
+        answer = await desk.ask(send_header(cls=SendBatchMessage, batch=True), body)
+        assert answer.code == Code.MESSAGE_ILLEGAL
+        assert desk.parts.store.max_offset("t", 0) == 0
