@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile
     from store.results import Recovery
     from store.services.dispatch import Dispatcher
+    from store.space import StoreSpace
     from store.stats import StoreStats
 
 __all__ = ["QUERY_BYTES_MAX", "KeyIndex"]
@@ -40,7 +41,7 @@ EXAMINED_MAX: Final = 10_000
 class KeyIndex:
     """The index of one store. `service` builds it, `query` asks it."""
 
-    __slots__ = ("_disk", "_log", "_shape", "service")
+    __slots__ = ("_between_flushes", "_checkpoint", "_disk", "_log", "_shape", "service")
 
     def __init__(
         self,
@@ -51,17 +52,30 @@ class KeyIndex:
         clock: Clock,
         stats: StoreStats,
         directory: Path,
+        checkpoint: CheckpointFile,
+        space: StoreSpace,
         *,
         failed: Callable[[OSError], None],
     ) -> None:
         """`failed` hears of a sync that failed, which is final for the run."""
         self._log = commit_log
         self._disk = disk
+        self._checkpoint = checkpoint
+        self._between_flushes = space.between_flushes
         self._shape = IndexShape(config.max_hash_slot_num, config.max_index_num)
         files = Indexes(disk, directory, self._shape)
         self.service = IndexService(
-            config, commit_log, dispatcher, files, disk, clock, stats, failed=failed
+            config,
+            commit_log,
+            dispatcher,
+            files,
+            disk,
+            clock,
+            stats,
+            promise=self._promise,
+            failed=failed,
         )
+        space.queues.followers.append(self.service.delete_before)
 
     @property
     def file_bytes(self) -> int:
@@ -73,20 +87,21 @@ class KeyIndex:
         """Bytes of the log that consumers see and queries do not yet."""
         return self.service.behind_bytes
 
-    def load(self, recovery: Recovery, checkpoint: CheckpointFile) -> None:
+    def load(self, recovery: Recovery) -> None:
         """Take over the files; the log is recovered. Blocking. Raises: OSError."""
-        known = clamped(checkpoint.value, recovery.last_store_timestamp)
-        service = self.service
-        service.load(
+        known = clamped(self._checkpoint.value, recovery.last_store_timestamp)
+        self.service.load(
             clean=recovery.clean,
             vouched_ms=known.index_msg_timestamp,
             last_stored_ms=recovery.last_store_timestamp,
         )
-        if known.index_msg_timestamp > service.durable_timestamp:
-            # The last file will change: a crash must find that nothing vouches for it any more.
-            checkpoint.write(
-                known.physic_msg_timestamp, known.logics_msg_timestamp, service.durable_timestamp
-            )
+
+    async def _promise(self, timestamp: int) -> None:
+        # Between rounds of the flush service: it writes the same file.
+        async with self._between_flushes:
+            value = self._checkpoint.value
+            times = value.physic_msg_timestamp, value.logics_msg_timestamp, timestamp
+            await self._disk.in_thread(self._checkpoint.write, *times)
 
     async def query(
         self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int

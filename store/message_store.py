@@ -77,7 +77,6 @@ class MessageStore:
         log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG)
         self.root = root
         self.config = config
-        """The settings in force; `reconfigure` changes them."""
         self._disk = disk
         self._clock = clock
         self._topics_known = topics_known
@@ -150,9 +149,10 @@ class MessageStore:
             self._clock,
             self.stats,
             self.root / names.INDEX,
+            self._checkpoint,
+            self.space,
             failed=self._sync_failed,
         )
-        self.space.queues.followers.append(self.index.service.delete_before)
         self._queue_flush = QueueFlush(
             self.config,
             self.queues,
@@ -240,7 +240,7 @@ class MessageStore:
                     self._abort.remove()
                 raise
             remove_leftovers(self._disk, self.root)
-            self.index.load(recovery, self._checkpoint)
+            self.index.load(recovery)
         return recovery
 
     def _begin_at(self, recovery: Recovery) -> None:

@@ -23,7 +23,7 @@ from store.format.index import KeyHasher
 from store.format.record import BAD, BLANK_FOUND, TRANSACTION_MASK, TRANSACTION_ROLLBACK, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from store.config import StoreConfig
@@ -74,15 +74,20 @@ class IndexService:
         clock: Clock,
         stats: StoreStats,
         *,
+        promise: Callable[[int], Awaitable[None]],
         failed: Callable[[OSError], None],
     ) -> None:
-        """`failed` hears of a sync that failed, which is final for the run."""
+        """`promise` makes the checkpoint say that the index is on disk up to a time, at once.
+
+        `failed` hears of a sync that failed, which is final for the run.
+        """
         self._log = commit_log
         self._dispatcher = dispatcher
         self.files = files
         self._disk = disk
         self._clock = clock
         self._stats = stats
+        self._promise = promise
         self._failed = failed
         self._hasher = KeyHasher()
         self.pending: deque[DispatchRequest] = deque(maxlen=PENDING_MAX)
@@ -123,7 +128,7 @@ class IndexService:
         )
         self.indexed = max(resume.physical_offset, self._log.min_offset)
         self._known_keys = resume.known_keys if self.indexed == resume.physical_offset else 0
-        self.durable_timestamp = self.files.durable_timestamp
+        self.durable_timestamp = vouched_ms
         if self.indexed < log_end and self.config.message_index_enable:
             log.info("index.rebuilding", physical_offset=self.indexed, end_offset=log_end)
 
@@ -277,6 +282,10 @@ class IndexService:
             self._let_go()
         last = self.files.last
         try:
+            if self.durable_timestamp > (safe := self.files.durable_timestamp):
+                # The last file will change: a crash must find that nothing vouches for it any more.
+                self.durable_timestamp = safe
+                await self._promise(safe)
             if last is not None and not last.full:
                 self._builder = await self._disk.in_thread(IndexBuilder.resume, last)
                 return True
