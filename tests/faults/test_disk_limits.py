@@ -93,6 +93,8 @@ async def test_above_the_forcible_limit_the_oldest_segments_make_room_and_no_mor
 ) -> None:
     with small_ext4(tmp_path / "small", size_bytes=64 * MiB) as mount:
         config = StoreConfig(
+            max_hash_slot_num=1_000,
+            max_index_num=4_000,
             store_path_root_dir=str(mount / "data"),
             mapped_file_size_commit_log_bytes=MiB,
             mapped_file_size_consume_queue_bytes=20 * 100,
