@@ -17,7 +17,7 @@ from tests.kit.java import VERSIONS, toolkit
 from tests.kit.java_driver import JavaClient
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.raw_client import RawConnection, RawRecord, send_fields
-from tests.kit.reading import committed_offsets, read_topic
+from tests.kit.reading import committed_offsets, find_by_key, read_topic
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
@@ -72,6 +72,28 @@ def expect(broker: AnyBroker, client: JavaClient, expected: Books) -> None:
             assert (answer.code, answer.ext.get("queueOffset")) == (0, str(len(records))), answer
     assert len(client.received("c", 104)) == 104
     client.call("clear")
+    expect_keys(broker, found[0])
+
+
+def expect_keys(broker: AnyBroker, queues: dict[int, list[RawRecord]]) -> None:
+    """What the index of the other broker says is true, and it goes on here."""
+    stored = [record for records in queues.values() for record in records]
+    with RawConnection(broker.address) as connection:
+        found = find_by_key(connection, TOPIC, "k")
+        assert sorted(record.body for record in found) == sorted(
+            f"batched {n}".encode() for n in range(10)
+        )
+        assert len(find_by_key(connection, TOPIC, "k2")) == 64
+        assert all(record in stored for record in found)
+        properties = {"i": "KEYS\x01anew k\x02"}
+        answer = connection.call(310, send_fields(TOPIC, 0) | properties, b"anew")
+        assert answer.code == 0
+        eventually(
+            lambda: len(find_by_key(connection, TOPIC, "anew")) == 1,
+            within_s=10,
+            what="the new message in the index",
+        )
+        assert len(find_by_key(connection, TOPIC, "k")) == 11
 
 
 @contextmanager

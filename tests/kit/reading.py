@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from tests.kit.raw_client import RawConnection, RawRecord, pull_fields, records
 
-__all__ = ["committed_offsets", "max_offset", "read_topic"]
+__all__ = ["committed_offsets", "find_by_key", "max_offset", "read_topic"]
 
-PULL_MESSAGE, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET = 11, 14, 30
+PULL_MESSAGE, QUERY_MESSAGE, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET = 11, 12, 14, 30
+FOR_EVER = 1 << 62
 FOUND, NOTHING, MOVED = 0, 19, 21
 NOT_FOUND = 22
 READER = "raw-reader"
@@ -30,6 +31,15 @@ def _pull(
 ) -> Sequence[RawRecord]:
     answer = connection.call(PULL_MESSAGE, pull_fields(READER, topic, queue_id, queue_offset))
     assert answer.code in (FOUND, NOTHING), f"{topic}-{queue_id} at {queue_offset}: {answer}"
+    return list(records(answer.body))
+
+
+def find_by_key(connection: RawConnection, topic: str, key: str) -> list[RawRecord]:
+    """The newest 64 messages, at most, that the broker's index finds, in the order of its log."""
+    fields = {"topic": topic, "key": key, "maxNum": 64}
+    times = {"beginTimestamp": 0, "endTimestamp": FOR_EVER}
+    answer = connection.call(QUERY_MESSAGE, fields | times)
+    assert answer.code in (FOUND, NOT_FOUND), answer
     return list(records(answer.body))
 
 
