@@ -1,6 +1,6 @@
 """Every benchmark, one after the other; the last is the whole broker, beside Java's.
 
-python -m bench        or one of them: python -m bench.codec, .append, .dispatch, .broker
+python -m bench        or one of them: python -m bench.codec, .append, .dispatch, .index, .broker
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PARTS = ("codec", "append", "dispatch", "broker")
+PARTS = ("codec", "append", "dispatch", "index", "broker")
 
 
 def main() -> None:

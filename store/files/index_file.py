@@ -185,8 +185,8 @@ class IndexBuilder:
         self.count = self.written = head.index_count
         self._entries = bytearray()
         self._slots = memoryview(file.disk.memory(file.shape.slots * INDEX_SLOT.size)).cast("i")
-        self._dirty: set[int] = set()
-        """Numbers of the blocks that differ from the file."""
+        self._dirty = bytearray((file.shape.slots + _HEAD_SLOTS) // _BLOCK + 1)
+        """One per block: whether it differs from the file."""
 
     @classmethod
     def create(cls, file: IndexFile) -> IndexBuilder:
@@ -244,26 +244,28 @@ class IndexBuilder:
         """Take keys in order until the file is full; how many were taken. Hot."""
         slots = self._slots
         slot_count = len(slots)
-        mark_dirty = self._dirty.add
+        dirty = self._dirty
         entries = self._entries
         count = first = self.count
         begin = self.begin_timestamp
         physical_offset, stored = self.end_physical_offset, self.end_timestamp
+        seconds, dated = 0, -1
         for key_hash, physical_offset, stored in islice(keys, self.file.shape.entries - count):
             slot = key_hash % slot_count
             previous = slots[slot]
             if not 0 < previous < count:
                 previous = 0
                 self.slots_used += 1
-            # The difference of a file's first entry is against the file before.
-            seconds = (stored - begin) // 1_000 if 0 < begin < stored else 0
-            if seconds > TIME_DIFF_MAX:
-                seconds = TIME_DIFF_MAX
+            if stored != dated:
+                # The difference of a file's first entry is against the file before.
+                seconds = min((stored - begin) // 1_000, TIME_DIFF_MAX) if 0 < begin < stored else 0
+                dated = stored
             entries += _pack_entry(key_hash, physical_offset, seconds, previous)
             slots[slot] = count
-            mark_dirty((slot + _HEAD_SLOTS) // _BLOCK)
+            dirty[(slot + _HEAD_SLOTS) // _BLOCK] = 1
             if count <= 1:
                 self.begin_timestamp = begin = stored
+                dated = -1
                 self.begin_physical_offset = physical_offset
             count += 1
         self.count = count
@@ -276,13 +278,13 @@ class IndexBuilder:
         Raises: OSError; then all of it is written again by the next call.
         """
         handle, shape = self._handle, self.file.shape
-        if not self._dirty:
+        if not self.unwritten:
             return
         assert len(self._entries) == self.unwritten * INDEX_ENTRY.size
         handle.pwrite(self._entries, shape.entry_position(self.written))
         head = self.head
         handle.pwrite(INDEX_HEAD.write(head), 0)
-        for first, last in _runs(sorted(self._dirty)):
+        for first, last in _runs([block for block, differs in enumerate(self._dirty) if differs]):
             begin = max(0, first * _BLOCK - _HEAD_SLOTS)
             end = last * _BLOCK - _HEAD_SLOTS
             piece = memoryview(_turned(self._slots[begin:end].tobytes())).cast("B")
@@ -290,7 +292,7 @@ class IndexBuilder:
         self.written = self.count
         self.file.head = head
         self._entries = bytearray()
-        self._dirty.clear()
+        self._dirty = bytearray(len(self._dirty))
 
     def sync(self) -> None:
         """Block until what was written is on disk. For a thread. Raises: OSError."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from operator import mul
 from struct import Struct
+from struct import error as StructError  # noqa: N812 - a class
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from store.format.layout import Layout, i32, i64
@@ -119,6 +120,7 @@ def key_hash(key: str) -> int:
 # ── Keys of a message ──
 
 _UNIQUE: Final = b"UNIQ_KEY\x01"
+_UNIQUE_BYTES: Final = len(_UNIQUE)
 _KEYS: Final = b"KEYS\x01"
 
 
@@ -147,6 +149,10 @@ def _value(properties: bytes, name: bytes) -> bytes:
 
 # ── Hashes of many keys ──
 
+_NEXT: Final = 2
+_ID: Final = Struct("20s3s3s3s3sB")
+"""A client's message id, 32 letters, and what stands behind it."""
+_id_at = _ID.unpack_from
 _END: Final = Struct("3s3s3s3s")
 _END_BYTES: Final = 12
 _SHIFT: Final = 31**3
@@ -202,25 +208,49 @@ class KeyHasher:
         self._threes: dict[bytes, int] = {}
 
     def hashes(self, topic: str, properties: bytes) -> list[int]:
-        """One hash per key of a message, in the order of `keys_of`. Hot."""
-        found = []
-        if key := _value(properties, _UNIQUE):
-            value = self._fronts.get((topic, key[:-_END_BYTES]))
-            if value is None:
-                value = self._slow(topic, key)
-            else:
-                a, b, c, d = _end_of(key, len(key) - _END_BYTES)
+        """One hash per key of a message, in the order of `keys_of`."""
+        keys: list[tuple[int, int, int]] = []
+        self.collect(keys, topic, properties, 0, 0)
+        return [key_hash for key_hash, _, _ in keys]
+
+    def collect(
+        self,
+        keys: list[tuple[int, int, int]],
+        topic: str,
+        properties: bytes,
+        physical_offset: int,
+        stored: int,
+    ) -> None:
+        """Append (hash, physical offset, store timestamp) per key, in the order of `keys_of`. Hot.
+
+        A unique key of 32 letters, of which all pieces have come before, is put together here.
+        """
+        at = properties.rfind(_UNIQUE)
+        if at >= 0:
+            try:
+                front, a, b, c, d, behind = _id_at(properties, at + _UNIQUE_BYTES)
                 threes = self._threes
-                try:
-                    value += ((threes[a] * _SHIFT + threes[b]) * _SHIFT + threes[c]) * _SHIFT
-                    value = value + threes[d] & 0xFFFF_FFFF
-                except KeyError:
-                    value = self._slow(topic, key)
-            found.append(value if value < 0x8000_0000 else positive(value))
+                value = (
+                    ((threes[a] * _SHIFT + threes[b]) * _SHIFT + threes[c]) * _SHIFT
+                    + threes[d]
+                    + self._fronts[topic, front]
+                ) & 0xFFFF_FFFF
+                if behind != _NEXT or (at and properties[at - 1] != _NEXT):
+                    value = -1
+            except (KeyError, StructError):
+                value = -1
+            if value < 0:
+                # New, of another length, the last property, or no UNIQ_KEY at all.
+                key = _value(properties, _UNIQUE)
+                value = self._slow(topic, key) if key else -1
+            if value >= 0:
+                value = value if value < 0x8000_0000 else positive(value)
+                keys.append((value, physical_offset, stored))
         if properties.find(_KEYS) >= 0:
-            keys = _value(properties, _KEYS).split(b" ")
-            found += [positive(self._slow(topic, key)) for key in keys if key]
-        return found
+            for key in _value(properties, _KEYS).split(b" "):
+                if key:
+                    value = positive(self._slow(topic, key))
+                    keys.append((value, physical_offset, stored))
 
     def _slow(self, topic: str, key: bytes) -> int:
         """Any key; what it learns makes the next one like it quick. Unsigned."""

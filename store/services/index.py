@@ -13,6 +13,7 @@ stop, and on disk.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -236,18 +237,18 @@ class IndexService:
     def _take(self) -> None:
         """A slice of the hand-over, as far as it has no hole. Hot."""
         pending, keys = self.pending, self._keys
-        hashes = self._hasher.hashes
+        collect = self._hasher.collect
         end = self._keys_end
-        for _ in range(min(SLICE, len(pending))):
-            request = pending[0]
-            if request[1] != end:
+        count = 0
+        for queue, physical, size, _, _, stored, sys_flag, properties in islice(pending, SLICE):
+            if physical != end:
                 break
-            pending.popleft()
-            queue, physical, size, _, _, stored, sys_flag, properties = request
             end = physical + size
+            count += 1
             if properties and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                for key_hash in hashes(queue.topic, properties):
-                    keys.append((key_hash, physical, stored))
+                collect(keys, queue.topic, properties, physical, stored)
+        for _ in repeat(None, count):
+            pending.popleft()
         self._keys_end = end
         self._drop_known()
 
@@ -391,7 +392,7 @@ class IndexService:
                 break
             size, topic, _, _, sys_flag, stored, properties = found
             if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                keys += [(value, at, stored) for value in self._hasher.hashes(topic, properties)]
+                self._hasher.collect(keys, topic, properties, at, stored)
             at += size
             self._stats.index_parsed += 1
         self._keys_end = at
