@@ -4,6 +4,7 @@
 there, too, tests something else than RocketMQ. `--cycles` sizes the crash tests.
 """
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,10 @@ from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.ports import PortBlock
 
 OURS = "aerobee"
+
+# A shell that runs us in the background makes Ctrl-C ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class AnyBroker(Protocol):

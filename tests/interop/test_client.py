@@ -193,7 +193,8 @@ def test_a_pull_consumer_reads_a_topic_from_its_beginning(
     client.producer("p", broker.namesrv_address)
     client.send("p", topic, numbered(50), how="async")
     received = client.pull(broker.namesrv_address, topic, f"{topic}-g", 50)
-    assert sorted(bodies(received)) == sorted(numbered(50))
+    # A slow machine may make the producer send one again: at least once is the promise.
+    assert set(bodies(received)) == set(numbered(50))
 
 
 def test_a_producer_may_use_the_vip_port(client: JavaClient, broker: AnyBroker, topic: str) -> None:

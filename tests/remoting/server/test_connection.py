@@ -91,7 +91,7 @@ Body = bytes | list[bytes]
 
 @given(
     st.lists(
-        st.binary(max_size=300) | st.lists(st.binary(max_size=300), max_size=5),
+        st.binary(max_size=300) | st.lists(st.binary(min_size=1, max_size=300), max_size=5),
         min_size=1,
         max_size=12,
     ),
