@@ -79,7 +79,7 @@ class StoreConfig:
     message_index_safe: Annotated[
         bool,
         Meta(
-            description="Let recovery start from the time stamp of the index as well.",
+            description="Without effect: what a crash takes of the index is always built again.",
             extra={"key": "messageIndexSafe"},
         ),
     ] = False
