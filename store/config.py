@@ -480,6 +480,61 @@ class StoreConfig:
             ge=1,
             le=3_600_000,
             description="Period in which the progress of the delay levels is saved.",
-            extra={"key": "flushDelayOffsetInterval", "unit": "ms", "later": True},
+            extra={"key": "flushDelayOffsetInterval", "unit": "ms"},
         ),
     ] = 10_000
+
+    # Timers
+    timer_wheel_enable: Annotated[
+        bool,
+        Meta(
+            description="Deliver messages at any time that they ask for.",
+            extra={"key": "timerWheelEnable"},
+        ),
+    ] = True
+    timer_precision_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=1_000,
+            description="Step of the wheel in ms: by so much a timer may come late, never early.",
+            extra={"key": "timerPrecisionMs"},
+        ),
+    ] = 1_000
+    timer_roll_window_slot: Annotated[
+        int,
+        Meta(
+            ge=2,
+            le=604_740,
+            description="Steps after which a timer that is further away is stored again, at most "
+            "two thirds of fileReservedTime.",
+            extra={"key": "timerRollWindowSlot"},
+        ),
+    ] = 172_800
+    timer_max_delay_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=3_153_600_000,
+            description="Timers further away are refused.",
+            extra={"key": "timerMaxDelaySec", "unit": "s"},
+        ),
+    ] = 3_456_000
+    timer_flush_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=60_000,
+            description="Period in ms in which the progress of timers is saved.",
+            extra={"key": "timerFlushIntervalMs"},
+        ),
+    ] = 1_000
+    mapped_file_size_timer_log_bytes: Annotated[
+        int,
+        Meta(
+            ge=4_096,
+            le=MAX_FILE_BYTES,
+            description="Size of a timer-log file; that of existing files counts.",
+            extra={"key": "mappedFileSizeTimerLog", "unit": "B"},
+        ),
+    ] = 104_857_600

@@ -7,8 +7,10 @@ Source: store format §7.3 (DefaultMessageStore.queryMessage).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from store.checked_reads import damage_of
 from store.files.indexes import Indexes
 from store.format.index import IndexShape, index_key, key_hash, keys_of
 from store.format.record import parse
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from store.checked_reads import Damaged
     from store.config import StoreConfig
     from store.files.checkpoint_file import CheckpointFile
     from store.files.commit_log import CommitLog
@@ -41,7 +44,7 @@ EXAMINED_MAX: Final = 10_000
 class KeyIndex:
     """The index of one store. `service` builds it, `query` asks it."""
 
-    __slots__ = ("_between_flushes", "_checkpoint", "_disk", "_log", "_shape", "service")
+    __slots__ = ("_between_flushes", "_checkpoint", "_disk", "_log", "_report", "_shape", "service")
 
     def __init__(
         self,
@@ -56,9 +59,11 @@ class KeyIndex:
         space: StoreSpace,
         *,
         failed: Callable[[OSError], None],
+        report: Callable[[Damaged], None],
     ) -> None:
-        """`failed` hears of a sync that failed, which is final for the run."""
+        """`failed` hears of a sync that failed, which is final for the run; `report` of damage."""
         self._log = commit_log
+        self._report = report
         self._disk = disk
         self._checkpoint = checkpoint
         self._between_flushes = space.between_flushes
@@ -94,6 +99,9 @@ class KeyIndex:
             clean=recovery.clean,
             vouched_ms=known.index_msg_timestamp,
             last_stored_ms=recovery.last_store_timestamp,
+            promise=lambda timestamp: self._checkpoint.write(
+                known.physic_msg_timestamp, known.logics_msg_timestamp, timestamp
+            ),
         )
 
     async def _promise(self, timestamp: int) -> None:
@@ -114,13 +122,23 @@ class KeyIndex:
         service = self.service
         await service.fresh()
         most = min(max_messages, service.config.max_msgs_num_batch)
-        records = await self._disk.in_thread(self._search, topic, key, most, begin_ms, end_ms)
+        damaged: list[Damaged] = []
+        search = partial(self._search, topic, key, most, begin_ms, end_ms, damaged)
+        records = await self._disk.in_thread(search)
+        for one in damaged:
+            self._report(one)
         return QueryResult(records, *service.end)
 
     def _search(
-        self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        max_messages: int,
+        begin_ms: int,
+        end_ms: int,
+        damaged: list[Damaged],
     ) -> list[bytes]:
-        """For a thread."""
+        """For a thread. What is found damaged is not in the answer."""
         wanted = key.encode("utf-8", "replace")
         value = key_hash(index_key(topic, key))
         found: dict[int, bytes] = {}
@@ -134,6 +152,9 @@ class KeyIndex:
             seen.add(physical_offset)
             record = self._record(physical_offset)
             if record is None or not _answers(record, physical_offset, topic, wanted, begin_ms):
+                continue
+            if (damage := damage_of(record, physical_offset)) is not None:
+                damaged.append(damage)
                 continue
             size += len(record)
             if found and size > QUERY_BYTES_MAX:

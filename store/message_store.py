@@ -2,8 +2,7 @@
 
 One writer, the loop: between taking a queue offset and moving the end of the log nothing awaits,
 so offsets and records always match. A put is encoded for its place, copied into the mapping and
-handed to dispatch; who must know that it is on disk asks `when_durable`. What a status or a refusal
-means to a client is not decided here.
+handed to dispatch; who must know that it is on disk asks `when_durable`. Clients are unknown here.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from store.errors import StoreRefused
 from store.files.abort_file import AbortFile
 from store.files.checkpoint_file import CheckpointFile
 from store.files.commit_log import CommitLog
 from store.files.consume_queues import ConsumeQueues
+from store.files.last_stop import LastStop, LastStopFile
 from store.files.lock_file import LockFile
 from store.files.sync_thread import SyncThread
 from store.flags import Flag, RunningFlags
@@ -32,7 +31,9 @@ from store.services.flush import LogFlush, QueueFlush
 from store.services.recovery import clamped, recover
 from store.services.start_check import (
     make_directory,
+    opening,
     refuse_foreign,
+    refuse_no_directory,
     refuse_small_disk,
     refusing,
     remove_leftovers,
@@ -93,7 +94,7 @@ class MessageStore:
         )
         self.levels = DelayLevels(config.message_delay_level)
         self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats)
-        self.reader = QueueReader(config, self.commit_log, disk, self.stats)
+        self.reader = QueueReader(config, self.commit_log, disk, clock, self.stats)
         self.complete = self.reader.cold.complete
         """`await complete(call)`: the answer of a reading call that raises NotInMemory."""
         self.reading = self.reader.cold.reading
@@ -101,6 +102,7 @@ class MessageStore:
         self._lock = LockFile(disk, root / names.LOCK)
         self._abort = AbortFile(disk, root / names.ABORT)
         self._checkpoint = CheckpointFile(disk, root / names.CHECKPOINT)
+        self._last_stop = LastStopFile(disk, root / names.LAST_STOP)
         self._make_services()
 
     def _make_services(self) -> None:
@@ -152,6 +154,7 @@ class MessageStore:
             self._checkpoint,
             self.space,
             failed=self._sync_failed,
+            report=self.reader.checked.report,
         )
         self._queue_flush = QueueFlush(
             self.config,
@@ -180,6 +183,7 @@ class MessageStore:
         Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
         """
         refuse_foreign(self._disk, self.root)
+        refuse_no_directory(self._disk, self.root, self.commit_log.queue.directory)
         make_directory(self._disk, self.root)
         self._lock.acquire()
 
@@ -216,11 +220,8 @@ class MessageStore:
         segment_bytes, index_bytes = config.mapped_file_size_commit_log_bytes, self.index.file_bytes
         refuse_small_disk(self._disk, self.root, segment_bytes, index_bytes)
         with refusing(self.root):
-            clean = not self._abort.exists()
-            self._abort.create()
-            self._disk.mkdir(self.commit_log.queue.directory)
-            self._disk.mkdir(self.queues.directory)
-            try:
+            folders = (self.commit_log.queue.directory, self.queues.directory)
+            with opening(self._disk, self._abort, folders) as clean:
                 self._checkpoint.load()
                 self.commit_log.load()
                 self.queues.load()
@@ -233,12 +234,9 @@ class MessageStore:
                     levels=self.levels,
                     crc=config.check_crc_on_recover,
                     known=self._topics_known,
+                    last_stop=self._last_stop.load() if clean else None,
+                    progress=self.stats.recovery,
                 )
-            except StoreRefused:
-                # A refusal comes before the first change: the next start finds what this one did.
-                if clean:
-                    self._abort.remove()
-                raise
             remove_leftovers(self._disk, self.root)
             self.index.load(recovery)
         return recovery
@@ -312,6 +310,7 @@ class MessageStore:
         self.space.allocator.discard()
         self._disk.sync_directory(self.root)
         if clean:
+            self._last_stop.write(LastStop.of(self.commit_log, self.queues))
             self._abort.remove()
 
     def _let_go(self) -> None:

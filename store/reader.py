@@ -1,7 +1,8 @@
 """Reading a queue: units say where, views of the log come out; nothing recent is copied.
 
-Also the searches over a queue: by time, by place. All of it is plain calls of the loop, which
-raise NotInMemory rather than wait for the disk: then `cold.complete` makes the call again.
+What this run did not write, or does not map any more, is checked before it is given out. Also the
+searches over a queue: by time, by place. All of it is plain calls of the loop, which raise
+NotInMemory rather than wait for the disk: then `cold.complete` makes the call again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from store.files.cold_reads import ColdReads, Far, Stretch
+from store.checked_reads import CheckedReads
+from store.files.cold_reads import ColdReads
 from store.format.unit import UNIT, UNIT_SIZE
 from store.results import GetResult, GetStatus
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.files.commit_log import CommitLog
     from store.files.consume_queue import ConsumeQueue
-    from store.files.disk import Disk
+    from store.files.disk import Clock, Disk
     from store.files.mapped_file import MappedFile
     from store.format.tags import TagFilter
     from store.stats import StoreStats
@@ -37,16 +39,31 @@ memory too, and one page that went to disk would stop everybody."""
 class QueueReader:
     """getMessage and searches by time. Source: store format §7.1, §7.2 (DefaultMessageStore)."""
 
-    __slots__ = ("_log", "_total_memory", "begun", "cold", "config", "mapped_bytes", "memory_bytes")
+    __slots__ = (
+        "_log",
+        "_total_memory",
+        "begun",
+        "checked",
+        "cold",
+        "config",
+        "mapped_bytes",
+        "memory_bytes",
+    )
 
     def __init__(
-        self, config: StoreConfig, commit_log: CommitLog, disk: Disk, stats: StoreStats
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        disk: Disk,
+        clock: Clock,
+        stats: StoreStats,
     ) -> None:
         self._log = commit_log
         self._total_memory = disk.total_memory()
         self.begun = 0
         """Where the log of this run begins: what lies before may never have been in memory."""
         self.cold = ColdReads(disk, stats)
+        self.checked = CheckedReads(commit_log, self.cold, clock, stats)
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
@@ -110,7 +127,13 @@ class QueueReader:
         if max_bytes is not None:
             byte_limit = max_bytes
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
-        self._collect(result, data, byte_limit, count_limit, accepts)
+        limits = byte_limit, count_limit
+        # Units that this run wrote lead to records that it wrote, each behind the one before.
+        if queue_offset * UNIT_SIZE >= queue.begun and self._is_mapped(int.from_bytes(data[:8])):
+            last = self._collect(result, data, *limits, accepts)
+        else:
+            last = self.checked.collect(result, queue, data, *limits, accepts)
+        result.suggest_slave = not self.is_hot(last)
         return result
 
     def _collect(
@@ -120,16 +143,16 @@ class QueueReader:
         byte_limit: int,
         count_limit: int,
         accepts: Callable[[int], bool] | None,
-    ) -> None:
+    ) -> int:
         """Take units in order until the batch is full; adjacent records become one view. Hot.
 
-        Without `accepts` there are no more than `count_limit` units.
+        All of it is mapped, nothing is checked. Without `accepts` there are no more than
+        `count_limit` units. Returns the last place in the log that was looked at.
         """
-        views: list[memoryview | Stretch] = []
+        views = result.views
         append = views.append
-        far = False  # whether some of them are still to be read
         total = count = passed = skip_before = physical = 0
-        pages: memoryview | Far = _NOTHING  # of the segment at hand; its first byte, its length
+        pages = _NOTHING  # of the segment at hand; its first byte, its length
         start = limit = 0
         begin = end = -1  # within it, the run of adjacent records that is not in the views yet
         for physical, size, tags_code in _iter_units(data):
@@ -153,11 +176,7 @@ class QueueReader:
                         skip_before = self._behind_gap(physical, skip_before, file)
                         passed += 1
                         continue
-                    start, limit = file.start, file.wrote
-                    if self._is_mapped(physical):
-                        pages = file.readable()
-                    else:
-                        pages, far = Far(file), True
+                    start, limit, pages = file.start, file.wrote, file.readable()
                     position = physical - start
                     stop = position + size
                 begin = position
@@ -166,25 +185,27 @@ class QueueReader:
             count += 1
         if end > 0:
             append(pages[begin:end])
-        result.views = self._read_far(views) if far else views  # type: ignore[assignment]  # then all of them are views
         result.next_begin_offset += count + passed
         result.size, result.count = total, count
-        result.suggest_slave = not self.is_hot(physical)
         if count:
             result.status = _FOUND
         elif skip_before:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
-
-    def _read_far(self, views: list[memoryview | Stretch]) -> list[memoryview]:
-        """Views with what may be on disk, which lies before the rest, read. Raises: NotInMemory."""
-        far = [part for part in views if isinstance(part, Stretch)]
-        near = [part for part in views if not isinstance(part, Stretch)]
-        return [self.cold.stretches(far), *near] if far else near
+        return physical
 
     def _behind_gap(self, physical_offset: int, skip_before: int, file: MappedFile | None) -> int:
         """Up to where records are gone together with this one, so that each is not searched for."""
         gone = self._log.min_offset if file is None else file.end
         return max(gone, skip_before, physical_offset + 1)
+
+    def tags_codes(self, queue: ConsumeQueue, queue_offset: int, max_count: int) -> list[int]:
+        """Tags codes from `queue_offset` on, none beyond the end of the file they begin in.
+
+        Raises: NotInMemory, OSError.
+        """
+        count = min(max_count, queue.end_offset - queue_offset)
+        data = queue.units(queue_offset, count, self.cold.units) if count > 0 else b""
+        return [tags_code for _, _, tags_code in _iter_units(data)]
 
     # ── Searches ──
 
@@ -196,9 +217,19 @@ class QueueReader:
         unit = queue.unit(queue_offset, self.cold.units)
         return -1 if unit is None else self._log.store_time(unit[0], self._log_bytes)
 
+    def log_time(self, physical_offset: int) -> int:
+        """Store time of the record there in ms; −1 without one. Raises: NotInMemory, OSError."""
+        return self._log.store_time(physical_offset, self._log_bytes)
+
     def record(self, physical_offset: int, size: int | None) -> memoryview | None:
-        """The record that begins there; None for any other place. Raises: NotInMemory, OSError."""
-        return self._log.record(physical_offset, size, self._log_bytes)
+        """The record that begins there; None for any other place, and for one that is damaged.
+
+        Raises: NotInMemory, OSError.
+        """
+        record = self._log.record(physical_offset, size, self._log_bytes)
+        if record is None or self._is_mapped(physical_offset):
+            return record
+        return record if self.checked.sound(record, physical_offset) else None
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
         """First queue offset stored at or after the time; with `upper` the last at or before it.

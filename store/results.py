@@ -14,6 +14,7 @@ __all__ = [
     "PutStatus",
     "QueryResult",
     "Recovery",
+    "RecoveryProgress",
     "UnitStatus",
 ]
 
@@ -124,3 +125,15 @@ class Recovery(msgspec.Struct, frozen=True):
     """Store time of the log's last record, in ms; 0 for an empty log."""
     rebuilt_queues: int = 0
     """Consume queues that were built again from the whole log."""
+
+
+class RecoveryProgress(msgspec.Struct):
+    """What a start is doing, for whoever waits for it."""
+
+    step: str = "open"
+    """`open`, `queues` (their ends are found), `log` (it is walked), `rebuild` (of queues, from all
+    of the log) or `sync`."""
+    physical_offset: int = 0
+    """How far the walk has come; 0 before it."""
+    end_offset: int = 0
+    """How far it can come at most."""

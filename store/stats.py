@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from store.results import RecoveryProgress
+
 __all__ = ["SYNC_BOUNDS_S", "Durations", "StoreStats"]
 
 SYNC_BOUNDS_S = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
@@ -32,7 +34,7 @@ class Durations:
 
 
 class StoreStats:
-    """Everything the store counts; written by the loop only."""
+    """Everything the store counts; written by the loop only, `recovery` before the loop does."""
 
     __slots__ = (
         "allocations_failed",
@@ -53,6 +55,8 @@ class StoreStats:
         "queue_syncs",
         "queues_deleted",
         "queues_stopped",
+        "records_damaged",
+        "recovery",
         "segments_deleted",
         "segments_forced",
         "segments_rolled",
@@ -68,6 +72,8 @@ class StoreStats:
         self.bytes_got = 0
         self.cold_reads = 0
         """Pieces that a thread had to read from disk."""
+        self.records_damaged = 0
+        """Times that a record was left out of an answer because it is not what was written."""
         self.segments_rolled = 0
         self.segments_deleted = 0
         """Log segments that the clean-up removed."""
@@ -91,3 +97,4 @@ class StoreStats:
         self.queue_syncs = 0
         self.sync_timeouts = 0
         self.sync_seconds = Durations()
+        self.recovery = RecoveryProgress()

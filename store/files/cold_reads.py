@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store.files.open_files import OpenFiles
     from store.stats import StoreStats
 
-__all__ = ["COLD_READ_THREADS", "ColdReads", "Far", "Stretch"]
+__all__ = ["COLD_READ_THREADS", "ColdReads", "Stretch"]
 
 COLD_READ_THREADS = 4
 """Reads that may wait for the disk at the same time; more wait for a thread."""
@@ -44,18 +44,6 @@ class Stretch(NamedTuple):
     file: MappedFile
     begin: int
     end: int
-
-
-class Far:
-    """Stands for pages of a segment that may be on disk: a slice of it only says what to read."""
-
-    __slots__ = ("_file",)
-
-    def __init__(self, file: MappedFile) -> None:
-        self._file = file
-
-    def __getitem__(self, part: slice) -> Stretch:
-        return Stretch(self._file, part.start, part.stop)
 
 
 class ColdReads:
@@ -138,7 +126,7 @@ class ColdReads:
         return self.stretches([Stretch(file, position, position + size)])
 
     def stretches(self, stretches: list[Stretch]) -> memoryview:
-        """Stretches in ascending order, joined. Raises: NotInMemory with all pieces, OSError."""
+        """Stretches, joined in their order. Raises: NotInMemory with all pieces, OSError."""
         parts: list[memoryview] = []
         missing: list[Piece] = []
         for group in _neighbours(stretches):
@@ -185,7 +173,7 @@ def _neighbours(stretches: Iterable[Stretch]) -> list[list[Stretch]]:
     groups: list[list[Stretch]] = []
     for stretch in stretches:
         last = groups[-1][-1] if groups else None
-        if last and last.file is stretch.file and stretch.begin - last.end <= GAP_BYTES:
+        if last and last.file is stretch.file and 0 <= stretch.begin - last.end <= GAP_BYTES:
             groups[-1].append(stretch)
         else:
             groups.append([stretch])

@@ -237,9 +237,12 @@ class CommitLog:
         """Whole records from `start`, a record's begin, up to `end` or the last readable byte."""
         return Walk(self, start, self.max_offset if end is None else end, crc)
 
-    def parse_at(self, file: MappedFile, physical_offset: int) -> Digest | int:
-        """One record as dispatch needs it, without its CRC. Raises: OSError."""
-        return parse(file.readable()[: file.wrote], physical_offset - file.start, physical_offset)
+    def parse_at(
+        self, file: MappedFile, physical_offset: int, *, crc: bool = False
+    ) -> Digest | int:
+        """One record of a segment as dispatch and recovery need it. Raises: OSError."""
+        at = physical_offset - file.start
+        return parse(file.readable()[: file.wrote], at, physical_offset, crc)
 
     # ── Start ──
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from store.files.unit_search import UnitSearch
 from store.format.names import file_start, segment_name, segment_start
-from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank
+from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
 from store.results import UnitStatus
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ RECENT_BYTES = 1 << 20
 """Units of this run, no further from the end, are believed to be in the page cache."""
 CHUNK_BYTES = 64_000
 RECOVER_FILES = 3
+LOOK_UNITS = 400
+"""So many are looked at one by one, as they are read at once."""
 
 _pack = UNIT.pack
 _iter_units = UNIT.iter_unpack
@@ -148,10 +150,11 @@ class ConsumeQueue:
         if self.end_offset or self._paths or self.stopped:
             return GAP
         # The first unit of a queue may have any number: the file is filled in front of it.
-        self._begin_at(queue_offset)
+        self.begin_at(queue_offset)
         return self.append(queue_offset, physical_offset, size, tags_code)
 
-    def _begin_at(self, queue_offset: int) -> None:
+    def begin_at(self, queue_offset: int) -> None:
+        """The first message of this queue, which has none and no file, gets that number."""
         self.min_offset = self.end_offset = queue_offset
         self.next_offset = max(self.next_offset, queue_offset)
         self.written = self.synced = self.tail_position = queue_offset * UNIT_SIZE
@@ -302,27 +305,33 @@ class ConsumeQueue:
 
     def _halve(self, start: int) -> int:
         """Bytes of valid units at the begin of a file, all of them in one piece."""
-        low, high = 0, self.file_size // UNIT_SIZE
-        while low < high:
-            middle = (low + high) // 2
+        ranges = list(self._open.get(self._paths[start]).data_ranges(0, self.file_size))
+        # There is no unit in a hole, so the last of them is near the end of the data.
+        low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
+        middle = high - LOOK_UNITS
+        while high - low > LOOK_UNITS:
             physical, size, _ = UNIT.unpack_from(self._read(start + middle * UNIT_SIZE, UNIT_SIZE))
             if physical >= 0 and size > 0:
                 low = middle + 1
             else:
                 high = middle
-        return low * UNIT_SIZE
+            middle = (low + high) // 2
+        units = self._read(start + low * UNIT_SIZE, (high - low) * UNIT_SIZE)
+        return low * UNIT_SIZE + units_in_use(units) * UNIT_SIZE
 
     def _end_at(self, end: int, *, zero: bool) -> None:
         """Make byte `end` the end: no file behind it, none without a unit, nothing in memory."""
         self._remove_files_from(end)
-        if zero and self._paths and end % self.file_size:
-            self._zero(end)
+        zeroed = zero and self._paths and end % self.file_size and self._zero(end)
         if self._only_blanks(end):
             self._remove_files_from(0)
         self.end_offset = self.next_offset = end // UNIT_SIZE
         first = next(iter(self._paths), end)
         self.min_offset = max(min(self.min_offset, self.end_offset), first // UNIT_SIZE)
         self.written = self.synced = self.tail_position = self.begun = end
+        if zeroed and self._paths:
+            # So that the next sync takes the zeros with it.
+            self.synced -= UNIT_SIZE
         self.tail = bytearray()
         self.max_physical_offset = self._last_message_end()
 
@@ -335,12 +344,15 @@ class ConsumeQueue:
         last = self.unit(self.end_offset - 1)
         return -1 if last is None or is_blank(last[0], last[1]) else last[0] + last[1]
 
-    def _zero(self, end: int) -> None:
-        """Old units behind the end would count as messages after the next crash."""
+    def _zero(self, end: int) -> int:
+        """Old units behind the end would count as messages after the next crash.
+
+        Returns how far they reached; the zeros are not on disk then.
+        """
         start = file_start(end, self.file_size)
         handle = self._disk.open(self._paths[start])
         try:
-            self._disk.zero(handle, end - start, self.file_size)
+            return self._disk.zero(handle, end - start, self.file_size, sync=False)
         finally:
             handle.close()
 
@@ -366,14 +378,16 @@ class ConsumeQueue:
         if low is None:
             low = next(iter(self._paths), self.min_offset * UNIT_SIZE) // UNIT_SIZE
         high = self.end_offset
+        # Mostly it is the very first.
+        middle = low
         while low < high:
-            middle = (low + high) // 2
             found = UNIT.unpack_from(self.units(middle, 1))
             # A power cut leaves holes where units were never synced: later than all others.
             if found[1] > 0 and (is_blank(found[0], found[1]) or found[0] < physical_offset):
                 low = middle + 1
             else:
                 high = middle
+            middle = (low + high) // 2
         return low
 
     def correct_min_offset(self, min_physical_offset: int) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from store.files.consume_queue import ConsumeQueue
 from store.files.open_files import OpenFiles
+from store.files.sync_thread import side_by_side
 from store.format.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
@@ -113,6 +114,13 @@ class ConsumeQueues:
 
     def write(self, writes: Iterable[TailWrite]) -> None:
         """Bring units to their files. For a thread. Raises: OSError; repeating it does no harm."""
+        by_queue: dict[ConsumeQueue, list[TailWrite]] = {}
+        for write in writes:
+            by_queue.setdefault(write.queue, []).append(write)
+        side_by_side(self._write_queue, list(by_queue.values()))
+
+    def _write_queue(self, writes: list[TailWrite]) -> None:
+        """The pieces of one queue, in their order."""
         disk = self._disk
         for write in writes:
             if write.creates:
@@ -132,12 +140,14 @@ class ConsumeQueues:
 
     def sync(self, paths: Iterable[Path]) -> None:
         """Make queue files durable. For a thread. Raises: OSError."""
-        for path in paths:
-            handle = self._disk.open(path)
-            try:
-                self._disk.sync(handle)
-            finally:
-                handle.close()
+        side_by_side(self._sync_file, list(paths))
+
+    def _sync_file(self, path: Path) -> None:
+        handle = self._disk.open(path)
+        try:
+            self._disk.sync(handle)
+        finally:
+            handle.close()
 
     def write_all(self, *, sync: bool) -> None:
         """Write, and with `sync` make durable, everything here and now. Raises: OSError."""

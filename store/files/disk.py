@@ -35,6 +35,7 @@ _FILE_MODE = 0o600
 _DIRECTORY_MODE = 0o700
 _COPY_BYTES = 1 << 20
 _ZEROS = bytes(_COPY_BYTES)
+_UNMAP_BYTES = 32 << 20
 _THREADS = 8
 _NOT_SUPPORTED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
@@ -336,14 +337,23 @@ class Disk:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return self._call(mmap.mmap, handle.fd, size, access=access)
 
+    def forget_pages(self, mapping: mmap.mmap) -> None:
+        """Empty the page table of a mapping; who still reads it finds its pages again.
+
+        To unmap a whole GiB in one call would hold the interpreter for 20 ms.
+        """
+        size = len(mapping)
+        for at in range(0, size, _UNMAP_BYTES):
+            mapping.madvise(mmap.MADV_DONTNEED, at, min(_UNMAP_BYTES, size - at))
+
     def memory(self, size: int) -> mmap.mmap:
         """Zeros of our own, no file: only pages that were written cost memory."""
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
-    def zero(self, handle: Handle, begin: int, end: int) -> int:
+    def zero(self, handle: Handle, begin: int, end: int, *, sync: bool = True) -> int:
         """Overwrite [begin, end) with zeros where it is not; returns how far other bytes reached.
 
-        Synced when anything was written. Holes and reserved blocks stay as they are.
+        Synced when anything was written, unless the caller does. Holes and reserved blocks stay.
         """
         reach = begin
         for first, last in list(handle.data_ranges(begin, end)):
@@ -354,7 +364,7 @@ class Disk:
                     used = len(piece.rstrip(b"\0"))
                     handle.pwrite(bytes(used), at)
                     reach = at + used
-        if reach > begin:
+        if sync and reach > begin:
             self.sync(handle)
         return reach - begin
 

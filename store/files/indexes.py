@@ -19,7 +19,7 @@ from store.format.index import IndexHead, IndexShape
 from store.format.names import index_name, is_index_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from store.files.disk import Disk
@@ -56,11 +56,21 @@ class Indexes:
 
     # ── Start ──
 
-    def load(self, *, clean: bool, vouched_ms: int, log_end: int, last_stored_ms: int) -> Resume:
+    def load(
+        self,
+        *,
+        clean: bool,
+        vouched_ms: int,
+        log_end: int,
+        last_stored_ms: int,
+        promise: Callable[[int], None],
+    ) -> Resume:
         """Take over the files that can be believed, remove the others; blocking.
 
         `vouched_ms` is the checkpoint's time for the index; after a clean stop that is the store
-        time of the log's last message, if the index has all of them. Raises: OSError.
+        time of the log's last message, if the index has all of them. `promise` makes the checkpoint
+        say less before a file goes: a Java broker takes what that time covers for indexed, and we
+        would believe the file that takes its place before it is on disk. Raises: OSError.
         """
         found = list(self._found())
         kept = len(found)
@@ -70,6 +80,8 @@ class Indexes:
                 break
         self.files = found[:kept]
         dropped = found[kept:]
+        if dropped:
+            promise(min(vouched_ms, self.durable_timestamp))
         self._drop(dropped)
         if clean and not dropped and vouched_ms >= last_stored_ms:
             return Resume(log_end)

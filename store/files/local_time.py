@@ -6,12 +6,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["local_hour", "local_stamp"]
+__all__ = ["local_day", "local_hour", "local_stamp"]
 
 
 def local_hour(now_ms: int) -> int:
     """Hour of the day, 0 to 23, where this machine stands."""
     return datetime.fromtimestamp(now_ms / 1_000, tz=UTC).astimezone().hour
+
+
+def local_day(now_ms: int) -> int:
+    """Number of the day that it is where this machine stands."""
+    return datetime.fromtimestamp(now_ms / 1_000, tz=UTC).astimezone().date().toordinal()
 
 
 def local_stamp(now_ms: int) -> int:

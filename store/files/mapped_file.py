@@ -188,6 +188,7 @@ class MappedFile:
             self.pages = _NOTHING
             self._readable = None
         if self._mapping is not None:
+            self._disk.forget_pages(self._mapping)
             try:
                 self._mapping.close()
             except BufferError:

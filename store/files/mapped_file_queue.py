@@ -40,13 +40,18 @@ class MappedFileQueue:
         """
         disk = self._disk
         names = disk.listdir(self.directory)
+        for name in names:
+            if disk.is_directory(self.directory / name):
+                path = self.directory / name
+                raise StoreDamaged(f"{path} is a directory: move it out of {self.directory}")
         sizes = {name: disk.size(self.directory / name) for name in names}
-        if names and sizes[names[-1]] == 0:
-            # A crash between creating and sizing; it stops a 4.9 broker.
-            disk.remove(self.directory / names.pop())
+        empty = names.pop() if names and sizes[names[-1]] == 0 else None
         self._agree_on_size([sizes[name] for name in names])
         for name in names:
             self._take_over(name, sizes[name])
+        if empty is not None:
+            # A crash between creating and sizing; it stops a 4.9 broker.
+            disk.remove(self.directory / empty)
 
     def _agree_on_size(self, sizes: list[int]) -> None:
         """The files found say how long a file is, when all agree."""

@@ -12,9 +12,13 @@ __all__ = [
     "CONFIG",
     "CONSUME_QUEUE",
     "INDEX",
+    "LAST_STOP",
     "LOCK",
     "RESERVE",
     "SEGMENT_DIGITS",
+    "TIMER_CHECK",
+    "TIMER_LOG",
+    "TIMER_WHEEL",
     "backup_name",
     "file_start",
     "index_name",
@@ -37,6 +41,12 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 INDEX = "index"
 CONFIG = "config"
+TIMER_WHEEL = "timerwheel"
+TIMER_LOG = "timerlog"
+TIMER_CHECK = "timercheck"
+"""Within `config`, as Java's brokers have it."""
+LAST_STOP = "laststop.json"
+"""Ours: how far every queue went when the store was closed."""
 RESERVE = "reserve"
 """Blocks set aside so that a stop on a full disk still has room."""
 SEGMENT_DIGITS = 20

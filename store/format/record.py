@@ -19,7 +19,7 @@ from store.format.layout import Buffer, Layout, host4, host6, i8, i16, i32, i64,
 from store.format.properties import PROPERTIES_BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "BAD",
@@ -27,9 +27,13 @@ __all__ = [
     "BLANK_FOUND",
     "BLANK_MAGIC",
     "BORN_HOST_IPV6",
+    "FIXED_BYTES",
+    "GLANCES",
+    "HOST_FLAGS",
     "MAGIC_V1",
     "MAGIC_V2",
     "STORE_HOST_IPV6",
+    "TOPIC_BYTES_MAX_V1",
     "TRANSACTION_COMMIT",
     "TRANSACTION_MASK",
     "TRANSACTION_PREPARED",
@@ -38,14 +42,17 @@ __all__ = [
     "MessageDraft",
     "Record",
     "RecordDamaged",
+    "batch_item_size",
     "batch_items",
     "blank",
     "check",
     "encode",
     "explain",
     "parse",
+    "queue_offsets",
     "read",
     "record_size",
+    "records",
     "store_timestamp_at",
 ]
 
@@ -57,7 +64,7 @@ BLANK_BYTES = 8
 """Room every append leaves at the end of a file, so that the blank always fits."""
 BORN_HOST_IPV6 = 0x10
 STORE_HOST_IPV6 = 0x20
-_HOST_FLAGS = BORN_HOST_IPV6 | STORE_HOST_IPV6
+HOST_FLAGS = BORN_HOST_IPV6 | STORE_HOST_IPV6
 TRANSACTION_MASK = 0xC
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_COMMIT = 0x8
@@ -124,7 +131,7 @@ HEADS = {
     0: HEAD,
     BORN_HOST_IPV6: Layout(Head, size=100, hosts={"born_host": host6}),
     STORE_HOST_IPV6: Layout(Head, size=100, hosts={"store_host": host6}),
-    _HOST_FLAGS: Layout(Head, size=112, hosts={"born_host": host6, "store_host": host6}),
+    HOST_FLAGS: Layout(Head, size=112, hosts={"born_host": host6, "store_host": host6}),
 }
 """By the two address-family bits of the sysFlag."""
 FIXED_BYTES = HEAD.size + LENGTH8.size + LENGTH16.size
@@ -132,7 +139,7 @@ _HEADS_BY_HOSTS = {
     (8, 8): (0, HEADS[0]),
     (20, 8): (BORN_HOST_IPV6, HEADS[BORN_HOST_IPV6]),
     (8, 20): (STORE_HOST_IPV6, HEADS[STORE_HOST_IPV6]),
-    (20, 20): (_HOST_FLAGS, HEADS[_HOST_FLAGS]),
+    (20, 20): (HOST_FLAGS, HEADS[HOST_FLAGS]),
 }
 
 
@@ -223,7 +230,7 @@ def encode(
                 draft.flag,
                 queue_offset,
                 physical_offset,
-                draft.sys_flag & ~_HOST_FLAGS | family,
+                draft.sys_flag & ~HOST_FLAGS | family,
                 draft.born_timestamp,
                 born_host,
                 store_timestamp,
@@ -268,7 +275,7 @@ BLANK_FOUND = 0
 BAD = -1
 """`parse`: not a record, length unknown. Below: −n, a length whose parts do not add up."""
 
-_GLANCES = {
+GLANCES = {
     family: (
         head.pick(
             *("size", "magic", "body_crc", "queue_id", "queue_offset", "physical_offset"),
@@ -278,8 +285,9 @@ _GLANCES = {
     )
     for family, head in HEADS.items()
 }
-_glance = _GLANCES[0][0]
+_glance = GLANCES[0][0]
 _start = START.unpack_from
+_size_and_offset = HEAD.pick("size", "queue_offset")
 _length16 = LENGTH16.unpack_from
 _TOPICS: dict[bytes, str] = {}
 _TOPICS_MAX = 16_384
@@ -298,8 +306,8 @@ def parse(buffer: Buffer, at: int, position: int, crc: bool = False) -> Digest |
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             return BLANK_FOUND if magic == BLANK_MAGIC else BAD
         topic_at = at + 88 + length
-        if sys_flag & _HOST_FLAGS:
-            glance, head_bytes = _GLANCES[sys_flag & _HOST_FLAGS]
+        if sys_flag & HOST_FLAGS:
+            glance, head_bytes = GLANCES[sys_flag & HOST_FLAGS]
             *_, stored, length = glance(buffer, at)
             topic_at = at + head_bytes + length
     except struct.error:
@@ -390,13 +398,35 @@ def read(buffer: Buffer, at: int = 0) -> Record:
     found = parse(buffer, at, first.physical_offset)
     if isinstance(found, int):
         raise RecordDamaged(f"no record at {at}: {explain(buffer, at, first.physical_offset)}")
-    layout = HEADS[first.sys_flag & _HOST_FLAGS]
-    head = layout.read(buffer, at)
+    layout = HEADS[first.sys_flag & HOST_FLAGS]
+    head = first if layout is HEAD else layout.read(buffer, at)
     body_at = at + layout.size
     body = buffer[body_at : body_at + head.body_length]
     if isinstance(body, bytearray):
         body = bytes(body)
     return Record(*head[:14], body, found[1], found[6])
+
+
+def records(views: Iterable[Buffer]) -> Iterator[Record]:
+    """Each record of views of whole records, as `read` gives it. Raises: RecordDamaged."""
+    for view in views:
+        at, end = 0, len(view)
+        while at < end:
+            record = read(view, at)
+            yield record
+            at += record.size
+
+
+def queue_offsets(views: Iterable[Buffer]) -> list[int]:
+    """The queue offset of each record in views of whole records."""
+    found = []
+    for view in views:
+        at, end = 0, len(view)
+        while at < end:
+            size, queue_offset = _size_and_offset(view, at)
+            found.append(queue_offset)
+            at += size
+    return found
 
 
 def store_timestamp_at(sys_flag: int) -> int:
@@ -405,6 +435,11 @@ def store_timestamp_at(sys_flag: int) -> int:
 
 
 # ── Batches ──
+
+
+def batch_item_size(body_length: int, properties_length: int) -> int:
+    """Bytes of one message in a batch body."""
+    return BATCH_HEAD.size + body_length + LENGTH16.size + properties_length
 
 
 def batch_items(body: bytes | memoryview) -> Iterator[tuple[int, memoryview, bytes]]:

@@ -44,12 +44,11 @@ _CODES_MAX = 4_096
 
 def tags_code_of(properties: bytes) -> int:
     """The code of the TAGS in an encoded property string. Hot."""
-    at = properties.rfind(b"TAGS\x01")
-    if at < 0:
+    before, found, after = properties.rpartition(b"TAGS\x01")
+    if not found:
         return 0
-    end = properties.find(b"\x02", at)
-    tags = properties[at + 5 : end] if end >= 0 else properties[at + 5 :]
-    if not tags or (at and properties[at - 1] != 2):
+    tags = after.partition(b"\x02")[0]
+    if not tags or (before and before[-1] != 2):
         # Empty, or the end of another name: an earlier one may count.
         return tags_code(value_of(properties, b"TAGS"))
     code = _CODES.get(tags)

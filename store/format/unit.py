@@ -22,6 +22,7 @@ __all__ = [
     "Unit",
     "code_of",
     "is_blank",
+    "is_due_time",
     "units_in_use",
 ]
 
@@ -78,6 +79,14 @@ def code_of(topic: str, properties: bytes, store_timestamp: int, levels: DelayLe
         if level > 0:
             return levels.deliver_at(level, store_timestamp)
     return tags_code_of(properties)
+
+
+def is_due_time(tags_code: int) -> bool:
+    """Whether the unit of a parked message says when it is due; else it is the hash of its tags.
+
+    4.9 writes such units when it recovers: it has not read its table of levels by then.
+    """
+    return tags_code > 1 << 32
 
 
 def is_blank(physical_offset: int, size: int) -> bool:

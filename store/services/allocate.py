@@ -49,7 +49,7 @@ class Allocator:
         self._stats = stats
         self._missing = missing
         self._recovered = recovered
-        # Held while a file is made: the loop takes what a thread prepares.
+        # Held while a file is made, by whomever: the loop takes what a thread prepares.
         self._making = threading.Lock()
         self._ready: Handle | None = None
         self._wanted = trio.Event()
@@ -70,10 +70,12 @@ class Allocator:
         """
         self._wanted.set()
         try:
-            handle = self._take(path)
-            if handle is None:
-                return self._disk.allocate(path, size)
-            self._disk.rename(spare_path(path), path)
+            # Both ways make the file under the same name: two at once would empty each other's.
+            with self._making:
+                handle = self._take(path)
+                if handle is None:
+                    return self._disk.allocate(path, size)
+                self._disk.rename(spare_path(path), path)
         except OSError as error:
             log.error("commit_log.segment_refused", path=str(path), error=str(error))
             raise
@@ -91,8 +93,7 @@ class Allocator:
         self._again.set()
 
     def _take(self, path: Path) -> Handle | None:
-        with self._making:
-            handle, self._ready = self._ready, None
+        handle, self._ready = self._ready, None
         if handle is not None and handle.path != path:
             self._drop(handle)
             return None
@@ -152,5 +153,5 @@ class Allocator:
         """Remove the unused file. For a thread. Raises: OSError."""
         with self._making:
             handle, self._ready = self._ready, None
-        if handle is not None:
-            self._drop(handle)
+            if handle is not None:
+                self._drop(handle)

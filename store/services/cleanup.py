@@ -93,7 +93,9 @@ class Cleanup:
         self._local_hour = local_hour
         self._looked = looked
         self._failed = failed
-        self._elapsed = Elapsed(clock.now_ms(), clock.monotonic())
+        self._made = clock.now_ms(), clock.monotonic()
+        """What both clocks said first: a jump during the start counts like any other."""
+        self._elapsed = Elapsed(*self._made)
         self._held: list[_Held] = []
         self._warned: set[int] = set()
         """Starts of the held segments that a line was written about."""
@@ -115,7 +117,7 @@ class Cleanup:
         """Look at once and then every few seconds, clean by interval; until cancelled."""
         clock = self._clock
         began = clock.monotonic()
-        self._elapsed = Elapsed(clock.now_ms(), began, self._log.last_store_timestamp)
+        self._elapsed = Elapsed(*self._made, self._log.last_store_timestamp)
         self.queues.followed = self._log.min_offset
         due_at = began + FIRST_PASS_S
         while True:
@@ -169,6 +171,8 @@ class Cleanup:
         if not self._may_delete:
             return []
         files = self._log.queue.files[: self.config.delete_file_batch_max + 1]
+        if not files:
+            return []
         facts = await self._disk.in_thread(self._facts, files)
         return plan(
             facts,

@@ -7,18 +7,30 @@ the place and the remedy. Reads only.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from store.errors import StoreDamaged
-from store.format.record import MAGIC_V1, START, explain, parse
+from store.format.record import BLANK_FOUND, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, START, explain, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from store.files.commit_log import CommitLog
     from store.files.mapped_file import MappedFile
+    from store.format.checkpoint import Checkpoint
 
-__all__ = ["LogEnd", "candidates", "reason_at", "record_time_at", "refuse_holes", "refuse_loss"]
+__all__ = [
+    "LogEnd",
+    "candidates",
+    "reason_at",
+    "record_time_at",
+    "refuse_damage",
+    "refuse_holes",
+    "refuse_loss",
+    "refuse_no_log",
+    "refuse_short",
+    "refuse_strangers",
+]
 
 SEARCH_BYTES = 1 << 20
 _ZEROS = bytes(SEARCH_BYTES + 8)
@@ -46,6 +58,55 @@ def refuse_holes(log: CommitLog) -> None:
             )
 
 
+def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
+    """No segment, though there were messages; clean-up leaves the last one. Raises: StoreDamaged.
+
+    `reach` is how far into the log queues speak of messages, −1 when they say nothing.
+    """
+    if reach >= 0:
+        witness = f"consume queues know of messages up to physical offset {reach}"
+    elif any(checkpoint[:3]):
+        witness = "`checkpoint` knows of stored messages"
+    else:
+        return
+    raise StoreDamaged(
+        f"{log.queue.directory} holds no segment, but {witness}: restore it from a copy, or move "
+        "the data directory away to begin anew (what is in its `config` may come along)"
+    )
+
+
+def refuse_short(log: CommitLog, end_offset: int, led_to: Sequence[int], crc: bool) -> None:
+    """After a clean stop: the log lacks its end, a segment is short or missing.
+
+    `led_to` are the places at or behind the end that last units lead to. A lone one that leads
+    further than to the end is itself wrong. Raises: StoreDamaged, OSError.
+    """
+    last = log.queue.find(end_offset)
+    if last is log.queue.last and last and log.parse_at(last, end_offset) == BLANK_FOUND:
+        # The log goes on in the next segment.
+        end_offset = last.end
+    if end_offset in led_to or len(led_to) > 1:
+        more = f", consume queues know of messages up to the one at {max(led_to)}"
+        refuse_damage(log, end_offset, crc, more)
+
+
+def refuse_strangers(log: CommitLog, end_offset: int) -> None:
+    """A log without one whole record that begins as no record does. Raises: StoreDamaged, OSError.
+
+    A crash leaves the first bytes of a segment zero, or as they were written.
+    """
+    first = log.queue.first
+    if first is None or end_offset > first.start:
+        return
+    size, magic = START.read(first.readable())
+    if (size or magic) and magic not in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC):
+        raise StoreDamaged(
+            f"{first.path} holds no message and begins with bytes that no broker writes (at "
+            f"physical offset {first.start}, magic {magic:#010x}): restore it from a copy, or "
+            f"move {log.queue.directory} away to begin anew"
+        )
+
+
 def refuse_loss(log: CommitLog, end: LogEnd, crc: bool) -> None:
     """Whole records behind the end that were on disk for certain. Raises: StoreDamaged, OSError."""
     for position in _behind(log, end.physical_offset):
@@ -56,14 +117,19 @@ def refuse_loss(log: CommitLog, end: LogEnd, crc: bool) -> None:
             and stored >= end.last_store_timestamp
             and (end.safe_before is None or stored < end.safe_before)
         ):
-            at = end.physical_offset
-            file = log.queue.find(at)
-            raise StoreDamaged(
-                f"{file.path if file else log.queue.directory} is damaged at physical offset {at} "
-                f"({reason_at(log, at, crc)}), whole messages follow at {position}: restore the "
-                "file from a copy; to give up everything behind the damage, remove `checkpoint` "
-                "and create an empty file `abort` beside it"
-            )
+            refuse_damage(log, end.physical_offset, crc, f", whole messages follow at {position}")
+
+
+def refuse_damage(log: CommitLog, physical_offset: int, crc: bool, more: str = "") -> NoReturn:
+    """Something that was on disk for certain cannot be read. Raises: StoreDamaged, OSError."""
+    file = log.queue.find(physical_offset)
+    path = file.path if file else log.queue.path_of(physical_offset)
+    raise StoreDamaged(
+        f"{path} is damaged at physical offset {physical_offset} "
+        f"({reason_at(log, physical_offset, crc)}){more}: restore the file from "
+        "a copy; to give up everything behind the damage, remove `checkpoint` and create an empty "
+        "file `abort` beside it"
+    )
 
 
 def _behind(log: CommitLog, physical_offset: int) -> Iterator[int]:

@@ -121,15 +121,26 @@ class IndexService:
                 followers.remove(self._offer)
                 self.pending.clear()
 
-    def load(self, *, clean: bool, vouched_ms: int, last_stored_ms: int) -> None:
+    def load(
+        self, *, clean: bool, vouched_ms: int, last_stored_ms: int, promise: Callable[[int], None]
+    ) -> None:
         """Take over what is on disk; the log is recovered. Blocking. Raises: OSError."""
         log_end = self._log.max_offset
+        self.durable_timestamp = vouched_ms
+
+        def promise_less(timestamp: int) -> None:
+            promise(timestamp)
+            self.durable_timestamp = timestamp
+
         resume = self.files.load(
-            clean=clean, vouched_ms=vouched_ms, log_end=log_end, last_stored_ms=last_stored_ms
+            clean=clean,
+            vouched_ms=vouched_ms,
+            log_end=log_end,
+            last_stored_ms=last_stored_ms,
+            promise=promise_less,
         )
         self.indexed = max(resume.physical_offset, self._log.min_offset)
         self._known_keys = resume.known_keys if self.indexed == resume.physical_offset else 0
-        self.durable_timestamp = vouched_ms
         if self.indexed < log_end and self.config.message_index_enable:
             log.info("index.rebuilding", physical_offset=self.indexed, end_offset=log_end)
 

@@ -14,18 +14,28 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from store.errors import StoreForeign, StoreUnusable
-from store.format.names import COMMIT_LOG, CONFIG, CONSUME_QUEUE, is_spare, segment_start
+from store.errors import StoreForeign, StoreRefused, StoreUnusable
+from store.format.names import (
+    COMMIT_LOG,
+    CONFIG,
+    CONSUME_QUEUE,
+    INDEX,
+    is_spare,
+    segment_start,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from store.files.abort_file import AbortFile
     from store.files.disk import Disk
 
 __all__ = [
     "make_directory",
+    "opening",
     "refuse_foreign",
+    "refuse_no_directory",
     "refuse_small_disk",
     "refusing",
     "remove_leftovers",
@@ -130,6 +140,20 @@ def _check_topics(disk: Disk, path: Path) -> None:
             log.warning("store.compaction_ignored", topic=name)
 
 
+def refuse_no_directory(disk: Disk, root: Path, log_directory: Path) -> None:
+    """Names that must be directories, or nothing yet: also a link that leads nowhere is neither.
+
+    Raises: StoreUnusable.
+    """
+    for path in (log_directory, *(root / name for name in (CONSUME_QUEUE, INDEX, CONFIG))):
+        with refusing(path):
+            if disk.exists(path) and not disk.is_directory(path):
+                raise StoreUnusable(
+                    f"{path} is no directory, nor a link to one: restore what was there, or move "
+                    "it away, and an empty one is made"
+                )
+
+
 def make_directory(disk: Disk, root: Path) -> None:
     """The data directory exists from here on. Raises: StoreUnusable."""
     with refusing(root):
@@ -150,6 +174,30 @@ def refuse_small_disk(disk: Disk, root: Path, segment_bytes: int, index_bytes: i
             f"{-(-needed >> 20)} MiB: make room, or lower mappedFileSizeCommitLog, maxHashSlotNum "
             "and maxIndexNum"
         )
+
+
+@contextlib.contextmanager
+def opening(disk: Disk, abort: AbortFile, folders: Sequence[Path]) -> Iterator[bool]:
+    """A crash in here is seen by the next start, a refusal leaves the names as they were.
+
+    Gives whether the last stop was a clean one. Raises: OSError.
+    """
+    clean = not abort.exists()
+    if clean:
+        abort.create()
+    disk.sync_directory(abort.path.parent)
+    made = [folder for folder in folders if not disk.exists(folder)]
+    for folder in made:
+        disk.mkdir(folder)
+    try:
+        yield clean
+    except StoreRefused:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                disk.remove_directory(folder)
+        if clean:
+            abort.remove()
+        raise
 
 
 def remove_leftovers(disk: Disk, root: Path) -> None:

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile
     from store.format.record import Digest
     from store.tools.directory import Directory
+    from store.tools.fields import FieldCheck
     from store.tools.findings import Findings
 
 __all__ = ["Passage", "Region"]
 
+MAGIC_END = 8
+"""Behind the magic of a record: a search from there on does not find that record again."""
 SLICE_BYTES = 16 << 20
 """Progress is told this often."""
 
@@ -46,12 +49,14 @@ class Passage:
         findings: Findings,
         *,
         crc: bool = True,
+        closer: FieldCheck | None = None,
         progress: Callable[[int], None] = _told_nobody,
     ) -> None:
         self._directory = directory
         self._log = directory.log
         self._findings = findings
         self._crc = crc
+        self._closer = closer
         self._progress = progress
         self._stored = 0
         self.regions: list[Region] = []
@@ -86,6 +91,8 @@ class Passage:
             walk = self._log.walk(at, bound, crc=self._crc)
             digest: Digest | None = None
             for at, digest in walk:
+                if self._closer is not None:
+                    self._closer.look(file.readable(), at - file.start, at, digest)
                 yield at, digest
             if digest is not None:
                 at += digest[0]
@@ -131,7 +138,7 @@ class Passage:
 
     def _behind(self, file: MappedFile, at: int, last: bool) -> int | None:
         """Where to go on behind bytes that are no record; None: not in this segment."""
-        following = self._next(file, at)
+        following = self._next(file, at + MAGIC_END)
         if following is None and last:
             self.remains = self._used_behind(file, at)
             return None

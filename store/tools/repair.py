@@ -1,8 +1,9 @@
 """Make a damaged directory startable again, at the price that it states.
 
-Two remedies: the log ends in front of its first unreadable place, and consume queues that disagree
-with the log are built again by the next start. Law: what is cut or moved is in `repair-TIME` below
-the root, durably, before anything else changes; a broker that runs there is never disturbed.
+Two remedies: the log ends in front of its first unreadable place; and consume queues or index files
+that disagree with the log are built again by the next start. Law: what is cut or moved is in
+`repair-TIME` below the root, durably, before anything else changes; a broker that runs there is
+never disturbed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from store.tools.verify import verify
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.tools.verify import Verification
+    from store.format.index import IndexShape
+    from store.tools.verify import ReadJson, Verification
 
 __all__ = ["Plan", "carry_out", "plan"]
 
@@ -45,15 +47,22 @@ class Plan(msgspec.Struct):
     """Whole messages behind the cut: lost, but for the copy."""
     queues: bool = False
     """Whether the next start builds the consume queues again."""
+    index: bool = False
+    """Whether the next start builds the index files again."""
     left: list[str] = msgspec.field(default_factory=list)
     """Damage that only a copy of the files can mend."""
     kept_in: str | None = None
     """Where the things cut are, once it was done."""
 
 
-def plan(root: Path) -> Plan:
-    """Look, and decide; changes nothing. Raises: StoreRefused, StoreLocked in use, OSError."""
-    found = verify(root)
+def plan(
+    root: Path, shape: IndexShape | None = None, read_json: ReadJson = msgspec.json.decode
+) -> Plan:
+    """Look, as `verify` does, and decide; changes nothing.
+
+    Raises: StoreRefused, StoreLocked in use, OSError.
+    """
+    found = verify(root, shape=shape, read_json=read_json)
     if found.live:
         raise StoreLocked(f"{root} is in use: stop that broker before a repair")
     made = decided(found)
@@ -72,7 +81,7 @@ def decided(found: Verification) -> Plan:
         if one.kind in IN_THE_LOG and one.physical_offset is not None
     ]
     cut_at = min(places, default=None)
-    mended = IN_THE_QUEUES | {"checkpoint"}
+    mended = IN_THE_QUEUES | {"checkpoint", "index"}
     if cut_at is not None:
         mended |= IN_THE_LOG
     return Plan(
@@ -81,6 +90,7 @@ def decided(found: Verification) -> Plan:
         needed="hole" not in found.counts and bool(mended & set(found.counts)),
         cut_at=cut_at,
         queues=cut_at is not None or bool(IN_THE_QUEUES & set(found.counts)),
+        index=cut_at is not None or "index" in found.counts,
         left=[f"{one.place}: {one.text}" for one in found.damage if one.kind not in mended],
     )
 
@@ -102,7 +112,7 @@ def carry_out(root: Path, wanted: Plan, now_ms: int) -> Path:
         AbortFile(disk, root / ABORT).create()
         moved = [CHECKPOINT]
         moved += [CONSUME_QUEUE] if wanted.queues else []
-        moved += [INDEX] if wanted.cut_at is not None else []
+        moved += [INDEX] if wanted.index else []
         for name in moved:
             if disk.exists(root / name):
                 disk.rename(root / name, kept / name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store.format.tags import EXT_ADDRESS_MAX
-from store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT, UNIT_SIZE, is_blank
+from store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT, UNIT_SIZE, is_blank, is_due_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,16 +25,23 @@ CHUNK_UNITS = 3_200
 class Expectation:
     """What all queues are measured by; `unsafe_from` moves while the log is walked."""
 
-    __slots__ = ("min_offset", "settled", "unreadable", "unsafe_from")
+    __slots__ = ("extended", "min_offset", "settled", "unreadable", "unsafe_from")
 
     def __init__(
-        self, min_offset: int, unreadable: Callable[[int], bool], *, settled: bool
+        self,
+        min_offset: int,
+        unreadable: Callable[[int], bool],
+        *,
+        settled: bool,
+        extended: bool = False,
     ) -> None:
         self.min_offset = min_offset
         self.unreadable = unreadable
         """Whether a physical offset lies where the log cannot be read."""
         self.settled = settled
         """Whether the last stop was clean, so that nothing is pending."""
+        self.extended = extended
+        """Whether tags codes may be addresses in consumequeue_ext."""
         self.unsafe_from: int | None = None
         """The first record whose unit a crash may have taken; None before it is met."""
 
@@ -140,10 +147,14 @@ class QueueCheck:
             self._problem("leading elsewhere than to their message", queue_offset)
 
     def _may_differ(self, tags_code: int) -> bool:
-        """Addresses of consumequeue_ext, and due times by a level table that we do not know."""
-        return tags_code <= EXT_ADDRESS_MAX or (
-            self.topic == SCHEDULE_TOPIC and tags_code > 1 << 32
-        )
+        """Addresses of consumequeue_ext; and of parked messages what `is_due_time` tells apart.
+
+        Those are due by a level table that we do not know, or have the hash of their tags.
+        """
+        if self.rules.extended and tags_code <= EXT_ADDRESS_MAX:
+            return True
+        hashed = -1 << 31 <= tags_code < 1 << 31
+        return self.topic == SCHEDULE_TOPIC and (hashed or is_due_time(tags_code))
 
     def _problem(self, kind: str, queue_offset: int) -> None:
         first, _, count = self.problems.get(kind, (queue_offset, 0, 0))

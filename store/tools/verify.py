@@ -1,9 +1,10 @@
 """Is everything in a store directory as it must be? Reads only.
 
-Checked: names and sizes of files; of each record length, magic, own place, body CRC, and that no
-text holds NUL bytes or broken UTF-8 (a lost sector reads as zeros); the blanks between segments;
-that queue offsets are dense; that consume queues and log agree, tags codes included; that the
-checkpoint promises no more than there is; index files; that configuration files can be read.
+Checked: names and sizes of files; of each record length, magic, own place, body CRC, that no text
+holds NUL bytes or broken UTF-8 (a lost sector reads as zeros), and fields that cannot be;
+the blanks between segments; that queue offsets are dense; that consume queues and log agree, tags
+codes included; that the checkpoint promises no more than there is; that index files agree with
+themselves and lead to messages with the keys they say; that configuration files can be read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from store.format.record import TRANSACTION_PREPARED
 from store.format.tags import tags_code_of
 from store.format.unit import SCHEDULE_TOPIC, UNIT, DelayLevels, code_of
 from store.tools.directory import QUEUE_FILE_BYTES, QueueFiles, opened
+from store.tools.fields import FieldCheck
 from store.tools.findings import Findings
+from store.tools.index import IndexCheck
 from store.tools.passage import Passage
 from store.tools.units import COMPARE_BYTES, Expectation, QueueCheck
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from store.format.index import IndexShape
     from store.format.record import Digest
     from store.tools.directory import Directory
 
@@ -32,13 +36,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Verification", "verify"]
 
-CONFIG_FILES = (
-    "topics.json",
-    "subscriptionGroup.json",
-    "consumerOffset.json",
-    "consumerFilter.json",
-    "delayOffset.json",
-)
+NAMED_TABLES = {
+    "topics.json": ("topicConfigTable", "topicName"),
+    "subscriptionGroup.json": ("subscriptionGroupTable", "groupName"),
+}
+"""Files whose entries repeat the name that they are found by."""
+METRICS = ("timermetrics", "transactionMetrics")
+"""JSON files without a suffix."""
 LIGHT_MESSAGE_QUEUES = "%LMQ%"
 """Further queues of 5.x, whose units lead to messages of other topics."""
 _LEVELS = DelayLevels()
@@ -60,6 +64,9 @@ class Verification(Findings):
     lost_messages: int = 0
     """Units that lead where the log cannot be read."""
     last_store_timestamp: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    """Of the index files that were looked at."""
 
     @property
     def sound(self) -> bool:
@@ -71,16 +78,17 @@ def verify(
     root: Path,
     *,
     read_json: ReadJson = msgspec.json.decode,
+    shape: IndexShape | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Verification:
     """Look at everything below `root`; `progress` is told bytes done and in all.
 
-    `read_json` raises ValueError for what is no configuration. Raises: StoreRefused for what is
-    no store of ours, OSError.
+    `read_json` raises ValueError for what is no configuration. `shape` is that of the index files,
+    when it is not the default. Raises: StoreRefused for what is no store of ours, OSError.
     """
     found = Verification(path=str(root))
     with opened(root, found) as directory:
-        _Run(directory, found, read_json, progress).run()
+        _Run(directory, found, read_json, shape, progress).run()
     return found
 
 
@@ -90,20 +98,28 @@ class _Run:
         directory: Directory,
         found: Verification,
         read_json: ReadJson,
+        shape: IndexShape | None,
         progress: Callable[[int, int], None],
     ) -> None:
         self.directory = directory
         self.found = found
         self.read_json = read_json
+        self.shape = shape
         self.topics: Mapping[str, Any] | None = None
         total = sum(file.size for file in directory.log.queue.files)
         self.passage = Passage(
             directory,
             found,
+            closer=FieldCheck(found),
             progress=lambda at: progress(at - self.passage.begin, total),
         )
         settled = directory.clean
-        self.rules = Expectation(self.passage.begin, self._unreadable, settled=settled)
+        self.rules = Expectation(
+            self.passage.begin,
+            self._unreadable,
+            settled=settled,
+            extended=directory.disk.exists(directory.root / "consumequeue_ext"),
+        )
         self.checks: dict[tuple[str, int], QueueCheck] = {}
 
     def run(self) -> None:
@@ -118,6 +134,7 @@ class _Run:
         self._finish_queues()
         self._check_end()
         self._check_checkpoint()
+        self._check_indexes()
 
     def _unreadable(self, physical_offset: int) -> bool:
         return any(begin <= physical_offset < end for begin, end in self.passage.regions)
@@ -229,17 +246,51 @@ class _Run:
                 text = f"{field} says {getattr(checkpoint, field)}, the last message is of {last}"
                 self.found.damaged("checkpoint", self.directory.root / "checkpoint", text)
 
+    def _check_indexes(self) -> None:
+        check = IndexCheck(
+            self.directory,
+            self.found,
+            shape=self.shape,
+            begin=self.passage.begin,
+            end=self.passage.end,
+            unreadable=self._unreadable,
+        )
+        check.run()
+        self.found.index_files, self.found.index_entries = check.files, check.entries
+
     def _read_config(self) -> None:
         directory = self.directory
-        for name in CONFIG_FILES:
+        for name in directory.disk.listdir(directory.root / CONFIG):
             path = directory.root / CONFIG / name
+            original = name.removesuffix(backup_name(""))
+            if not original.endswith(".json") and original not in METRICS:
+                continue
+            if directory.disk.is_directory(path):
+                continue
             content = self._content(path)
-            if content is None and directory.disk.exists(path):
-                backup = self._content(path.with_name(backup_name(name)))
-                hint = "its .bak can" if backup is not None else "nor can its .bak"
-                self.found.damaged("config", path, f"cannot be read; {hint}")
-            if name == "topics.json" and isinstance(content, dict):
-                self.topics = content.get("topicConfigTable")
+            if content is None:
+                self._tell_unreadable(path, original)
+            elif isinstance(content, dict) and original in NAMED_TABLES:
+                self._check_names(path, content, *NAMED_TABLES[original])
+                if name == "topics.json":
+                    self.topics = content.get("topicConfigTable")
+
+    def _tell_unreadable(self, path: Path, original: str) -> None:
+        if path.name == original:
+            other, which = path.with_name(backup_name(original)), "its .bak"
+        else:
+            other, which = path.with_name(original), "the file itself"
+        hint = "can" if self._content(other) is not None else "cannot either"
+        self.found.damaged("config", path, f"cannot be read; {which} {hint}")
+
+    def _check_names(self, path: Path, content: dict[str, Any], table: str, field: str) -> None:
+        entries = content.get(table)
+        if not isinstance(entries, dict):
+            self.found.damaged("config", path, f"has no {table}")
+            return
+        for name, entry in entries.items():
+            if not isinstance(entry, dict) or entry.get(field) != name:
+                self.found.damaged("config", path, f"{table} entry {name} has another {field}")
 
     def _content(self, path: Path) -> Any:
         """What the file says; None for nothing that can be read."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.errors import NotInMemory
@@ -162,6 +162,7 @@ def test_a_pull_may_begin_on_disk_and_end_in_memory(store: MessageStore) -> None
     assert bodies(result) == [body(number) for number in range(COUNT - 2, COUNT + 1)]
 
 
+@settings(deadline=None)
 @given(at=st.integers(0, COUNT), count=st.integers(1, 40), tagged=st.booleans())
 def test_from_disk_comes_what_would_come_from_memory(
     tmp_path_factory: pytest.TempPathFactory, at: int, count: int, tagged: bool

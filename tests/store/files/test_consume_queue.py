@@ -281,3 +281,19 @@ def test_destroyed_means_no_file_and_no_number(queue: ConsumeQueue) -> None:
     assert list(queue.directory.iterdir()) == []
     fill(queue, 1)
     assert queue.end_offset == 1
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("count", [1, 399, 400, 401, 5_000, 9_999, 10_000, 10_001, 14_321])
+def test_the_end_is_found_in_files_of_any_shape(tmp_path: Path, count: int, dense: bool) -> None:
+    queue = new_queue(tmp_path, file_size=10_000 * UNIT_SIZE)
+    fill(queue, count)
+    write(queue)
+    if dense:
+        # As a copy without holes.
+        for path in tmp_path.iterdir():
+            path.write_bytes(path.read_bytes())
+    again = new_queue(tmp_path, file_size=10_000 * UNIT_SIZE)
+    again.recover(scan=False)
+    assert again.end_offset == count
+    assert again.max_physical_offset == queue.max_physical_offset

@@ -1,4 +1,5 @@
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -109,3 +110,33 @@ def test_truncation_and_minimum_reach_every_queue(tmp_path: Path) -> None:
     queues.destroy()
     assert queues.max_physical_offset() == -1
     assert not list((tmp_path / "consumequeue").glob("*/*/*"))
+
+
+def test_thousands_of_files_are_as_durable_as_one(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    queues = new_queues(tmp_path, disk)
+    for number in range(300):
+        fill(queues, f"T{number % 30}", number // 30, 12, base=1_000 * number)
+    queues.write_all(sync=True)
+    disk.power_cut(tmp_path.with_name("after"), Random(1), keep=0)
+    again = new_queues(tmp_path.with_name("after"))
+    again.recover(scan=True)
+    assert len(again.table) == 300
+    for number in range(300):
+        queue = again.obtain(f"T{number % 30}", number // 30)
+        assert queue.end_offset == 12
+        assert queue.max_physical_offset == 1_000 * number + 120
+
+
+def test_zeros_behind_a_cut_are_on_disk_with_the_next_sync(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    queues = new_queues(tmp_path, disk)
+    fill(queues, "A", 0, 8)
+    queues.write_all(sync=True)
+    queues.truncate(30)
+    assert queues.obtain("A", 0).unsynced_bytes
+    queues.write_all(sync=True)
+    disk.power_cut(tmp_path.with_name("after"), Random(1), keep=0)
+    again = new_queues(tmp_path.with_name("after"))
+    again.recover(scan=True)
+    assert again.obtain("A", 0).end_offset == 3

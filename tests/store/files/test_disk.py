@@ -353,3 +353,24 @@ def test_after_the_cut_every_call_fails(tmp_path: Path) -> None:
             disk.write(tmp_path / "x", b"")
     disk.kill()
     disk.write(tmp_path / "x", b"")
+
+
+def test_pages_of_a_mapping_are_forgotten_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.files.disk._UNMAP_BYTES", 1 << 16)
+    disk = Disk()
+    size = 3 << 16
+    mapping = disk.map(disk.allocate(tmp_path / "m", size), size, writable=True)
+    mapping[:] = b"x" * size
+    before = resident_bytes(tmp_path / "m")
+    disk.forget_pages(mapping)
+    assert (before, resident_bytes(tmp_path / "m")) == (size, 0)
+    assert mapping[:] == b"x" * size
+
+
+def resident_bytes(path: Path) -> int:
+    """How much of a mapped file stands in the page table of this process."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    next(line for line in lines if line.endswith(str(path)))
+    return int(next(line for line in lines if line.startswith("Rss:")).split()[1]) * 1_024

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,21 @@ def row(root: Path) -> Indexes:
 
 
 def loaded(
-    root: Path, *, clean: bool = True, vouched_ms: int = 0, log_end: int = END, last_ms: int = 0
+    root: Path,
+    *,
+    clean: bool = True,
+    vouched_ms: int = 0,
+    log_end: int = END,
+    last_ms: int = 0,
+    promise: Callable[[int], None] = lambda _: None,
 ) -> tuple[Indexes, Resume]:
     indexes = row(root)
     resume = indexes.load(
-        clean=clean, vouched_ms=vouched_ms, log_end=log_end, last_stored_ms=last_ms
+        clean=clean,
+        vouched_ms=vouched_ms,
+        log_end=log_end,
+        last_stored_ms=last_ms,
+        promise=promise,
     )
     return indexes, resume
 
@@ -93,6 +104,23 @@ def test_after_a_crash_only_full_files_that_are_vouched_for_stay(tmp_path: Path)
     indexes, resume = loaded(tmp_path, clean=False, vouched_ms=0)
     assert names(indexes) == []
     assert resume == Resume(0)
+
+
+def test_a_promise_is_taken_back_before_the_files_go_that_it_was_about(tmp_path: Path) -> None:
+    before = names(fill(tmp_path, 10))
+    said: list[tuple[int, list[str]]] = []
+
+    def promise(timestamp: int) -> None:
+        said.append((timestamp, sorted(path.name for path in (tmp_path / "index").iterdir())))
+
+    loaded(tmp_path, vouched_ms=STORED + 90, last_ms=STORED + 90, promise=promise)
+    assert said == [], "nothing went"
+    loaded(tmp_path, clean=False, vouched_ms=STORED + 90, promise=promise)
+    assert said == [(STORED + 70, before)]
+    loaded(tmp_path, clean=False, vouched_ms=STORED + 69, promise=promise)
+    assert said[1:] == [(STORED + 30, before[:2])]
+    loaded(tmp_path, clean=False, promise=promise)
+    assert said[2:] == [(0, before[:1])]
 
 
 def test_keys_of_a_message_that_lie_in_a_kept_file_are_not_added_again(tmp_path: Path) -> None:

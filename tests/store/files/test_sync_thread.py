@@ -3,7 +3,7 @@ import threading
 import pytest
 import trio
 
-from store.files.sync_thread import SyncThread
+from store.files.sync_thread import MANY, SyncThread, side_by_side
 
 
 @pytest.mark.trio
@@ -75,3 +75,30 @@ def test_a_loop_that_is_gone_ends_the_thread() -> None:
     held.set()
     thread.stop()
     assert not thread.running
+
+
+@pytest.mark.parametrize("count", [0, 1, MANY, 3 * MANY])
+def test_all_is_done_once(count: int) -> None:
+    done: list[int] = []
+    side_by_side(done.append, range(count))
+    assert sorted(done) == list(range(count))
+
+
+@pytest.mark.parametrize("count", [2, MANY])
+def test_one_failure_of_many_is_told(count: int) -> None:
+    def work(number: int) -> None:
+        if number == 1:
+            raise OSError(5, "I/O error")
+
+    with pytest.raises(OSError, match="I/O"):
+        side_by_side(work, range(count))
+
+
+def test_many_wait_at_the_same_time() -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def work(number: int) -> None:
+        if number < 2:
+            together.wait()
+
+    side_by_side(work, range(MANY))

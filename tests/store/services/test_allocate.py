@@ -3,17 +3,24 @@
 import errno
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from store.files.commit_log import CommitLog
 from store.flags import Flag
-from store.format.names import is_spare, segment_name
+from store.format.names import is_spare, segment_name, spare_path
 from store.results import PutStatus
+from store.services.allocate import Allocator
+from store.stats import StoreStats
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
+
+if TYPE_CHECKING:
+    from store.files.disk import Handle
 
 BIG = bytes(3_000)
 NO_ROOM = {"name": "posix_fallocate", "error": errno.ENOSPC}
@@ -148,3 +155,39 @@ async def test_a_stop_with_a_full_disk_keeps_the_abort_file_away_when_all_is_on_
         store.put(draft(body=BIG))
         assert store.put(draft(body=BIG)).status is PutStatus.SERVICE_NOT_AVAILABLE
         store.dispatch()
+
+
+def test_a_segment_that_the_loop_makes_is_not_made_by_the_thread_as_well(tmp_path: Path) -> None:
+    """The same name for both: the second would empty the file that the first has given away."""
+    disk = FaultyDisk(tmp_path)
+    renaming, go_on = threading.Event(), threading.Event()
+
+    def wait_at_the_rename(call: Call) -> None:
+        if call.name == "replace":
+            renaming.set()
+            assert go_on.wait(10)
+
+    (tmp_path / "commitlog").mkdir()
+    commit_log = CommitLog(disk, tmp_path / "commitlog", LOG_BYTES)
+    allocator = Allocator(
+        commit_log, disk, StoreStats(), missing=lambda _: None, recovered=lambda: None
+    )
+    path = commit_log.queue.path_of(0)
+    made: list[Handle] = []
+    disk.before = wait_at_the_rename
+    loop = threading.Thread(
+        target=lambda: made.append(allocator.new_segment(path, LOG_BYTES)), daemon=True
+    )
+    loop.start()
+    assert renaming.wait(10)
+    thread = threading.Thread(target=lambda: allocator._prepare(path, LOG_BYTES), daemon=True)
+    thread.start()
+    thread.join(0.1)
+    go_on.set()
+    loop.join(10)
+    thread.join(10)
+    opened = [call for call in disk.calls if call.name == "open" and call.path != tmp_path]
+    assert sum(str(call.path).endswith(spare_path(path).name) for call in opened) == 1
+    assert path.stat().st_size == LOG_BYTES
+    assert allocator._ready is None
+    made[0].close()

@@ -6,22 +6,22 @@ import errno
 import threading
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from store.files.disk import Space
 from store.flags import Flag
 from store.format.names import segment_name
 from store.results import GetStatus, PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
+from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s
 from tests.kit.running_store import running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from store.message_store import MessageStore
@@ -29,35 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 BIG = bytes(3_000)
 """One message per segment."""
-TOTAL = 1_000 * LOG_BYTES
-HOUR_S = 3_600
 ALL_DAY = ";".join(f"{hour:02}" for hour in range(24))
-
-
-class SmallDisk(FaultyDisk):
-    """As full as the test says, and with files as old as it says."""
-
-    busy: ClassVar[int] = 0
-    """Calls in threads, of all disks: virtual time waits for them."""
-
-    def __init__(self, root: Path, *faults: Fault) -> None:
-        super().__init__(root, *faults)
-        self.used_percent = 10.0
-        self.mtimes: dict[str, int] = {}
-
-    async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
-        SmallDisk.busy += 1
-        try:
-            return await super().in_thread(function, *args)
-        finally:
-            SmallDisk.busy -= 1
-
-    def free_space(self, path: Path) -> Space:
-        free = TOTAL - round(TOTAL * self.used_percent / 100)
-        return Space(TOTAL, free, free)
-
-    def mtime_ms(self, path: Path) -> int:
-        return self.mtimes.get(path.name, 1_700_000_000_000)
 
 
 def segments(root: Path) -> list[int]:
@@ -75,21 +47,6 @@ async def pass_h(clock: MockClock, hours: float) -> None:
     """Much virtual time, at the end of it some passes."""
     await pass_s(clock, hours * HOUR_S, step=HOUR_S)
     await pass_s(clock, 15, step=0.5)
-
-
-async def pass_s(clock: MockClock, seconds: float, step: float = 1.0) -> None:
-    """Virtual time, with room for the threads."""
-    for _ in range(round(seconds / step)):
-        await settled()
-        clock.jump(step)
-    await settled()
-
-
-async def settled() -> None:
-    """Everybody waits for the clock, and nobody for a thread."""
-    await wait_all_tasks_blocked(0.001)
-    while SmallDisk.busy:
-        await wait_all_tasks_blocked(0.001)
 
 
 @asynccontextmanager
@@ -121,6 +78,18 @@ async def test_expired_segments_go_at_the_hour_and_the_rest_is_served(
         assert store.get("T", 0, 0, 32).status is GetStatus.OFFSET_TOO_SMALL
         assert store.stats.segments_deleted == 3
         assert store.stats.segments_forced == 0
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("used_percent", [10, 88, 99])
+async def test_a_broker_that_has_no_message_yet_cleans_up_nothing(
+    tmp_path: Path, mock_clock: MockClock, used_percent: int
+) -> None:
+    disk = SmallDisk(tmp_path)
+    disk.used_percent = used_percent
+    async with filled(tmp_path, disk, 0, delete_when=ALL_DAY) as store:
+        await pass_s(mock_clock, 100)
+        assert not store.commit_log.queue.files
 
 
 @pytest.mark.trio

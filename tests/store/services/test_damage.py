@@ -44,7 +44,7 @@ def test_behind_the_true_end_there_is_nothing(log: CommitLog) -> None:
 
 def test_a_record_known_to_be_safe_must_not_be_cut(log: CommitLog) -> None:
     for number, (position, stored) in enumerate(places(log)):
-        end = LogEnd(position - 3, stored - 1, stored + 1)
+        end = LogEnd(max(position - 3, 0), stored - 1, stored + 1)
         with pytest.raises(StoreDamaged, match=f"follow at {position}: restore"):
             refuse_loss(log, end, crc=True)
         if number:

@@ -253,6 +253,28 @@ async def test_the_promise_about_a_file_is_taken_back_before_it_changes(tmp_path
 
 
 @pytest.mark.trio
+async def test_the_promise_about_a_file_is_taken_back_when_a_crash_lets_it_go(
+    tmp_path: Path,
+) -> None:
+    """Else a Java broker would index only what was stored after that promise."""
+    store, _ = open_store(tmp_path, Disk())
+    put(store, "a")
+    assert await store.close()
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    assert store._checkpoint.value.index_msg_timestamp > 0
+    disk.kill()
+    store, recovery = open_store(tmp_path, Disk())
+    assert not recovery.clean
+    assert store.index.service.files.files == []
+    assert store._checkpoint.value.index_msg_timestamp == 0
+    assert store.index.service.durable_timestamp == 0
+    await settle(store)
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
 async def test_without_room_for_a_file_messages_wait_in_the_log(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     store, _ = open_store(tmp_path, disk)

@@ -1,5 +1,5 @@
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -12,7 +12,7 @@ from store.files.abort_file import AbortFile
 from store.files.checkpoint_file import CheckpointFile
 from store.files.disk import Disk
 from store.format.checkpoint import Checkpoint
-from store.format.names import segment_name
+from store.format.names import LAST_STOP, segment_name
 from store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
 from store.format.unit import BLANK, UNIT, UNIT_SIZE
 from store.message_store import MessageStore
@@ -250,7 +250,6 @@ def test_one_lost_queue_is_built_again_from_the_whole_log(model: StoreModel, cle
     if clean:
         reopen(model)
         assert trio.run(model.store.close)
-        # Of a wrong length, not gone: what is gone leaves no trace after a clean stop.
         newest = max(queue_directory(model).iterdir())
         newest.write_bytes(newest.read_bytes()[:50])
     else:
@@ -259,6 +258,127 @@ def test_one_lost_queue_is_built_again_from_the_whole_log(model: StoreModel, cle
     assert recovery.rebuilt_queues == 1
     model.check_store()
     check_directory(model.root)
+
+
+# ── What was lost after a clean stop ──
+
+
+def lose_directory(directory: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def lose_all_files(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.unlink()
+
+
+def lose_first_file(directory: Path) -> None:
+    min(directory.iterdir()).unlink()
+
+
+def lose_last_file(directory: Path) -> None:
+    max(directory.iterdir()).unlink()
+
+
+def lose_last_units(directory: Path) -> None:
+    last = max(directory.iterdir())
+    content = bytearray(last.read_bytes())
+    content[3 * UNIT_SIZE :] = bytes(len(content) - 3 * UNIT_SIZE)
+    last.write_bytes(content)
+
+
+LOSSES = [lose_directory, lose_all_files, lose_first_file, lose_last_file, lose_last_units]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("queue_id", [0, 1])
+def test_what_a_queue_lost_after_a_clean_stop_is_built_again(
+    model: StoreModel, lose: Callable[[Path], None], queue_id: int
+) -> None:
+    """Queue 1 has the last message of the log, queue 0 has not."""
+    for number in range(16):
+        model.put("T", number % 2, BIG)
+    model.store.dispatch()
+    assert trio.run(model.store.close)
+    lose(queue_directory(model, queue_id))
+    _, recovery = reopen(model)
+    assert (recovery.clean, recovery.rebuilt_queues) == (True, 1)
+    model.check_store()
+    assert model.put("T", queue_id, BIG).queue_offset == 28
+    model.check_store()
+    model.stop()
+    check_directory(model.root)
+    assert model.recovery.rebuilt_queues == 0
+
+
+def test_a_queue_whose_messages_are_gone_goes_on_with_its_numbers(model: StoreModel) -> None:
+    """Of queue 7 the log has nothing any more: nothing to build, but its numbers are used."""
+    for _ in range(3):
+        model.store.put(draft(queue_id=7))
+    for _ in range(20):
+        model.put("T", 0, BIG)
+    model.store.dispatch()
+    assert trio.run(model.store.close)
+    for path in sorted((model.root / "commitlog").iterdir())[:-2]:
+        path.unlink()
+    store, _ = reopen(model)
+    assert (store.min_offset("T", 7), store.max_offset("T", 7)) == (3, 3)
+    assert trio.run(store.close)
+    shutil.rmtree(queue_directory(model, 7))
+    for _ in range(2):
+        store, recovery = reopen(model)
+        assert recovery.rebuilt_queues == 0
+        assert (store.min_offset("T", 7), store.max_offset("T", 7)) == (3, 3)
+        assert trio.run(store.close)
+    newest = queue_directory(model, 7) / segment_name(0)
+    newest.parent.mkdir(exist_ok=True)
+    unit = UNIT.pack(0, 100, 0)
+    newest.write_bytes(unit.ljust(QUEUE_BYTES, b"\0"))
+    store, recovery = reopen(model)
+    assert recovery.rebuilt_queues == 1, "what is there does not say how far it went"
+    assert store.put(draft(queue_id=7)).queue_offset == 3
+    store.dispatch()
+    assert store.get("T", 7, 3, 1).count == 1
+    assert trio.run(store.close)
+    check_directory(model.root)
+
+
+def test_after_a_broker_that_stored_something_the_last_stop_says_nothing(
+    model: StoreModel,
+) -> None:
+    """Java's brokers let our file lie; what they lost is theirs to say."""
+    stop = model.root / LAST_STOP
+    model.stop()
+    said = stop.read_bytes()
+    model.put("T", 1, BIG)
+    model.store.dispatch()
+    assert trio.run(model.store.close)
+    stop.write_bytes(said)
+    shutil.rmtree(queue_directory(model))
+    store, recovery = reopen(model)
+    assert (recovery.clean, recovery.rebuilt_queues) == (True, 0)
+    assert store.max_offset("T", 0) == 0
+    model.disk.kill()
+
+
+def test_after_a_kill_the_last_stop_says_nothing(model: StoreModel) -> None:
+    model.stop()
+    model.crash()
+    assert model.recovery.rebuilt_queues == 0
+    model.check_store()
+
+
+def test_queues_of_a_topic_that_is_gone_are_not_missed(model: StoreModel) -> None:
+    assert trio.run(model.store.close)
+    shutil.rmtree(queue_directory(model))
+    store = MessageStore(
+        small_config(model.root),
+        disk=model.disk,
+        clock=model.clock,
+        topics_known=lambda topic: False,
+    )
+    assert store.load().rebuilt_queues == 0
+    assert store.max_offset("T", 0) == 0
 
 
 def test_the_queues_of_a_topic_that_is_gone_are_not_searched_for(model: StoreModel) -> None:
@@ -366,9 +486,11 @@ def test_units_behind_the_end_of_the_log_are_cut(model: StoreModel) -> None:
     check_directory(model.root)
 
 
-def test_without_a_log_there_are_no_queues(model: StoreModel) -> None:
+def test_without_a_log_that_was_given_up_there_are_no_queues(model: StoreModel) -> None:
     assert trio.run(model.store.close)
     shutil.rmtree(model.root / "commitlog")
+    (model.root / "checkpoint").unlink()
+    (model.root / "abort").touch()
     store, recovery = reopen(model)
     assert recovery.end_offset == 0
     assert store.max_offset("T", 0) == 0
@@ -409,20 +531,13 @@ def test_a_topic_made_again_begins_at_zero_again(tmp_path: Path) -> None:
     model.disk.kill()
 
 
-def test_parked_messages_are_counted_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_parked_message_keeps_the_time_when_it_is_due(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     store, _ = open_store(tmp_path / "d", disk)
-    for topic in ["SCHEDULE_TOPIC_XXXX"] * 2 + ["RMQ_SYS_TRANS_HALF_TOPIC"]:
-        store.put(draft(topic, properties=b"DELAY\x013\x02"))
+    for _ in range(2):
+        store.put(draft("SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013\x02"))
     disk.kill()
-    capsys.readouterr()
     store, _ = open_store(tmp_path / "d", disk)
-    said = capsys.readouterr().out
-    assert said.count("store.parked_messages") == 1
-    assert "delayed=2" in said
-    assert "half=1" in said
     assert store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 2
     unit = UNIT.read(store.queues.table["SCHEDULE_TOPIC_XXXX", 0].units(0, 1))
     assert unit.tags_code == ManualClock().ms + 10_000
@@ -687,3 +802,51 @@ def test_a_clean_store_whose_last_unit_leads_nowhere_is_walked_from_its_segment(
     assert 1 < recovery.records <= 6
     assert recovery.rebuilt_queues == 1
     model.check_store()
+
+
+# ── Many segments, many queues ──
+
+MiB = 1 << 20
+SEGMENTS, TOPICS = 40, 50
+
+
+@pytest.fixture
+def wide(tmp_path: Path) -> Iterator[StoreModel]:
+    """40 segments of 1 MiB, 100 queues with units in all of them."""
+    model = StoreModel(
+        tmp_path / "d",
+        mapped_file_size_commit_log_bytes=MiB,
+        mapped_file_size_consume_queue_bytes=100_000 * UNIT_SIZE,
+        message_index_enable=False,
+    )
+    for number in range(SEGMENTS):
+        for queue in range(2 * TOPICS):
+            model.put(f"T{queue % TOPICS}", queue // TOPICS, Sent(b"x" * 10_000, b""))
+        model.store.dispatch()
+        if number == SEGMENTS // 2:
+            flush_everything(model.store, model.disk)
+    yield model
+    model.disk.kill()
+
+
+def test_a_clean_start_costs_a_few_reads_per_queue_whatever_the_log_holds(
+    wide: StoreModel,
+) -> None:
+    assert len(wide.store.commit_log.queue.files) >= SEGMENTS - 2
+    assert trio.run(wide.store.close)
+    wide.disk.calls.clear()
+    _, recovery = reopen(wide, **wide.changes)
+    assert recovery.clean
+    assert recovery.records == 1
+    names = [call.name for call in wide.disk.calls]
+    assert names.count("mmap") <= 2
+    assert names.count("pread") <= 6 * 2 * TOPICS + 20
+    assert names.count("fdatasync") + names.count("fsync") <= 8
+    wide.check_store()
+
+
+def test_many_queues_are_built_again_after_a_kill(wide: StoreModel) -> None:
+    wide.crash()
+    assert wide.store.stats.recovery.step == "sync"
+    wide.check_store()
+    check_directory(wide.root)

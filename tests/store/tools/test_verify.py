@@ -5,14 +5,15 @@ from random import Random
 import pytest
 import trio
 
+from store.format.index import IndexShape
 from store.format.record import read
 from store.tools.verify import verify
-from tests.kit.store_model import LOG_BYTES, log_records
+from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, LOG_BYTES, log_records
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
 
 
 def test_a_clean_directory_is_sound(tmp_path: Path) -> None:
-    found = verify(stopped(tmp_path / "store"))
+    found = verify(stopped(tmp_path / "store"), shape=IndexShape(INDEX_SLOTS, INDEX_ENTRIES))
     assert found.sound
     assert found.clean_stop
     assert found.messages == MESSAGES
@@ -24,6 +25,16 @@ def test_what_a_kill_leaves_is_no_damage(tmp_path: Path) -> None:
     assert found.sound, found
     assert not found.clean_stop
     assert found.messages == MESSAGES + 20
+
+
+def test_a_torn_last_body_of_a_kill_is_no_damage_and_no_end_of_looking(tmp_path: Path) -> None:
+    copy = left_behind(tmp_path / "store", tmp_path / "copy")
+    at, data = log_records(copy)[-1]
+    flip(copy / "commitlog" / f"{at - at % LOG_BYTES:020d}", at % LOG_BYTES + 90)
+    found = verify(copy)
+    assert found.sound, found
+    assert found.end_offset == at
+    assert [one.kind for one in found.notes if one.physical_offset == at] == ["tail"], data
 
 
 def test_a_live_directory_is_sound_and_the_report_says_that_it_lives(tmp_path: Path) -> None:

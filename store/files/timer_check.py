@@ -1,0 +1,57 @@
+"""The check file of the timers: read at the start, rewritten by each flush, after everything else.
+
+Source: store format §1.8 (TimerCheckpoint).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from store.format.timer import TIMER_CHECK, TIMER_CHECK_BYTES, TimerCheck
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from store.files.disk import Disk
+
+__all__ = ["TimerCheckFile"]
+
+
+class TimerCheckFile:
+    """`value` is what is on disk; None before `load` and without a file."""
+
+    __slots__ = ("_disk", "path", "value")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+        self.value: TimerCheck | None = None
+
+    def load(self) -> TimerCheck | None:
+        """Read the file; one that is missing or too short says nothing. Raises: OSError."""
+        self.value = None
+        if self._disk.exists(self.path):
+            data = self._disk.read(self.path)[: TIMER_CHECK.size]
+            if len(data) == TIMER_CHECK.size:
+                self.value = TIMER_CHECK.read(data)
+        return self.value
+
+    def write(self, value: TimerCheck) -> None:
+        """Bring it to the file. Raises: OSError."""
+        disk = self._disk
+        disk.mkdir(self.path.parent)
+        handle = disk.open(self.path, create=True)
+        try:
+            # One call writes the 4 KiB: a file that was just made never holds half of it.
+            handle.pwrite(TIMER_CHECK.write(value).ljust(TIMER_CHECK_BYTES, b"\0"), 0)
+        finally:
+            handle.close()
+
+    def sync(self) -> None:
+        """File and name on disk. Raises: OSError."""
+        handle = self._disk.open(self.path)
+        try:
+            self._disk.sync(handle)
+        finally:
+            handle.close()
+        self._disk.sync_directory(self.path.parent)

@@ -1,0 +1,220 @@
+"""The timer log: a unit per timer, appended in memory, brought to its files by each flush.
+
+Files are sparse and written through the descriptor, so a full disk is an error and nothing worse.
+What is not in a file yet is read from memory, the rest as all that may be on disk is read.
+
+Law: `synced` ≤ `written` ≤ `end`; units never span files. Source: store format §1.1, §1.8.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.format.timer import TIMER, TIMER_UNIT, TimerUnit, blank_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from store.files.disk import Disk
+
+    ReadLog = Callable[[MappedFile, int, int], memoryview]
+
+__all__ = ["TimerLog", "UnitsToWrite"]
+
+UNIT_BYTES: Final = TIMER_UNIT.size
+BLANK_ROOM: Final = 16
+BLOCK_BYTES: Final = 1_260 * UNIT_BYTES
+"""Read at once, just under 64 KiB: units of one second often stand near each other."""
+_read_unit = TIMER_UNIT.unpack_from
+
+
+class UnitsToWrite(NamedTuple):
+    """What a flush brings to the files: taken in the loop, carried out in a thread."""
+
+    position: int
+    data: bytes
+
+
+class TimerLog:
+    """Units by position. For the loop, but for `write` and `sync`."""
+
+    __slots__ = ("_disk", "_known", "_tail", "end", "queue", "read_file", "synced", "written")
+
+    def __init__(self, disk: Disk, directory: Path, file_bytes: int, read_file: ReadLog) -> None:
+        """`read_file` is the way to bytes that may be on disk; it may raise NotInMemory."""
+        self._disk = disk
+        self.queue = MappedFileQueue(disk, directory, file_bytes)
+        self.read_file = read_file
+        self._tail = bytearray()
+        self._known = (0, b"")
+        """The block of a file that was read last, and where it begins."""
+        self.written = 0
+        self.end = 0
+        self.synced = 0
+
+    @property
+    def begin(self) -> int:
+        """The first position that is still there."""
+        return self.queue.min_offset
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that are only in memory."""
+        return self.end - self.written
+
+    # ── Units ──
+
+    def append(self, unit: TimerUnit) -> int:
+        """Put a unit at the end; its position. Hot."""
+        file_bytes = self.queue.file_size
+        remaining = file_bytes - self.end % file_bytes
+        if remaining < UNIT_BYTES + BLANK_ROOM:
+            self._tail += blank_of(remaining) if remaining >= BLANK_ROOM else bytes(remaining)
+            self.end += remaining
+        position = self.end
+        self._tail += TIMER_UNIT.pack(*unit)
+        self.end = position + UNIT_BYTES
+        return position
+
+    def unit(self, position: int) -> TimerUnit | None:
+        """The unit that begins there; None for any other place. Raises: NotInMemory, OSError."""
+        if not self.begin <= position <= self.end - UNIT_BYTES:
+            return None
+        start: int
+        data: bytes | bytearray
+        start, data = self._known
+        if not 0 <= position - start <= len(data) - UNIT_BYTES:
+            start, data = self._block(position)
+        unit = TimerUnit(*_read_unit(data, position - start))
+        if unit.size != UNIT_BYTES or not unit.magic & TIMER or unit.previous >= position:
+            return None
+        return unit
+
+    def _block(self, position: int) -> tuple[int, bytes | bytearray]:
+        if position >= self.written:
+            return self.written, self._tail
+        file = self.queue.find(position)
+        assert file is not None, position
+        at = (position - file.start) // BLOCK_BYTES * BLOCK_BYTES
+        size = min(BLOCK_BYTES, file.size - at, self.written - file.start - at)
+        data = bytes(self.read_file(file, at, size))
+        self._known = file.start + at, data
+        return self._known
+
+    def units(self, begin: int) -> Iterator[tuple[int, TimerUnit]]:
+        """All units from that position on. Raises: NotInMemory, OSError."""
+        position = begin
+        while position < self.end:
+            unit = self.unit(position)
+            if unit is None:
+                # The blank, or what is no unit: on with the next file.
+                position += self.queue.file_size - position % self.queue.file_size
+            else:
+                yield position, unit
+                position += UNIT_BYTES
+
+    def last_unit(self) -> TimerUnit | None:
+        """The newest one; None when there is none. Raises: NotInMemory, OSError."""
+        position = self.end - UNIT_BYTES
+        if self.end and not self.end % self.queue.file_size:
+            position = self._last_of(self.end - self.queue.file_size)
+        return self.unit(position)
+
+    def _last_of(self, start: int) -> int:
+        """Where the last unit of a full file stands."""
+        room = (self.queue.file_size - BLANK_ROOM) // UNIT_BYTES
+        return start + (room - 1) * UNIT_BYTES
+
+    # ── The files ──
+
+    def load(self) -> None:
+        """Take over the files, all of them counted as full; `cut` follows.
+
+        Raises: StoreDamaged naming a file that does not belong here, OSError.
+        """
+        self.queue.load()
+        self._set_end(self.queue.max_offset)
+
+    def cut(self, end: int) -> None:
+        """What follows `end` does not count and is zeroed. Raises: OSError."""
+        end = max(self.begin, min(end, self.queue.max_offset))
+        end -= end % self.queue.file_size % UNIT_BYTES
+        if self.queue.files:
+            self.queue.truncate(end)
+            self.queue.zero_tail()
+        self._set_end(end)
+
+    def _set_end(self, end: int) -> None:
+        self._tail = bytearray()
+        self._known = (0, b"")
+        self.written = self.end = self.synced = end
+
+    def take_unwritten(self) -> UnitsToWrite:
+        """Everything that is only in memory, copied."""
+        if self.queue.last is not None:
+            # Here, because two threads would open it twice.
+            self.queue.last.open()
+        return UnitsToWrite(self.written, bytes(self._tail))
+
+    def write(self, units: UnitsToWrite) -> list[MappedFile]:
+        """Bring them to their files; those that had to be made. For a thread. Raises: OSError."""
+        position, rest = units.position, memoryview(units.data)
+        made: list[MappedFile] = []
+        while rest:
+            file = next((f for f in made if f.end > position), None) or self.queue.find(position)
+            if file is None:
+                file = self._make(position - position % self.queue.file_size)
+                made.append(file)
+            piece = rest[: file.end - position]
+            file.open().pwrite(piece, position - file.start)
+            position += len(piece)
+            rest = rest[len(piece) :]
+        return made
+
+    def _make(self, start: int) -> MappedFile:
+        directory, size = self.queue.directory, self.queue.file_size
+        self._disk.mkdir(directory)
+        path = self.queue.path_of(start)
+        handle = self._disk.create(path, size)
+        return MappedFile(self._disk, path, start, size, used=size, handle=handle)
+
+    def take_over(self, units: UnitsToWrite, made: list[MappedFile]) -> None:
+        """They are in their files."""
+        for file in made:
+            self.queue.add(file)
+        self.written = units.position + len(units.data)
+        # A new object, because a walk may hold the old one.
+        self._tail = self._tail[len(units.data) :]
+        self._known = (0, b"")
+
+    def sync(self, begin: int, end: int) -> None:
+        """The files with these bytes on disk, names included. For a thread. Raises: OSError."""
+        files = [f for f in self.queue.files if f.start < end and f.end > begin]
+        if files and any(file.start >= begin for file in files):
+            self._disk.sync_directory(self.queue.directory)
+        for file in files:
+            file.sync()
+
+    def expired(self, min_physical_offset: int) -> MappedFile | None:
+        """The first file, if the log has no record of its newest unit any more. It stays.
+
+        Raises: NotInMemory, OSError.
+        """
+        files = self.queue.files
+        if len(files) < 2 or files[0].end > self.synced:
+            return None
+        unit = self.unit(self._last_of(files[0].start))
+        gone = unit is None or unit.physical_offset < min_physical_offset
+        return files[0] if gone else None
+
+    def drop_first(self) -> None:
+        """The first file is gone from the disk."""
+        self._known = (0, b"")
+        self.queue.take_first().close()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.queue.close()

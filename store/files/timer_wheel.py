@@ -1,0 +1,224 @@
+"""The wheel: one slot per step of time, each with the end of its chain in the timer log.
+
+It lives in memory, where only pages with timers cost anything, because slots are touched at random
+and a page that went to disk would stop the loop. The file is an image: `take_dirty` says in the
+loop which blocks changed, `write` puts them there, in a thread. A slot never crosses a sector, so a
+power cut leaves each slot old or new.
+
+Law: a slot is taken for another time only when it is empty. Source: store format §1.8 (TimerWheel).
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Final
+
+from store.errors import StoreDamaged
+from store.format.names import temporary_name
+from store.format.timer import WHEEL_SLOT, WHEEL_SLOTS, WheelSlot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from store.files.disk import Disk
+
+__all__ = ["TimerWheel"]
+
+BLOCK_BYTES: Final = 4_096
+RUN_BYTES: Final = 1 << 20
+"""Blocks side by side that are written in one call, at most."""
+SLOT_BYTES: Final = WHEEL_SLOT.size
+_ZERO_SLOT: Final = bytes(SLOT_BYTES)
+_ZERO_BLOCK: Final = bytes(BLOCK_BYTES)
+_unpack = WHEEL_SLOT.unpack_from
+_pack_into = WHEEL_SLOT.pack_into
+
+Pieces = list[tuple[int, bytes]]
+
+
+class TimerWheel:
+    """Slots by time in ms, a multiple of the precision. For the loop, but for `write`."""
+
+    __slots__ = ("_dirty", "_disk", "_memory", "path", "precision_ms", "slots")
+
+    def __init__(
+        self, disk: Disk, path: Path, *, precision_ms: int, slots: int = WHEEL_SLOTS
+    ) -> None:
+        self._disk = disk
+        self._memory = disk.memory(slots * SLOT_BYTES)
+        self._dirty: set[int] = set()
+        self.path = path
+        self.precision_ms = precision_ms
+        self.slots = slots
+
+    @property
+    def size(self) -> int:
+        """Of the file, in bytes."""
+        return self.slots * SLOT_BYTES
+
+    def slot(self, time_ms: int) -> WheelSlot | None:
+        """The chain of that time; None when there is none. Hot."""
+        step = time_ms // self.precision_ms
+        found = _unpack(self._memory, step % self.slots * SLOT_BYTES)
+        return WheelSlot(*found) if found[0] == step else None
+
+    def free_for(self, time_ms: int) -> bool:
+        """Whether that time can have timers: its place in the wheel holds no other time."""
+        step = time_ms // self.precision_ms
+        return _unpack(self._memory, step % self.slots * SLOT_BYTES)[0] in (0, step)
+
+    def put(self, time_ms: int, first: int, last: int, count: int) -> None:
+        """Set the chain of that time. Hot."""
+        assert self.free_for(time_ms), (time_ms, self.slot(time_ms))
+        step = time_ms // self.precision_ms
+        at = step % self.slots * SLOT_BYTES
+        _pack_into(self._memory, at, step, first, last, count, 0)
+        self._dirty.add(at // BLOCK_BYTES)
+
+    def clear(self, time_ms: int) -> None:
+        """Nothing is due at that time any more; pages without any chain are given back."""
+        at = time_ms // self.precision_ms % self.slots * SLOT_BYTES
+        self._memory[at : at + SLOT_BYTES] = _ZERO_SLOT
+        block = at // BLOCK_BYTES
+        self._dirty.add(block)
+        begin = block * BLOCK_BYTES
+        if self.size - begin >= BLOCK_BYTES and (
+            self._memory[begin : begin + BLOCK_BYTES] == _ZERO_BLOCK
+        ):
+            self._memory.madvise(mmap.MADV_DONTNEED, begin, BLOCK_BYTES)
+
+    def chains(self) -> Iterator[tuple[int, WheelSlot]]:
+        """Every chain with its time in ms. It is not to be changed meanwhile."""
+        for begin in range(0, self.size, BLOCK_BYTES):
+            block = self._memory[begin : begin + BLOCK_BYTES]
+            if block != _ZERO_BLOCK:
+                for slot in WHEEL_SLOT.iter_unpack(block):
+                    if slot[0]:
+                        yield slot[0] * self.precision_ms, WheelSlot(*slot)
+
+    def count(self, begin_ms: int, end_ms: int) -> int:
+        """Timers in the slots from one time up to another, at most those of one turn."""
+        begin, end = begin_ms // self.precision_ms, end_ms // self.precision_ms
+        begin = max(begin, end - self.slots)
+        total = 0
+        while begin < end:
+            row = begin % self.slots
+            rows = min(end - begin, self.slots - row, BLOCK_BYTES // SLOT_BYTES)
+            part = self._memory[row * SLOT_BYTES : (row + rows) * SLOT_BYTES]
+            if part.count(0) < len(part):
+                steps = range(begin, begin + rows)
+                total += sum(slot[3] for slot in WHEEL_SLOT.iter_unpack(part) if slot[0] in steps)
+            begin += rows
+        return total
+
+    # ── The file ──
+
+    def load(self, begin_ms: int) -> bool:
+        """Take over the chains from that time on; False without a file.
+
+        Those before were delivered, and others leave them in the file. Raises: StoreDamaged for a
+        file of another length, or one of another precision; OSError.
+        """
+        disk = self._disk
+        disk.remove(self.path.with_name(temporary_name(self.path.name)), missing_ok=True)
+        if not disk.exists(self.path):
+            return False
+        size = disk.size(self.path)
+        if size != self.size:
+            raise StoreDamaged(
+                f"{self.path} has {size} bytes instead of {self.size}: move it away, it is made "
+                "again from the timer log"
+            )
+        handle = disk.open(self.path, writable=False)
+        try:
+            for first, last in list(handle.data_ranges(0, size)):
+                first -= first % BLOCK_BYTES
+                for at in range(first, last, RUN_BYTES):
+                    piece = handle.pread(min(RUN_BYTES, last - at), at)
+                    self._take_over(at, piece[: len(piece) // SLOT_BYTES * SLOT_BYTES], begin_ms)
+        finally:
+            handle.close()
+        return True
+
+    def _take_over(self, at: int, piece: bytes, begin_ms: int) -> None:
+        if piece.count(0) == len(piece):
+            return
+        begin = begin_ms // self.precision_ms
+        for row, slot in enumerate(WHEEL_SLOT.iter_unpack(piece), at // SLOT_BYTES):
+            if slot[0] >= begin and slot[0] % self.slots == row and slot[0]:
+                _pack_into(self._memory, row * SLOT_BYTES, *slot)
+            elif slot[0]:
+                # Empty here, so it is to be empty in the file as soon as its block is written.
+                self._dirty.add(row * SLOT_BYTES // BLOCK_BYTES)
+
+    def forget(self) -> None:
+        """Begin anew: no chain, and no file. Raises: OSError."""
+        for time_ms, _ in list(self.chains()):
+            self.clear(time_ms)
+        self._disk.remove(self.path, missing_ok=True)
+        self._dirty.clear()
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the file is behind."""
+        return bool(self._dirty)
+
+    def take_dirty(self) -> Pieces:
+        """What changed since the last time, as positions and bytes, copied."""
+        blocks = sorted(self._dirty)
+        self._dirty.clear()
+        pieces: Pieces = []
+        begin = end = -1
+        for block in blocks:
+            at = block * BLOCK_BYTES
+            if at != end or at - begin >= RUN_BYTES:
+                if begin >= 0:
+                    pieces.append((begin, self._memory[begin:end]))
+                begin = at
+            end = min(at + BLOCK_BYTES, self.size)
+        if begin >= 0:
+            pieces.append((begin, self._memory[begin:end]))
+        return pieces
+
+    def give_back(self, pieces: Pieces) -> None:
+        """These did not reach the file: they are taken again."""
+        for at, data in pieces:
+            self._dirty.update(range(at // BLOCK_BYTES, -(-(at + len(data)) // BLOCK_BYTES)))
+
+    def write(self, pieces: Iterable[tuple[int, bytes]]) -> None:
+        """Bring pieces into the file, which is made if need be. For a thread. Raises: OSError."""
+        disk = self._disk
+        if not disk.exists(self.path):
+            self._make()
+        handle = disk.open(self.path)
+        try:
+            for at, data in pieces:
+                handle.pwrite(data, at)
+        finally:
+            handle.close()
+
+    def _make(self) -> None:
+        # Sparse: most of it stays zeros, and it is never written through a mapping.
+        temporary = self.path.with_name(temporary_name(self.path.name))
+        handle = self._disk.open(temporary, create=True)
+        try:
+            handle.truncate(0)
+            handle.truncate(self.size)
+            self._disk.sync(handle)
+        finally:
+            handle.close()
+        self._disk.rename(temporary, self.path)
+        self._disk.sync_directory(self.path.parent)
+
+    def sync(self) -> None:
+        """The file on disk. For a thread. Raises: OSError."""
+        handle = self._disk.open(self.path)
+        try:
+            self._disk.sync(handle)
+        finally:
+            handle.close()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()

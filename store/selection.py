@@ -1,0 +1,126 @@
+"""Reading a queue through a filter on the properties of its records.
+
+What a plain read finds is looked at record by record, and those that are wanted stay, as views. One
+read looks at so many records, so many bytes and for so long as is named here, whatever the filter
+does; then it answers with what it has and where to go on. Source: semantics §1.2, §14.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from store.format.record import HEAD, parse
+from store.format.unit import UNIT_SIZE
+from store.results import GetResult, GetStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.files.disk import Clock
+    from store.format.record import Digest
+    from store.message_store import MessageStore
+
+__all__ = ["SCAN_BYTES", "SCAN_S", "SelectiveReader", "Wanted"]
+
+Wanted: TypeAlias = "Callable[[bytes], bool]"
+"""Whether a record with these encoded properties is wanted. Never raises."""
+
+SCAN_BYTES: Final = 4 << 20
+"""Records that one read looks at, in bytes; what lies on disk of them is read for it."""
+SCAN_S: Final = 0.005
+"""How long one read looks at records: the loop serves nobody else meanwhile."""
+STRIDE: Final = 8
+"""Records between two looks at the clock."""
+PLACE_AT: Final = HEAD.offset["physical_offset"]
+
+
+class SelectiveReader:
+    """`get` as the store's, with one filter more. For the loop."""
+
+    def __init__(self, store: MessageStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        wanted: Wanted,
+        *,
+        max_bytes: int | None = None,
+        max_count: int | None = None,
+    ) -> GetResult:
+        """Wanted messages of a queue from `queue_offset` on. Raises: NotInMemory, OSError."""
+        store = self._store
+        config = store.config
+        scan = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
+        found = store.get(topic, queue_id, queue_offset, scan, max_bytes=SCAN_BYTES, max_count=scan)
+        if found.status is not GetStatus.FOUND:
+            return found
+        first = int.from_bytes(found.views[0][PLACE_AT : PLACE_AT + 8])
+        if store.reader.is_hot(first):
+            byte_limit = config.max_transfer_bytes_on_message_in_memory
+            count_limit = config.max_transfer_count_on_message_in_memory
+        else:
+            byte_limit = config.max_transfer_bytes_on_message_in_disk
+            count_limit = config.max_transfer_count_on_message_in_disk
+        if max_bytes is not None:
+            byte_limit = max_bytes
+        if max_count is not None:
+            count_limit = max_count
+        result = self._select(found, wanted, byte_limit, max(1, min(count_limit, max_messages)))
+        store.stats.messages_got -= found.count - result.count
+        store.stats.bytes_got -= found.size - result.size
+        return result
+
+    def _select(
+        self, found: GetResult, wanted: Wanted, byte_limit: int, count_limit: int
+    ) -> GetResult:
+        """What is wanted of it, up to the limits; wanted records side by side share a view. Hot."""
+        result = GetResult(
+            GetStatus.NO_MATCHED_MESSAGE,
+            found.next_begin_offset,
+            found.min_offset,
+            found.max_offset,
+            suggest_slave=found.suggest_slave,
+        )
+        until = self._clock.monotonic() + SCAN_S
+        run: memoryview | None = None
+        begin = end = 0  # of the run: wanted records side by side, not yet in the views
+        looked = count = total = 0
+        for view, at, digest in _records(found.views):
+            size, queue_offset, properties = digest[0], digest[3], digest[6]
+            full = count == count_limit or (count and total + size > byte_limit)
+            if full or (looked % STRIDE == STRIDE - 1 and self._clock.monotonic() > until):
+                result.next_begin_offset = queue_offset
+                break
+            looked += 1
+            if not wanted(properties):
+                continue
+            if view is not run or at != end:
+                if run is not None:
+                    result.views.append(run[begin:end])
+                run, begin = view, at
+            end = at + size
+            count += 1
+            total += size
+        if run is not None:
+            result.views.append(run[begin:end])
+            result.status = GetStatus.FOUND
+        result.count, result.size = count, total
+        return result
+
+
+def _records(views: list[memoryview]) -> Iterator[tuple[memoryview, int, Digest]]:
+    """Each record, with its place. What follows a damaged one in the same view is left out."""
+    for view in views:
+        at = 0
+        while at < len(view):
+            place = int.from_bytes(view[at + PLACE_AT : at + PLACE_AT + 8])
+            digest = parse(view, at, place)
+            if isinstance(digest, int):
+                break
+            yield view, at, digest
+            at += digest[0]

@@ -1,0 +1,312 @@
+"""Whether index files lead where they should.
+
+A directory flows in; findings flow out. Only files are looked at that the next start believes: all
+of them after a clean stop, else those that are full and that the checkpoint vouches for. Slots and
+chains are built again from the entries and compared; entries are compared with the messages that
+they lead to. Whether every key has an entry is not asked: other brokers lose some in a crash.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from store.files.index_file import IndexFile
+from store.format.index import (
+    INDEX_ENTRY,
+    INDEX_HEAD,
+    INDEX_SLOT,
+    TIME_DIFF_MAX,
+    IndexEntry,
+    IndexHead,
+    IndexShape,
+    KeyHasher,
+    index_key,
+    key_hash,
+)
+from store.format.names import INDEX, is_index_name
+from store.format.properties import value_of
+from store.format.record import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.files.disk import Handle
+    from store.format.record import Digest
+    from store.tools.directory import Directory
+    from store.tools.findings import Findings
+
+__all__ = ["IndexCheck", "shape_of"]
+
+ENTRIES_PER_SLOT: Final = 4
+"""Of the default; taken for the proportion of files of another size, too."""
+READ_BYTES: Final = 1 << 20
+"""A whole number of slots, and of nothing else."""
+READ_ENTRIES: Final = READ_BYTES // INDEX_ENTRY.size
+TAGS: Final = "T#"
+"""How 5.4 marks the tags of a message, which it indexes beside the keys."""
+_read_entries = INDEX_ENTRY.iter_unpack
+
+
+def shape_of(size: int) -> IndexShape | None:
+    """The shape of a file of that length, if it has four entries per slot as the default has."""
+    slots, rest = divmod(
+        size - INDEX_HEAD.size, INDEX_SLOT.size + ENTRIES_PER_SLOT * INDEX_ENTRY.size
+    )
+    return IndexShape(slots, ENTRIES_PER_SLOT * slots) if slots > 0 and not rest else None
+
+
+class Message(NamedTuple):
+    """The message that an entry leads to."""
+
+    stored: int
+    hashes: frozenset[int]
+
+
+class IndexCheck:
+    """All index files of a directory, oldest first."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        findings: Findings,
+        *,
+        shape: IndexShape | None,
+        begin: int,
+        end: int,
+        unreadable: Callable[[int], bool],
+    ) -> None:
+        """The log is readable from `begin` to `end`, but for what is `unreadable`.
+
+        `shape` is that of every file; without it, it is taken from the length.
+        """
+        self._directory = directory
+        self._findings = findings
+        self._shape = shape
+        self._begin = begin
+        self._end = end
+        self._unreadable = unreadable
+        self._hasher = KeyHasher()
+        self.before: IndexHead | None = None
+        """The head that the file before asks for, None in front of the first one."""
+        self.files = 0
+        self.entries = 0
+
+    def run(self) -> None:
+        """Look at every file. Raises: OSError."""
+        directory = self._directory
+        path = directory.root / INDEX
+        for name in directory.disk.listdir(path):
+            if not is_index_name(name) or directory.disk.is_directory(path / name):
+                self._findings.noted("stranger", path / name, "is no index file, and left alone")
+                continue
+            try:
+                handle = directory.disk.open(path / name, writable=False)
+            except FileNotFoundError:
+                # Deleted by a running broker since we looked.
+                continue
+            try:
+                self._look(handle)
+            finally:
+                handle.close()
+
+    def _look(self, handle: Handle) -> None:
+        size = handle.size()
+        shape = self._shape or shape_of(size)
+        if shape is None or size != shape.size:
+            wanted = f", {shape.size} are expected" if shape else ""
+            text = f"has {size} bytes{wanted}: not looked at without --index-shape"
+            self._findings.noted("skipped", handle.path, text)
+            return
+        file = IndexFile(self._directory.disk, handle.path, shape)
+        file.head = INDEX_HEAD.read(handle.pread(INDEX_HEAD.size, 0))
+        if file.head.index_count == 0:
+            # Java counts from 1 before it has written that.
+            file.head = file.head._replace(index_count=1)
+        if not self._believed(file):
+            self._findings.noted("pending", handle.path, "is not finished: built again at a start")
+            return
+        self.files += 1
+        if not file.sound:
+            self.damaged(handle, f"the head cannot be: {_shown(file.head)}")
+            return
+        _FileCheck(self, handle, file).run()
+
+    def _believed(self, file: IndexFile) -> bool:
+        if self._directory.clean:
+            return True
+        return file.full and file.head.end_timestamp <= (
+            self._directory.checkpoint.index_msg_timestamp
+        )
+
+    def message(self, physical_offset: int) -> Message | str | None:
+        """The message there; what is there instead; None where it cannot be told."""
+        if physical_offset < self._begin or self._unreadable(physical_offset):
+            return None
+        file = self._directory.log.queue.find(physical_offset)
+        if physical_offset >= self._end or file is None:
+            return "behind the end of the log"
+        found = parse(file.readable(), physical_offset - file.start, physical_offset)
+        if isinstance(found, int):
+            return "to no message"
+        return Message(found[5], self._hashes(found))
+
+    def _hashes(self, digest: Digest) -> frozenset[int]:
+        topic, properties = digest[1], digest[6]
+        hashes = self._hasher.hashes(topic, properties)
+        tags = value_of(properties, b"TAGS")
+        if tags:
+            hashes.append(key_hash(index_key(topic, TAGS + tags)))
+        return frozenset(hashes)
+
+    def damaged(self, handle: Handle, text: str) -> None:
+        """Something is wrong with that file."""
+        self._findings.damaged("index", handle.path, text)
+
+
+class _FileCheck:
+    """One file that is to be believed."""
+
+    def __init__(self, check: IndexCheck, handle: Handle, file: IndexFile) -> None:
+        self._check = check
+        self._handle = handle
+        self._shape = file.shape
+        self._head = file.head
+        self._slots = array("i", bytes(file.shape.slots * INDEX_SLOT.size))
+        self._problems: dict[str, list[int]] = {}
+        """What is wrong with entries → the first of them, and how many."""
+
+    def run(self) -> None:
+        """Entries, the head they ask for, slots, and the rest, which is zeros."""
+        first = last = None
+        begin_stored = end_stored = None
+        physical_offset = -1
+        found: Message | str | None = None
+        for number, entry in self._entries():
+            if entry.physical_offset != physical_offset:
+                if entry.physical_offset < physical_offset:
+                    self._wrong("out of the order of the log", number)
+                physical_offset = entry.physical_offset
+                found = self._check.message(physical_offset)
+            self._link(number, entry)
+            stored = self._compare(number, entry, found)
+            if first is None:
+                first, begin_stored = entry, stored
+            last, end_stored = entry, stored
+        self._check.entries += self._head.index_count - 1
+        for text, (number, count) in self._problems.items():
+            which = f"entry {number} is" if count == 1 else f"{count} entries from {number} on are"
+            self._tell(f"{which} {text}")
+        self._compare_head(first, last, begin_stored, end_stored)
+        self._compare_slots()
+        self._compare_rest()
+
+    def _entries(self) -> Iterator[tuple[int, IndexEntry]]:
+        count = self._head.index_count
+        for begin in range(1, count, READ_ENTRIES):
+            wanted = min(READ_ENTRIES, count - begin) * INDEX_ENTRY.size
+            data = self._handle.pread(wanted, self._shape.entry_position(begin))
+            for number, values in enumerate(_read_entries(data), begin):
+                yield number, IndexEntry(*values)
+
+    def _link(self, number: int, entry: IndexEntry) -> None:
+        """The entry takes its place at the head of its chain."""
+        slot = entry.key_hash % self._shape.slots
+        if entry.key_hash < 0 or entry.previous != self._slots[slot]:
+            self._wrong("in no chain, or in a wrong one", number)
+        self._slots[slot] = number
+
+    def _compare(self, number: int, entry: IndexEntry, found: Message | str | None) -> int | None:
+        """Entry and message; the message's store time."""
+        if not isinstance(found, Message):
+            if found is not None:
+                self._wrong(f"leading {found}", number)
+            return None
+        if entry.key_hash not in found.hashes:
+            self._wrong("with a hash that no key of their message has", number)
+        if not self._in_time(number, entry.time_diff_s, found.stored):
+            self._wrong("with another time than their message", number)
+        return found.stored
+
+    def _in_time(self, number: int, seconds: int, stored: int) -> bool:
+        if number > 1:
+            return seconds == _seconds(self._head.begin_timestamp, stored)
+        # The difference of a file's first entry is against the file before, which may be gone.
+        before = self._check.before
+        if before is None:
+            return seconds >= 0
+        return seconds in (0, _seconds(before.end_timestamp, stored))
+
+    def _wrong(self, text: str, number: int) -> None:
+        self._problems.setdefault(text, [number, 0])[1] += 1
+
+    def _compare_head(
+        self,
+        first: IndexEntry | None,
+        last: IndexEntry | None,
+        begin_stored: int | None,
+        end_stored: int | None,
+    ) -> None:
+        head, before = self._head, self._check.before
+        if before is not None and head.begin_physical_offset < before.end_physical_offset:
+            self._tell("begins in front of the end of the file before it")
+        asked = head._replace(hash_slot_count=self._shape.slots - self._slots.count(0))
+        if first is not None and last is not None:
+            asked = asked._replace(
+                begin_physical_offset=first.physical_offset,
+                end_physical_offset=last.physical_offset,
+                begin_timestamp=head.begin_timestamp if begin_stored is None else begin_stored,
+                end_timestamp=head.end_timestamp if end_stored is None else end_stored,
+            )
+        if head != asked:
+            self._tell(f"the head says {_shown(head)}, its entries {_shown(asked)}")
+        self._check.before = asked
+
+    def _compare_slots(self) -> None:
+        slots = self._slots
+        if sys.byteorder == "little":
+            slots.byteswap()
+        wanted = memoryview(slots).cast("B")
+        wrong = 0
+        for at in range(0, len(wanted), READ_BYTES):
+            piece = wanted[at : at + READ_BYTES]
+            there = self._handle.pread(len(piece), INDEX_HEAD.size + at)
+            if piece != there:
+                wrong += sum(
+                    piece[i : i + INDEX_SLOT.size] != there[i : i + INDEX_SLOT.size]
+                    for i in range(0, len(piece), INDEX_SLOT.size)
+                )
+        if wrong:
+            self._tell(f"{wrong} slots do not lead to the newest entry of their chain")
+
+    def _compare_rest(self) -> None:
+        """Entry 0, and those that are still to come."""
+        shape = self._shape
+        unused = self._handle.pread(INDEX_ENTRY.size, shape.entry_position(0))
+        if any(unused) or self._used(shape.entry_position(self._head.index_count)):
+            self._tell("holds bytes where no entry is")
+
+    def _used(self, position: int) -> bool:
+        for begin, end in list(self._handle.data_ranges(position, self._shape.size)):
+            for at in range(begin, end, READ_BYTES):
+                piece = self._handle.pread(min(READ_BYTES, end - at), at)
+                if piece.count(0) != len(piece):
+                    return True
+        return False
+
+    def _tell(self, text: str) -> None:
+        self._check.damaged(self._handle, text)
+
+
+def _seconds(begin: int, stored: int) -> int:
+    """How an entry counts its time."""
+    return min((stored - begin) // 1_000, TIME_DIFF_MAX) if 0 < begin < stored else 0
+
+
+def _shown(head: IndexHead) -> str:
+    return (
+        f"{head.index_count} entries in {head.hash_slot_count} slots, physical offsets "
+        f"{head.begin_physical_offset} to {head.end_physical_offset}, store times "
+        f"{head.begin_timestamp} to {head.end_timestamp}"
+    )

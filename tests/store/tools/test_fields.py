@@ -1,0 +1,81 @@
+import pytest
+
+from store.format import properties
+from store.format.record import HEAD, encode, parse
+from store.tools.fields import FieldCheck
+from store.tools.findings import Findings
+from tests.kit.store_model import draft
+
+HOUR_MS = 3_600_000
+NOW_MS = 1_700_000_000_000
+SYSTEM = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
+
+
+def judged(*records: bytes) -> dict[int, str]:
+    """Number of a record → what was found in it, for records that follow each other."""
+    findings = Findings()
+    check = FieldCheck(findings)
+    for number, data in enumerate(records):
+        digest = parse(data, 0, 0)
+        assert not isinstance(digest, int)
+        check.look(memoryview(data), 0, number, digest)
+    return {one.physical_offset or 0: one.text for one in findings.damage}
+
+
+def record(stored: int = NOW_MS, **named: str) -> bytes:
+    encoded = properties.encode(SYSTEM | named).encode()
+    message = draft("T", 0, b"body", encoded)
+    message.born_timestamp = stored
+    return encode(message, 0, 0, stored)
+
+
+def with_field(name: str, value: bytes) -> bytes:
+    data = bytearray(record())
+    at = HEAD.offset[name]
+    data[at : at + len(value)] = value
+    return bytes(data)
+
+
+def test_what_brokers_write_is_sound() -> None:
+    plain = [record(NOW_MS + n, UNIQ_KEY=f"{n}", KEYS="a b", WAIT="false") for n in range(5)]
+    assert not judged(*plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("born_host", b"\x7f\0\0\1\0\1\0\0"),
+        ("store_host", b"\x7f\0\0\1\x80\0\0\0"),
+        ("reconsume_times", b"\xff\xff\xff\xff"),
+        ("prepared_transaction_offset", (7).to_bytes(8, "big")),
+        ("born_timestamp", b"\x80" + bytes(7)),
+        ("sys_flag", b"\0\1\0\0"),
+    ],
+)
+def test_a_field_that_cannot_be_is_found(name: str, value: bytes) -> None:
+    assert judged(record(), with_field(name, value)).keys() == {1}
+
+
+def test_a_store_time_hours_away_from_its_neighbours_is_found() -> None:
+    late, early = record(NOW_MS + 5 * HOUR_MS), record(NOW_MS - 5 * HOUR_MS)
+    assert judged(record(), late, record(NOW_MS + 1), record(NOW_MS + 2)).keys() == {1}
+    assert judged(record(), record(), early, record(NOW_MS + 1)).keys() == {2}
+
+
+def test_a_clock_that_was_set_is_no_damage() -> None:
+    """An hour ahead, five hours back for good, and a little to and fro."""
+    assert not judged(record(), record(NOW_MS + HOUR_MS), record(NOW_MS + 1), record(NOW_MS + 2))
+    back = [record(NOW_MS - 5 * HOUR_MS + n) for n in range(3)]
+    assert not judged(record(), record(NOW_MS + 1), *back)
+
+
+def test_a_property_one_bit_away_from_what_brokers_write_is_found() -> None:
+    sound = record()
+    for place in range(len(sound) - len(properties.encode(SYSTEM)), len(sound)):
+        data = bytearray(sound)
+        data[place] ^= 4
+        assert 1 in judged(sound, bytes(data), sound), place
+
+
+def test_properties_of_users_may_be_anything() -> None:
+    assert not judged(record(), record(a="1"), record(a="0"), record(TRACE_OM_X="\x7f"))

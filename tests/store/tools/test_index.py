@@ -1,0 +1,141 @@
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+import trio
+
+from store.files.disk import Disk
+from store.format import properties
+from store.format.index import IndexShape
+from store.tools.index import shape_of
+from store.tools.repair import carry_out, plan
+from store.tools.verify import Verification, verify
+from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, draft, open_store
+from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
+
+SHAPE = IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
+
+
+def looked_at(root: Path) -> Verification:
+    return verify(root, shape=SHAPE)
+
+
+def index_files(root: Path) -> list[Path]:
+    return sorted((root / "index").iterdir())
+
+
+def test_every_entry_of_a_sound_index_leads_to_its_message(tmp_path: Path) -> None:
+    found = looked_at(stopped(tmp_path / "store"))
+    assert found.sound, found
+    assert (found.index_files, found.index_entries) == (5, 2 * MESSAGES)
+    assert not found.notes
+
+
+def test_every_flipped_bit_of_an_index_file_is_found(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    random = Random(11)
+    first, *_, last = index_files(root)
+    # A time of the first entry counts from a file that is gone: it cannot be told.
+    untold = range(SHAPE.entry_position(1) + 12, SHAPE.entry_position(1) + 16)
+    for path in (first, last):
+        for place in range(SHAPE.size):
+            if path == first and place in untold:
+                continue
+            bit = random.randrange(8)
+            flip(path, place, bit)
+            found = looked_at(root)
+            flip(path, place, bit)
+            assert found.counts["index"], (path.name, place, bit)
+            assert str(path) in {one.place for one in found.damage}
+    assert looked_at(root).sound
+
+
+def test_an_index_of_other_messages_is_found(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    other = stopped(tmp_path / "other", count=40)
+    shutil.rmtree(root / "index")
+    shutil.copytree(other / "index", root / "index")
+    for segment in (root / "commitlog").iterdir():
+        segment.write_bytes(segment.read_bytes().replace(b"k7\x02", b"K7\x02"))
+    found = looked_at(root)
+    assert {one.kind for one in found.damage} == {"index"}
+    assert "no key of their message" in found.damage[0].text
+
+
+def test_keys_that_java_puts_beside_ours_are_known(tmp_path: Path) -> None:
+    """The tags, and a message whose key was put again after a crash."""
+    store, _ = open_store(tmp_path / "store", Disk())
+    encoded = properties.encode({"KEYS": "a b", "TAGS": "t"}).encode()
+    assert store.put(draft("T", 0, b"x", encoded)).count == 1
+    store.dispatch()
+    service = store.index.service
+    hashes = [service._hasher._slow("T", key) for key in (b"a", b"b", b"T#t", b"a")]
+    service._keys = [(value, 0, store.commit_log.last_store_timestamp) for value in hashes]
+    service._keys_end = store.commit_log.max_offset
+    assert trio.run(store.close)
+    found = looked_at(store.root)
+    assert found.sound, found
+    assert found.index_entries == 4
+
+
+def test_files_that_a_start_would_not_believe_are_no_damage(tmp_path: Path) -> None:
+    copy = left_behind(tmp_path / "store", tmp_path / "copy")
+    (copy / "index").mkdir(exist_ok=True)
+    (copy / "index" / "20231114221420000").write_bytes(b"\xff" * SHAPE.size)
+    (copy / "index" / "README").write_bytes(b"?")
+    found = looked_at(copy)
+    assert found.sound, found
+    assert {"pending", "stranger"} <= {one.kind for one in found.notes}
+
+
+def test_a_file_of_another_size_is_not_looked_at_and_said(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    found = verify(root)
+    assert found.sound
+    assert found.index_files == 0
+    assert "--index-shape" in found.notes[0].text
+
+
+@pytest.mark.parametrize(
+    ("size", "shape"),
+    [
+        (420_000_040, IndexShape(5_000_000, 20_000_000)),
+        (40 + 84 * 3, IndexShape(3, 12)),
+        (40, None),
+        (0, None),
+        (41 + 84, None),
+    ],
+)
+def test_the_length_says_the_shape(size: int, shape: IndexShape | None) -> None:
+    assert shape_of(size) == shape
+    assert shape is None or shape.size == size
+
+
+def test_a_damaged_index_is_built_again_by_a_repair(tmp_path: Path) -> None:
+    root = stopped(tmp_path / "store")
+    flip(index_files(root)[2], SHAPE.entry_position(4))
+    wanted = plan(root, SHAPE)
+    assert (wanted.needed, wanted.index, wanted.queues, wanted.cut_at) == (True, True, False, None)
+    kept = carry_out(root, wanted, 1_700_000_000_000)
+    assert len(list((kept / "index").iterdir())) == 5
+    assert not (root / "index").exists()
+    store, _ = open_store(root, Disk())
+    assert trio.run(store.close)
+    found = looked_at(root)
+    assert found.sound, found
+    assert found.index_entries == 2 * MESSAGES
+
+
+def test_an_index_of_a_running_broker_is_no_damage(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store")
+
+    async def some() -> None:
+        while await store.index.service.step():
+            pass
+
+    trio.run(some)
+    found = looked_at(store.root)
+    assert found.sound, found
+    assert found.live
+    assert trio.run(store.close)
