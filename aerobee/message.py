@@ -31,8 +31,10 @@ class Message:
     """A message to send; the same object may be sent again.
 
     `keys` are for looking it up later, `tag` for consumers' filters. Messages with equal
-    `ordering_key` go to the same queue. With `wait_store_ok` false the broker answers before
-    the disk. Raises: TypeError if the body is not bytes.
+    `ordering_key` go to the same queue. A `delay_level` above 0 says after how long it is
+    delivered, by the broker's table: normally 1s 5s 10s 30s 1m … 2h for 1 to 18. With
+    `wait_store_ok` false the broker answers before the disk. Raises: TypeError if the body is not
+    bytes.
     """
 
     topic: str
@@ -43,6 +45,7 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
     ordering_key: str | None = None
+    delay_level: int = 0
     wait_store_ok: bool = True
 
     def __post_init__(self) -> None:
@@ -130,6 +133,8 @@ def check_message(message: Message, max_size_bytes: int) -> None:
             f"the body of a message to {message.topic} has {len(message.body)} bytes, "
             f"more than max_message_size = {max_size_bytes}"
         )
+    if message.delay_level < 0:
+        raise ConfigurationError(f"delay_level is {message.delay_level}: 0 is none, 1 the first")
     for name, value in message.properties.items():
         check_property(name, value)
     for text in (message.tag, message.ordering_key, *message.keys):

@@ -36,7 +36,8 @@ STORE_REFUSED: Final = 3
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 
 GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""Objects of a request die by reference count; looking for cycles more often only costs time."""
+"""Objects of a request die by reference count; looking for cycles more often only costs time. From
+the start on, for the import of the web framework would look at everything, again and again."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -50,6 +51,7 @@ def run(config: BrokerConfig, log_level: str = "info") -> int:
     for warning in config.warnings:
         log.warning("config.warning", text=warning)
     os.umask(0o077)
+    gc.set_threshold(*GC_THRESHOLDS)
     disk = Disk()
     if not _keeps_data(config, disk):
         return STORE_REFUSED
@@ -86,17 +88,18 @@ async def _obey(signals: AsyncIterator[int], controller: BrokerController) -> No
 
 def _announce(ready: Ready) -> None:
     recovery = ready.recovery
-    how = "clean" if recovery.clean else f"abnormal, cut {recovery.cut_bytes} B"
+    how = "clean" if recovery.clean else "abnormal"
+    if recovery.cut_bytes or not recovery.clean:
+        how += f", cut {recovery.cut_bytes} B"
     sys.stdout.write(
         f"aerobee ready broker={ready.broker} namesrv={ready.namesrv} data={ready.data} "
         f"recovered={how} in {_process_age_s():.2f} s\n"
     )
     sys.stdout.flush()
     log.info("broker.started", broker=ready.broker, namesrv=ready.namesrv, data=ready.data)
-    # What start-up made stays: no collection need look at it again.
-    gc.collect()
+    # What start-up made stays: no collection need look at it again. None is made here, since
+    # clients are served by now and it takes tens of milliseconds.
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _process_age_s() -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from broker.settings.derive import Machine, derived, hints, objections
-from broker.settings.entries import ConfigurationError, Entry
+from broker.settings.entries import ConfigurationError, Entry, where
 from broker.settings.layers import (
     NAMESRV_TWINS,
     Layer,
@@ -62,6 +62,10 @@ __all__ = [
     "read_file",
 ]
 
+OFF = ("", "false")
+"""What asks for nothing."""
+SHOWN_NAMES = 10
+"""Keys that one warning names."""
 CONTAINER_SIGNS = ("AEROBEE_IMAGE", "KUBERNETES_SERVICE_HOST", "container")
 
 
@@ -204,10 +208,20 @@ def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, st
     if problems:
         raise ConfigurationError(problems)
     warnings = [warning for layer in layers for warning in layer.warnings]
+    asking = [name for name, text in config.without_effect.items() if text.strip() not in OFF]
+    if asking:
+        warnings.append(f"kept, but without effect here: {some(asking)}")
     if config.unknown:
         warnings.append(f"kept, but nobody here knows them: {', '.join(sorted(config.unknown))}")
     warnings += [sentence(config, *hint) for hint in hints(explicit, config, machine)]
     return replace(config, warnings=tuple(warnings))
+
+
+def some(names: Sequence[str]) -> str:
+    """The names, or the first of many: a file that RocketMQ wrote holds hundreds."""
+    shown = sorted(names)[:SHOWN_NAMES]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more; config check shows all" if more else "")
 
 
 def parts(values: Mapping[str, Value], settings: Mapping[str, Setting]) -> dict[str, Any]:
@@ -225,7 +239,7 @@ def parts(values: Mapping[str, Value], settings: Mapping[str, Setting]) -> dict[
 
 def sentence(config: BrokerConfig, name: str, text: str) -> str:
     """A sentence about a key, with the place where it was set."""
-    return f"{config.sources.get(name, 'default')}: {name}: {text}"
+    return f"{where(config.sources.get(name, 'default'), name)}: {text}"
 
 
 def proper_name(host_name: str) -> str:

@@ -3,7 +3,7 @@
     house   ends last: the store's services, hold, saver, housekeeping, registration, HTTP, ticker
     └ door  ends first: bosses, selectors, handlers that wait
 
-Start: lock and recover the store → tables → bind → services → accept → ready.
+Start: bind → answer probes → lock and recover the store, in a thread → services → listen → ready.
 Stop: unregister → answer held pulls → close the door → save the tables → last flush, checkpoint,
 abort file. Whatever fails on the way takes the broker down: one that cannot flush must not answer.
 Source: BrokerController, BrokerStartup.
@@ -11,9 +11,10 @@ Source: BrokerController, BrokerStartup.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
+import msgspec
 import structlog
 import trio
 
@@ -26,7 +27,7 @@ from remoting.server.reactor import Listener
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.config import BrokerConfig
     from store.files.disk import Clock, Disk
@@ -37,6 +38,8 @@ __all__ = ["BrokerController", "Ready"]
 DRAIN_S: Final = 5.0
 """How long answers in flight may take once the broker stops."""
 DRAIN_LOOK_S: Final = 0.01
+PROGRESS_S: Final = 2.0
+"""Between two words about a recovery that lasts."""
 CLOSE_S: Final = 60.0
 """How long saving and the last flush may take."""
 
@@ -50,6 +53,15 @@ class Ready(NamedTuple):
     namesrv: str
     data: str
     recovery: Recovery
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """An address that cannot be had names the setting to change."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}; set {key} to another port") from error
 
 
 class BrokerController:
@@ -73,13 +85,16 @@ class BrokerController:
         """
         parts = self.parts
         with ExitStack() as opened:
-            # Bound before the store is touched: a taken port refuses the start at no cost.
+            # Bound before the store is touched: a taken port refuses the start at no cost. Until
+            # it is recovered clients are refused, so that they go on to another broker.
             listeners, metrics = self._bind(opened)
-            recovery = parts.load()
             try:
-                parts.registration.register_own()
                 async with trio.open_nursery() as house:
-                    await self._open_house(house, metrics)
+                    await house.start(parts.ticker.run)
+                    if metrics is not None:
+                        house.start_soon(self._serve_http, metrics)
+                    recovery = await self._recover()
+                    await self._open_house(house)
                     opened.pop_all()
                     await self._open_door(listeners, recovery, ready)
                     house.cancel_scope.cancel()
@@ -97,20 +112,20 @@ class BrokerController:
         names = routes.namesrv_routes(processors.route) if namesrv.embedded_namesrv else ()
         table = (*routes.broker_routes(processors), *names)
         wanted = [
-            ("broker", remoting.listen_port, table),
-            ("vip", remoting.vip_listen_port, table),
-            ("namesrv", namesrv.namesrv_listen_port if names else 0, names),
+            ("broker", "listenPort", remoting.listen_port, table),
+            ("vip", "vipListenPort", remoting.vip_listen_port, table),
+            ("namesrv", "namesrvListenPort", namesrv.namesrv_listen_port if names else 0, names),
         ]
         listeners = []
-        for name, port, served in wanted:
+        for name, key, port, served in wanted:
             if port:
-                sock = boss.listen(
-                    remoting.bind_address,
-                    port,
-                    remoting.server_socket_backlog,
-                    send_bytes=remoting.server_socket_snd_buf_size_bytes,
-                    receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
-                )
+                with _naming(key):
+                    sock = boss.bind(
+                        remoting.bind_address,
+                        port,
+                        send_bytes=remoting.server_socket_snd_buf_size_bytes,
+                        receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
+                    )
                 opened.enter_context(sock)
                 listeners.append(Listener(name, sock, served))
         metrics = self._bind_metrics()
@@ -126,22 +141,36 @@ class BrokerController:
             config.metrics_prom_exporter_host, config.metrics_prom_exporter_port
         )
 
-    async def _open_house(self, house: trio.Nursery, metrics: socket.socket | None) -> None:
+    async def _recover(self) -> Recovery:
+        """In a thread: nothing else touches the store yet, and the loop answers probes."""
         parts = self.parts
-        await house.start(parts.store.run)
-        await house.start(parts.saver.run)
+        async with trio.open_nursery() as beside:
+            beside.start_soon(self._tell_progress)
+            recovery = await trio.to_thread.run_sync(parts.load)
+            beside.cancel_scope.cancel()
+        parts.registration.register_own()
+        return recovery
+
+    async def _tell_progress(self) -> NoReturn:
+        store = self.parts.store
+        while True:
+            await trio.sleep(PROGRESS_S)
+            log.info("store.recovery_progress", **msgspec.structs.asdict(store.stats.recovery))
+
+    async def _open_house(self, house: trio.Nursery) -> None:
+        parts = self.parts
+        for service in parts.services:
+            await house.start(service.run)
         await house.start(self._housekeeping().run)
-        await house.start(parts.ticker.run)
-        await house.start(parts.registration.run)
         house.start_soon(parts.hold.run, parts.reactor.flush)
-        if metrics is not None:
-            house.start_soon(self._serve_http, metrics)
+        house.start_soon(parts.pop_hold.run, parts.finish_round)
 
     def _housekeeping(self) -> Housekeeping:
         parts = self.parts
         return Housekeeping(
             clients=parts.processors.client,
             locks=parts.locks,
+            orders=parts.state.orders,
             routes=parts.routes,
             clock=parts.clock,
             channel_expired_timeout_ms=lambda: self.config.broker.channel_expired_timeout_ms,
@@ -162,6 +191,8 @@ class BrokerController:
             topics=parts.topics,
             groups=parts.groups,
             clients=parts.clients,
+            transactions=parts.transactions,
+            timers=parts.timers,
         )
         health = make_health(
             serving=lambda: self.serving,
@@ -186,6 +217,8 @@ class BrokerController:
     ) -> None:
         parts = self.parts
         async with trio.open_nursery() as door:
+            for listener in listeners:
+                boss.listen_on(listener.sock, self.config.remoting.server_socket_backlog)
             await door.start(parts.reactor.run, listeners)
             self.serving = True
             ready(self._ready(recovery))
@@ -194,11 +227,16 @@ class BrokerController:
             self.serving = False
             await parts.registration.leave()
             parts.hold.release_all()
+            parts.pop_hold.release_all()
             parts.reactor.flush()
             await self._drain()
             door.cancel_scope.cancel()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
+            parts.puts.close()
             await parts.store.space.make_room()
+            await parts.half_messages.save_progress()
+            if parts.timers is not None:
+                await parts.timers.close()
             await parts.saver.save_all()
 
     def _ready(self, recovery: Recovery) -> Ready:

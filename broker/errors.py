@@ -6,8 +6,11 @@
     │   ├── TopicNotExist              the topic is unknown and may not be created          17
     │   ├── GroupNotExist              the group is unknown and may not be created          26
     │   ├── NoPermission               the broker, the topic or the group forbids it        16
+    │   ├── FilterInvalid              a subscription's expression does not parse           23
+    │   ├── PropertyFilterOff          a filter in SQL, and `enablePropertyFilter` is off    1
     │   ├── AttributesIllegal          an attribute edit that cannot be applied              1
-    │   └── LimitReached               a table is full: its limit and its key are named      1
+    │   ├── LimitReached               a table is full: its limit is named                   1
+    │   └── TooFast                    clients make topics or groups too fast: later again    2
     └── TableDamaged                   a table's file and its backup both do not decode: no start
 
 A `Refused` carries its response code, so the border where errors become answers needs no table for
@@ -26,12 +29,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AttributesIllegal",
     "BrokerError",
+    "FilterInvalid",
     "GroupNotExist",
     "LimitReached",
     "NameIllegal",
     "NoPermission",
+    "PropertyFilterOff",
     "Refused",
     "TableDamaged",
+    "TooFast",
     "TopicNotExist",
 ]
 
@@ -87,6 +93,23 @@ class NoPermission(Refused):
         super().__init__(ResponseCode.NO_PERMISSION, remark)
 
 
+class FilterInvalid(Refused):
+    """The expression of a subscription does not parse, or is beyond a limit; the text says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(ResponseCode.SUBSCRIPTION_PARSE_FAILED, reason)
+
+
+class PropertyFilterOff(Refused):
+    """The subscription is not by tags, and other filters are turned off here."""
+
+    def __init__(self, expression_type: str | None) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type}",
+        )
+
+
 class AttributesIllegal(Refused):
     """An edit of topic attributes that cannot be applied."""
 
@@ -95,11 +118,21 @@ class AttributesIllegal(Refused):
 
 
 class LimitReached(Refused):
-    """A table is full. The remark names the limit and the key that raises it."""
+    """A table is full. The remark names the limit."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(
             ResponseCode.SYSTEM_ERROR, f"no room for another {what}: {limit} is the limit"
+        )
+
+
+class TooFast(Refused):
+    """Clients bring topics or groups into being faster than is allowed; later it works."""
+
+    def __init__(self, what: str, per_s: int) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_BUSY,
+            f"no new {what} now: by use alone {per_s} per second are made; try again later",
         )
 
 

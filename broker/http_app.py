@@ -63,6 +63,9 @@ def make_app(sources: Sources, health: Health) -> Starlette:
     limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
 
     async def metrics(request: Request) -> Response:
+        if any(check() for check in health.startup.values()):
+            # What would be read is still being loaded, in another thread.
+            return Response("recovery is not finished\n", 503)
         return Scrape(sources, limiter)
 
     return Starlette(

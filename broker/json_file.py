@@ -54,11 +54,13 @@ class JsonFile:
             try:
                 return read(document_of(content))
             except UNREADABLE as error:
+                result = self.load_backup(read)
                 self.set_aside(error)
+                return result
         return self.load_backup(read)
 
     def load_backup(self, read: Callable[[Mapping[str, Any]], T]) -> T | None:
-        """As `load`, from the backup: the file is missing, empty or has been set aside."""
+        """As `load`, from the backup: the file is missing, empty or does not decode."""
         content = self.content(self.backup)
         if content is None:
             return None

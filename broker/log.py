@@ -31,6 +31,8 @@ LEVELS = {
 """Names of `--log-level` → numbers of the standard library."""
 
 MAX_VALUE_CHARS = 256
+MAX_REFUSAL_CHARS = 2_048
+"""Why a start is refused ends with the remedy, behind paths of any length."""
 MAX_TRACEBACK_CHARS = 32_768
 REDACTED = "***"
 
@@ -76,6 +78,7 @@ def console_renderer(target: TextIO) -> Processor:
 
 def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Every value made safe to print; numbers, booleans and None stay as they are."""
+    most = MAX_REFUSAL_CHARS if event.get("event") == "broker.refused" else MAX_VALUE_CHARS
     for key, value in event.items():
         if key == "exception":
             event[key] = escaped(str(value), CONTROL_BUT_NEWLINE, MAX_TRACEBACK_CHARS)
@@ -83,7 +86,7 @@ def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping
             event[key] = REDACTED
         elif value is not None and not isinstance(value, bool | int | float):
             text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-            event[key] = escaped(text, CONTROL, MAX_VALUE_CHARS)
+            event[key] = escaped(text, CONTROL, most)
     return event
 
 

@@ -8,53 +8,58 @@ from __future__ import annotations
 import random
 import socket
 from functools import partial
-from os import getpid
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from broker import answers
-from broker.json_file import JsonFile
 from broker.pools import make_pools
-from broker.processors.cleanup import CleanupProcessor
-from broker.processors.client import ClientProcessor
-from broker.processors.offset import OffsetProcessor
-from broker.processors.pull import Pull
-from broker.processors.query import QueryProcessor
-from broker.processors.route import RouteProcessor
-from broker.processors.send import Send
-from broker.processors.topic import TopicProcessor
-from broker.routes import Processors
+from broker.processors.access import ReadAccess
+from broker.processors.dead_letters import DeadLetters
+from broker.processors.destinations import Destinations
+from broker.puts import Puts
+from broker.runtime_info import RuntimeInfo
+from broker.services.dedupe import Dedupe
+from broker.services.half_messages import HalfMessages
 from broker.services.hold import Hold
 from broker.services.name_server_link import connected
+from broker.services.pace import Pace
+from broker.services.pool_watch import PoolWatch
+from broker.services.pop_hold import PopHold, PopLimits
+from broker.services.protection import Protection
 from broker.services.registration import Identity, Registration
-from broker.services.save import SavedTable, Saver, Table
+from broker.services.revive import Revive, Timing
+from broker.services.revive_log import ReviveLog
+from broker.services.sampling import Sampling
+from broker.services.schedule import Schedule
 from broker.services.statistics import LoopTicker
+from broker.services.timers import Timers
 from broker.services.unread import UnreadReport
+from broker.settings.dedupe import parse as parse_dedupe
+from broker.slow_rounds import SlowRounds
+from broker.state import State
 from broker.stats import BrokerStats
-from broker.tables.advertised import Advertised, parse_rules
-from broker.tables.clients import ClientTable
-from broker.tables.consumer_offsets import ConsumerOffsetTable
-from broker.tables.groups import GroupTable
-from broker.tables.kv_config import KvConfigTable
-from broker.tables.queue_locks import QueueLockTable
-from broker.tables.routes import MASTER_ID, RouteTable
-from broker.tables.topics import TopicTable
-from broker.uniq_ids import UniqIds
+from broker.tables.delays import delay_hook
+from broker.tables.routes import MASTER_ID
+from broker.tables.timers import TimerHook
+from broker.wiring import make_processors
 from remoting.server.connection import packed_host
 from remoting.server.reactor import Reactor
 from remoting.server.selector import Limits
-from store.errors import StoreForeign
+from store.files.local_time import local_day
+from store.format.timer import WHEEL_TOPIC
 from store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
+
+    import trio
 
     from broker.config import BrokerConfig
+    from broker.puts import Hook
     from remoting.server.connection import Connection
-    from remoting.wire.bodies.queue_lock import MessageQueue
     from store.files.disk import Clock, Disk
+    from store.format.record import MessageDraft
     from store.results import Recovery
 
 __all__ = ["HELD_PULLS_MAX", "Parts"]
@@ -65,34 +70,249 @@ HELD_PULLS_MAX: Final = 100_000
 """Pulls held at once; beyond it a pull that finds nothing is answered at once."""
 
 
+class Service(Protocol):
+    """One task that runs until cancelled, and says when it has begun."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> object: ...
+
+
 class Parts:
-    """A broker taken apart. Attributes are its parts, in the order in which they are made."""
+    """A broker taken apart. Attributes are its parts."""
 
     def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
         self.config = config
         self.disk = disk
         self.clock = clock
         self.stats = BrokerStats()
-        self._make_tables()
-        self._make_files()
-        self.registration = self._make_registration()
         self.store = MessageStore(
             config.store, disk=disk, clock=clock, topics_known=self._topic_is_known
         )
+        self.puts = Puts(self.store, clock, finish_round=self.finish_round)
+        self.puts.hooks = (self._timer_hook(), delay_hook(self.store.levels))
+        self._make_state()
+        self.registration = self._make_registration()
         self.hold = Hold(self.store.max_offset, HELD_PULLS_MAX)
-        self.store.on_arrival = self.hold.arrived
+        self._make_pop_hold()
         self.store.space.queues.on_deleted = UnreadReport(self.offsets, self.stats).deleted
-        self.processors = self._make_processors()
-        self.reactor = Reactor(
-            pools=make_pools(config.remoting),
-            limits=self._limits(),
-            selectors=config.remoting.server_selector_threads,
-            refusals=answers.refusal,
-            after_round=self.after_round,
-            on_connect=self._connected,
+        self.destinations = Destinations(
+            config.broker,
+            topics=self.topics,
+            groups=self.groups,
+            clock=clock,
+            random_queue=random.randrange,
         )
+        self.access = ReadAccess(config.broker, topics=self.topics, groups=self.groups, clock=clock)
+        self.dead_letters = DeadLetters(
+            topics=self.topics,
+            groups=self.groups,
+            locks=self.locks,
+            stats=self.stats,
+            clock=clock,
+        )
+        self.store_host = packed_host(
+            _resolved(config.broker.broker_ip1, config.remoting.listen_port)
+        )
+        """Our published address as records carry it: packed, and the port as i32."""
+        self._make_transactions()
+        self.timers = self._make_timers()
+        self._make_revive()
+        self.dedupe = Dedupe(
+            parse_dedupe(config.broker.dedupe),
+            max_entries=config.broker.dedupe_max_entries,
+            store=self.store,
+            clock=clock,
+            repeated=self.stats.repeated,
+        )
+        self.processors = make_processors(self)
+        self.reactor = self._make_reactor()
         self.store.after_flush = self.after_flush
         self.ticker = LoopTicker(self.stats.loop, clock)
+        self.schedule = self._make_schedule()
+        self.services: list[Service] = [
+            self.store,
+            self.saver,
+            self.registration,
+            self.half_messages,
+            self.dedupe,
+            self.schedule,
+            self.sampling,
+            self.protection,
+            PoolWatch(self.reactor.pools.values(), clock),
+            *([] if self.timers is None else [self.timers]),
+            self.revive,
+        ]
+        """What runs by itself, in the order in which it starts."""
+
+    def _make_reactor(self) -> Reactor:
+        pools = make_pools(self.config.remoting)
+        self.slow_rounds = SlowRounds(
+            self.store.dispatcher,
+            pool=pools["send"],
+            puts=self.stats.slow_puts,
+            clock=self.clock,
+            limit_ms=lambda: self.config.remoting.os_page_cache_busy_time_out_ms,
+        )
+        return Reactor(
+            pools=pools,
+            limits=self._limits(),
+            selectors=self.config.remoting.server_selector_threads,
+            refusals=answers.refusal,
+            after_round=self.after_round,
+            slow_round=self.slow_rounds.look,
+            on_connect=self._connected,
+        )
+
+    def _make_figures(self) -> None:
+        self.sampling = Sampling(
+            stats=self.stats,
+            store=self.store.stats,
+            clock=self.clock,
+            cluster=self.config.broker.broker_cluster_name,
+            is_system_topic=self.topics.is_system,
+            connections=self._connections_so_far,
+            day_of=local_day,
+        )
+        self.protection = Protection(
+            self.config.broker,
+            stats=self.stats,
+            groups=self.groups,
+            offsets=self.offsets,
+            store=self.store,
+            clock=self.clock,
+        )
+        self.runtime_info = RuntimeInfo(
+            self.config,
+            store=self.store,
+            disk=self.disk,
+            clock=self.clock,
+            sampling=self.sampling,
+            delays=self.state.delays,
+            puts=self.stats.slow_puts,
+            timers=lambda: self.timers,
+        )
+
+    def _connections_so_far(self) -> tuple[int, int]:
+        stats = self.reactor.stats
+        return stats.connections_opened, stats.connections_closed
+
+    def _make_state(self) -> None:
+        self.state = state = State(
+            self.config,
+            disk=self.disk,
+            clock=self.clock,
+            topics_changed=self._topics_changed,
+            durable=self.puts.durable,
+        )
+        self.topics, self.groups, self.offsets = state.topics, state.groups, state.offsets
+        self.clients, self.locks = state.clients, state.locks
+        self.routes, self.kv = state.routes, state.kv
+        self.saver, self.topic_file = state.saver, state.topic_file
+        self._make_figures()
+
+    def _make_schedule(self) -> Schedule:
+        return Schedule(
+            store=self.store,
+            puts=self.puts,
+            offsets=self.state.delays,
+            stats=self.stats,
+            clock=self.clock,
+        )
+
+    def _timer_hook(self) -> Hook:
+        store = self.config.store
+        turn = TimerHook(
+            enabled=store.timer_wheel_enable,
+            precision_ms=store.timer_precision_ms,
+            max_delay_s=store.timer_max_delay_s,
+            start_deliver_time=self.config.broker.start_deliver_time_compat,
+        )
+
+        def hook(draft: MessageDraft, properties: dict[str, str], stored_ms: int) -> None:
+            # Not the store timestamp: when the clock goes back, that stays, and a timer came early.
+            turn(draft, properties, self.clock.now_ms())
+
+        return hook
+
+    def _make_timers(self) -> Timers | None:
+        if not self.config.store.timer_wheel_enable:
+            return None
+        return Timers(
+            self.config.store,
+            disk=self.disk,
+            store=self.store,
+            puts=self.puts,
+            counts=self.state.timing,
+            stats=self.stats,
+            clock=self.clock,
+            served=lambda: self.reactor.stats.requests,
+        )
+
+    def _make_pop_hold(self) -> None:
+        """While no pop waits, what arrives is told to held pulls alone."""
+        broker, store = self.config.broker, self.store
+        pulls = store.on_arrival = self.hold.arrived
+
+        def arrived(
+            topic: str, queue_id: int, end: int, code: int, stored_ms: int, properties: bytes
+        ) -> None:
+            pulls(topic, queue_id, end, code, stored_ms, properties)
+            self.pop_hold.arrived(topic, queue_id, code, properties)
+
+        def listening(on: bool) -> None:
+            store.on_arrival = arrived if on else pulls
+
+        limits = PopLimits(
+            broker.max_pop_polling_size, broker.pop_polling_size, broker.pop_polling_map_size
+        )
+        self.pop_hold = PopHold(limits, listening)
+
+    def _make_revive(self) -> None:
+        self.revive_log = ReviveLog(
+            self.puts,
+            cluster=self.config.broker.broker_cluster_name,
+            store_host=self.store_host,
+            stats=self.stats.pop,
+            clock=self.clock,
+        )
+        self.revive = Revive(
+            config=self.config,
+            store=self.store,
+            puts=self.puts,
+            revive_log=self.revive_log,
+            topics=self.topics,
+            offsets=self.offsets,
+            timing=self._timing(),
+            stats=self.stats.pop,
+            pace=Pace(self.clock, lambda: self.reactor.stats.requests),
+            clock=self.clock,
+            store_host=self.store_host,
+        )
+
+    def _timing(self) -> Timing:
+        if self.timers is None:
+            now_ms = self.clock.now_ms
+            return Timing(self.store, waiting_end=int, read_to=int, delivered_ms=now_ms)
+        timers, max_offset = self.timers.timers, self.store.max_offset
+        return Timing(
+            self.store,
+            waiting_end=lambda: max_offset(WHEEL_TOPIC, 0),
+            read_to=lambda: timers.queue_offset,
+            delivered_ms=lambda: timers.read_time_ms,
+        )
+
+    def _make_transactions(self) -> None:
+        self.transactions = self.state.transactions
+        self.half_messages = HalfMessages(
+            config=self.config,
+            store=self.store,
+            puts=self.puts,
+            topics=self.topics,
+            clients=self.clients,
+            offsets=self.offsets,
+            transactions=self.transactions,
+            clock=self.clock,
+            store_host=self.store_host,
+        )
 
     # -- what the reactor and the store call -----------------------------------------------------
 
@@ -100,10 +320,19 @@ class Parts:
         """The messages of a round reach their queues; held pulls that waited for them run."""
         self.store.dispatch()
         self.hold.wake()
+        while self.pop_hold.wake():
+            # Pops write check points, and those may go on in this round.
+            self.store.dispatch()
+
+    def finish_round(self) -> None:
+        """What a service does after its own puts: like the end of a round, and answers leave."""
+        self.after_round()
+        self.reactor.flush()
 
     def after_flush(self) -> None:
         """A sync answered its producers, and showed more messages to consumers."""
         self.hold.wake()
+        self.pop_hold.wake()
         self.reactor.flush()
 
     def _connected(self, connection: Connection) -> None:
@@ -114,95 +343,6 @@ class Parts:
         self.processors.route.connection_closed(connection)
 
     # -- making ----------------------------------------------------------------------------------
-
-    def _make_tables(self) -> None:
-        now_ms = self.clock.now_ms()
-        broker = self.config.broker
-        self.topics = TopicTable(broker, now_ms=now_ms, on_change=self._topics_changed)
-        self.groups = GroupTable(broker, now_ms=now_ms, on_change=self._groups_changed)
-        self.offsets = ConsumerOffsetTable(version_step=broker.consumer_offset_update_version_step)
-        self.clients = ClientTable()
-        self.locks: QueueLockTable[MessageQueue] = QueueLockTable()
-        self.routes = RouteTable(now_ms=now_ms)
-        self.kv = KvConfigTable(on_change=self._kv_changed)
-
-    def _make_files(self) -> None:
-        folder = Path(self.config.store.store_path_root_dir).expanduser() / "config"
-        kv_path = self.config.namesrv.kv_config_path
-        self.topic_file = self._saved(self.topics, folder / "topics.json")
-        self.group_file = self._saved(self.groups, folder / "subscriptionGroup.json")
-        self.offset_file = self._saved(
-            self.offsets, folder / "consumerOffset.json", lambda: self.offsets.changes
-        )
-        self.kv_file = self._saved(self.kv, Path(kv_path or folder / "kvConfig.json"))
-        self.saver = Saver(
-            (self.topic_file, self.group_file, self.kv_file),
-            periodic=self.offset_file,
-            period_s=self.config.broker.flush_consumer_offset_interval_ms / 1000,
-        )
-
-    def _saved(
-        self, table: Table, path: Path, changes: Callable[[], int] | None = None
-    ) -> SavedTable:
-        return SavedTable(table, JsonFile(path, self.disk, self.clock), changes=changes)
-
-    def _make_processors(self) -> Processors:
-        config, clock = self.config, self.clock
-        broker = config.broker
-        host = self.store_host()
-        return Processors(
-            send=Send(
-                config=config,
-                store=self.store,
-                topic_file=self.topic_file,
-                stats=self.stats,
-                store_host=host,
-                random_queue=random.randrange,
-                new_unique_key=UniqIds(host[:-4], getpid(), random.getrandbits(32), clock),
-                topics=self.topics,
-                groups=self.groups,
-                clock=clock,
-            ),
-            pull=Pull(
-                config=config,
-                store=self.store,
-                topics=self.topics,
-                groups=self.groups,
-                clients=self.clients,
-                offsets=self.offsets,
-                hold=self.hold,
-                stats=self.stats,
-                clock=clock,
-            ),
-            query=QueryProcessor(store=self.store),
-            offset=OffsetProcessor(
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                store=self.store,
-                clock=clock,
-            ),
-            client=ClientProcessor(
-                clients=self.clients,
-                groups=self.groups,
-                topics=self.topics,
-                locks=self.locks,
-                clock=clock,
-                notify_enabled=lambda: broker.notify_consumer_ids_changed_enable,
-                reject_pull_consumers=lambda: broker.reject_pull_consumer_enable,
-            ),
-            topic=TopicProcessor(topics=self.topics, saved=self.topic_file, clock=clock),
-            cleanup=CleanupProcessor(
-                store=self.store, topics=self.topics, offsets=self.offsets, clock=clock
-            ),
-            route=RouteProcessor(
-                routes=self.routes,
-                kv=self.kv,
-                advertised=self._advertised(),
-                settings=config.namesrv,
-                clock=clock,
-            ),
-        )
 
     def _make_registration(self) -> Registration:
         broker, remoting = self.config.broker, self.config.remoting
@@ -226,21 +366,6 @@ class Parts:
             force=broker.force_register,
         )
 
-    def store_host(self) -> bytes:
-        """Our published address as records carry it: packed, and the port as i32."""
-        port = self.config.remoting.listen_port
-        return packed_host(_resolved(self.config.broker.broker_ip1, port))
-
-    def _advertised(self) -> Advertised:
-        broker = self.config.broker
-        port = self.config.remoting.listen_port
-        explicit = broker.broker_ip1 if "brokerIP1" in self.config.sources else None
-        return Advertised(
-            listen_port=port,
-            host=broker.advertised_host or explicit,
-            rules=parse_rules(broker.advertised, port),
-        )
-
     def _limits(self) -> Limits:
         remoting = self.config.remoting
         return Limits(
@@ -250,28 +375,20 @@ class Parts:
             low_water_bytes=remoting.low_water_bytes,
             idle_s=remoting.server_channel_max_idle_time_s,
             stall_s=remoting.write_stall_timeout_ms / 1000,
+            inbound_bytes=remoting.max_inbound_buffer_bytes,
         )
 
-    # -- changes ---------------------------------------------------------------------------------
+    # -- the start -------------------------------------------------------------------------------
 
     def _topic_is_known(self, topic: str) -> bool:
         return self.topics.get(topic) is not None
 
     def _topics_changed(self, names: Iterable[str]) -> None:
-        self.topic_file.request()
         self.registration.topics_changed(names)
-
-    def _groups_changed(self, names: Iterable[str]) -> None:
-        self.group_file.request()
-
-    def _kv_changed(self) -> None:
-        self.kv_file.request()
 
     def own_address(self) -> str:
         """The address that other name servers, and records, give for us."""
         return f"{self.config.broker.broker_ip1}:{self.config.remoting.listen_port}"
-
-    # -- the start -------------------------------------------------------------------------------
 
     def load(self) -> Recovery:
         """Lock the directory, read the tables, recover the store, make the tables agree with it.
@@ -281,51 +398,17 @@ class Parts:
         """
         self.store.lock()
         try:
-            self._load_tables()
-            self._refuse_queue_types()
+            self.state.load()
         except BaseException:
             self.store.unlock()
             raise
         recovery = self.store.load()
-        self._reconcile(recovery)
+        self.state.reconcile(self.store, recovery)
+        if self.timers is not None:
+            self.timers.load(clean=recovery.clean)
+        elif self.store.max_offset(WHEEL_TOPIC, 0):
+            log.warning("timer.not_delivered", key="timerWheelEnable")
         return recovery
-
-    def _load_tables(self) -> None:
-        self.offset_file.file.load(self.offsets.load)
-        self.kv_file.file.load(self.kv.load)
-        for saved, load in (
-            (self.topic_file, self.topics.load),
-            (self.group_file, self.groups.load),
-        ):
-            left_out = saved.file.load(load)
-            if left_out:
-                log.warning("table.names_left_out", path=str(saved.file.path), names=left_out)
-
-    def _refuse_queue_types(self) -> None:
-        path = self.topic_file.file.path
-        batches = self.topics.with_attribute("queue.type", "BatchCQ")
-        if batches:
-            raise StoreForeign(
-                f"{path}: topic {batches[0]} has queue.type=BatchCQ, whose inner batches are not "
-                "served here: run this directory with the broker that wrote it"
-            )
-        for topic in self.topics.with_attribute("cleanup.policy", "COMPACTION"):
-            log.warning("topic.not_compacted", topic=topic)
-
-    def _reconcile(self, recovery: Recovery) -> None:
-        """The log is the truth: no offset beyond its queue, no queue without its topic."""
-        for cut in self.offsets.clamp(self.store.max_offset):
-            log.warning("consumer_offset.clamped", **cut._asdict())
-        if recovery.clean:
-            return
-        # A crash between making a topic and saving it leaves its first messages in the log.
-        queues: dict[str, int] = {}
-        for topic, queue_id in self.store.queues.table:
-            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
-        now_ms = self.clock.now_ms()
-        for topic, count in queues.items():
-            if self.topics.adopt(topic, count, now_ms):
-                log.warning("topic.adopted", topic=topic, queues=count)
 
 
 def _resolved(host: str, port: int) -> tuple[str, int]:

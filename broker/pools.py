@@ -28,6 +28,21 @@ SIZES: Final = {
         "lite_pull_thread_pool_queue_capacity",
         "wait_time_mills_in_lite_pull_queue",
     ),
+    "ack": (
+        "ack_message_thread_pool_nums",
+        "ack_thread_pool_queue_capacity",
+        "wait_time_mills_in_ack_queue",
+    ),
+    "transaction": (
+        "end_transaction_thread_pool_nums",
+        "end_transaction_pool_queue_capacity",
+        "wait_time_mills_in_transaction_queue",
+    ),
+    "reply": (
+        "process_reply_message_thread_pool_nums",
+        "reply_thread_pool_queue_capacity",
+        None,
+    ),
     "query": ("query_message_thread_pool_nums", "query_thread_pool_queue_capacity", None),
     "heartbeat": (
         "heartbeat_thread_pool_nums",
@@ -42,6 +57,11 @@ SIZES: Final = {
     "consumer_manager": (
         "consumer_manage_thread_pool_nums",
         "consumer_manager_thread_pool_queue_capacity",
+        None,
+    ),
+    "load_balance": (
+        "load_balance_processor_thread_pool_nums",
+        "load_balance_thread_pool_queue_capacity",
         None,
     ),
     "admin": (

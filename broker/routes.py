@@ -5,17 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from remoting.server.routes import Route
-from remoting.wire.headers import cleanup, client, namesrv, offset, pull, query, send, topic
+from remoting.wire.headers import (
+    admin,
+    cleanup,
+    client,
+    group,
+    namesrv,
+    offset,
+    pop,
+    pull,
+    query,
+    send,
+    topic,
+    transaction,
+)
 
 if TYPE_CHECKING:
+    from broker.processors.ack import Acknowledge
+    from broker.processors.admin import AdminProcessor
+    from broker.processors.assignment import AssignmentProcessor
     from broker.processors.cleanup import CleanupProcessor
     from broker.processors.client import ClientProcessor
+    from broker.processors.dedupe import DedupingSend
+    from broker.processors.group import GroupProcessor
+    from broker.processors.notification import NotificationProcessor
     from broker.processors.offset import OffsetProcessor
+    from broker.processors.pop import Pop
     from broker.processors.pull import Pull
     from broker.processors.query import QueryProcessor
+    from broker.processors.recall import RecallProcessor
+    from broker.processors.reply import ReplyProcessor
+    from broker.processors.reset import ResetProcessor
     from broker.processors.route import RouteProcessor
     from broker.processors.send import Send
+    from broker.processors.send_back import SendBack
     from broker.processors.topic import TopicProcessor
+    from broker.processors.transaction import TransactionProcessor
 
 __all__ = ["Processors", "broker_routes", "namesrv_routes"]
 
@@ -23,12 +48,23 @@ __all__ = ["Processors", "broker_routes", "namesrv_routes"]
 class Processors(NamedTuple):
     """One processor per family of codes."""
 
-    send: Send
+    send: Send | DedupingSend
+    recall: RecallProcessor
+    send_back: SendBack
+    transaction: TransactionProcessor
+    reply: ReplyProcessor
     pull: Pull
+    pop: Pop
+    ack: Acknowledge
+    notification: NotificationProcessor
+    assignment: AssignmentProcessor
     query: QueryProcessor
     offset: OffsetProcessor
+    reset: ResetProcessor
     client: ClientProcessor
     topic: TopicProcessor
+    group: GroupProcessor
+    admin: AdminProcessor
     cleanup: CleanupProcessor
     route: RouteProcessor
 
@@ -39,8 +75,22 @@ def broker_routes(to: Processors) -> tuple[Route, ...]:
         Route(send.SendMessage, to.send.one, "send"),
         Route(send.SendMessageV2, to.send.one, "send"),
         Route(send.SendBatchMessage, to.send.batch, "send"),
+        Route(send.RecallMessage, to.recall.recall, "send"),
+        Route(send.ConsumerSendMsgBack, to.send_back.take_back, "send"),
+        Route(transaction.EndTransaction, to.transaction.end, "transaction"),
+        Route(send.SendReplyMessage, to.reply.reply, "reply"),
+        Route(send.SendReplyMessageV2, to.reply.reply, "reply"),
         Route(pull.PullMessage, to.pull.pull, "pull"),
         Route(pull.LitePullMessage, to.pull.pull, "lite_pull"),
+        Route(pop.PopMessage, to.pop.pop, "pull"),
+        Route(pop.PeekMessage, to.pop.peek, "pull"),
+        Route(pop.Notification, to.notification.notify, "pull"),
+        Route(pop.PollingInfo, to.notification.polling, "pull"),
+        Route(pop.AckMessage, to.ack.one, "ack"),
+        Route(pop.BatchAckMessage, to.ack.batch, "ack"),
+        Route(pop.ChangeInvisibleTime, to.ack.change, "ack"),
+        Route(pop.QueryAssignment, to.assignment.query, "load_balance"),
+        Route(pop.SetMessageRequestMode, to.assignment.set_mode, "load_balance"),
         Route(query.QueryMessage, to.query.by_key, "query"),
         Route(query.ViewMessageById, to.query.by_id, "query"),
         Route(offset.QueryConsumerOffset, to.offset.query, "consumer_manager"),
@@ -49,6 +99,8 @@ def broker_routes(to: Processors) -> tuple[Route, ...]:
         Route(offset.GetMinOffset, to.offset.min_offset, "admin"),
         Route(offset.SearchOffset, to.offset.search, "admin"),
         Route(offset.GetEarliestMessageStoreTime, to.offset.earliest_store_time, "admin"),
+        Route(offset.GetAllDelayOffset, to.offset.all_delay_offsets, "admin"),
+        Route(offset.ResetOffset, to.reset.reset, "admin"),
         Route(client.Heartbeat, to.client.heartbeat, "heartbeat"),
         Route(client.UnregisterClient, to.client.unregister, "client_manager"),
         Route(client.CheckClientConfig, to.client.check_config, "client_manager"),
@@ -58,6 +110,17 @@ def broker_routes(to: Processors) -> tuple[Route, ...]:
         Route(topic.CreateTopic, to.topic.update, "admin"),
         Route(topic.GetAllTopicConfig, to.topic.all_configs, "admin"),
         Route(topic.GetTopicConfig, to.topic.config, "admin"),
+        Route(group.CreateGroup, to.group.update, "admin"),
+        Route(group.GetAllGroupConfig, to.group.all_configs, "admin"),
+        Route(group.DeleteGroup, to.group.delete, "admin"),
+        Route(group.GetGroupConfig, to.group.config, "admin"),
+        Route(admin.GetBrokerConfig, to.admin.settings, "admin"),
+        Route(admin.GetBrokerRuntimeInfo, to.admin.runtime, "admin"),
+        Route(admin.GetTopicStatsInfo, to.admin.topic_stats, "admin"),
+        Route(admin.GetConsumerConnectionList, to.admin.consumer_connections, "admin"),
+        Route(admin.GetProducerConnectionList, to.admin.producer_connections, "admin"),
+        Route(admin.GetConsumeStats, to.admin.consume_stats, "admin"),
+        Route(admin.ViewBrokerStatsData, to.admin.stats_data, "admin"),
         Route(cleanup.DeleteExpiredCommitLog, to.cleanup.delete_expired_log, "admin"),
         Route(cleanup.CleanExpiredConsumeQueue, to.cleanup.clean_expired_queues, "admin"),
         Route(cleanup.CleanUnusedTopic, to.cleanup.clean_unused_topics, "admin"),

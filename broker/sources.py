@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from broker.config import BrokerConfig
     from broker.http import Check
-    from broker.stats import BrokerStats
+    from broker.stats import BrokerStats, TimerFigures
     from broker.tables.clients import ClientTable
     from broker.tables.groups import GroupTable
     from broker.tables.topics import TopicTable
+    from broker.tables.transactions import Transactions
     from remoting.server.pools import Pool
     from remoting.stats import RemotingStats
     from store.config import StoreConfig
@@ -71,6 +72,8 @@ def make_sources(
     topics: TopicTable,
     groups: GroupTable,
     clients: ClientTable,
+    transactions: Transactions,
+    timers: TimerFigures | None,
 ) -> Sources:
     """What the metrics read; `root` is the data directory."""
     return Sources(
@@ -88,6 +91,8 @@ def make_sources(
         broker_permission=lambda: config.broker.broker_permission,
         flush_behind_bytes=lambda: store.flush_behind_bytes,
         dispatch_behind_bytes=lambda: store.dispatch_behind_bytes,
+        half_messages=lambda: transactions.open.items(),
+        timers=timers,
         storage_size_bytes=lambda: used_bytes(disk, root),
     )
 
@@ -133,7 +138,10 @@ def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> 
 
     def check() -> str | None:
         settings = config()
-        space = disk.free_space(root)
+        try:
+            space = disk.free_space(root)
+        except FileNotFoundError:
+            return f"{root} is not there"
         keep_bytes = settings.disk_space_warning_level_free_bytes
         if keep_bytes:
             if space.available_bytes >= keep_bytes:

@@ -11,7 +11,7 @@ together, so a flood of names costs no memory and the sums stay right.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from store.stats import Durations
 
@@ -22,25 +22,47 @@ if TYPE_CHECKING:
     from store.stats import StoreStats
 
 __all__ = [
+    "DELAY",
     "LOOP_LAG_BOUNDS_S",
     "NORMAL",
+    "PUT_BOUNDS_S",
     "SERIES_LIMIT",
+    "TRANSACTION",
     "BrokerStats",
     "ClientKind",
     "GroupTopicStats",
     "LoopStats",
     "PoolDepth",
+    "PopStats",
     "Sources",
+    "TimerFigures",
+    "TimerStats",
     "TopicStats",
+    "TransactionStats",
 ]
 
 NORMAL = "normal"
 """The message type of what is neither ordered by a sharding key, delayed nor transactional."""
 
+TRANSACTION = "transaction"
+"""The message type of halves."""
+DELAY = "delay"
+"""The message type of what has a delay level, waiting and delivered."""
+
 SERIES_LIMIT = 50_000
 """As many series as RocketMQ's exporter keeps for a metric."""
 
+PUT_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10)
+"""As RocketMQ tells the times of puts; what is below the first is not counted."""
 LOOP_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+Key = TypeVar("Key", bound=tuple[str, ...])
+
+FINISH_BOUNDS_S = (5, 60, 600, 3_600, 43_200, 86_400)
+"""Buckets for how long transactions are open, in seconds."""
+
+DELAY_BOUNDS_S = (60, 600, 3_600, 43_200, 86_400, 259_200)
+"""Buckets for how long messages are to wait, in seconds."""
 
 
 class TopicStats:
@@ -56,13 +78,70 @@ class TopicStats:
 class GroupTopicStats:
     """What one consumer group was given from one topic, and what it can no longer be given."""
 
-    __slots__ = ("bytes_out", "messages_out", "unread_deleted")
+    __slots__ = ("bytes_out", "dead_letters", "messages_out", "sent_back", "unread_deleted")
 
     def __init__(self) -> None:
         self.messages_out = 0
         self.bytes_out = 0
         self.unread_deleted = 0
         """Messages that were deleted before the group had consumed them."""
+        self.sent_back = 0
+        """Messages that the group handed back, to have them again later."""
+        self.dead_letters = 0
+        """Messages that the group has given up."""
+
+
+class TransactionStats:
+    """The transactions that ended for one topic."""
+
+    __slots__ = ("commits", "latency", "rollbacks")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.rollbacks = 0
+        self.latency = Durations(FINISH_BOUNDS_S)
+        """From the message's birth to its commit."""
+
+
+class TimerStats:
+    """The timers of one topic."""
+
+    __slots__ = ("dequeued", "enqueued", "latency")
+
+    def __init__(self) -> None:
+        self.enqueued = 0
+        """Put into the wheel, those that went round counted again."""
+        self.dequeued = 0
+        """Delivered."""
+        self.latency = Durations(DELAY_BOUNDS_S)
+        """How long they were to wait."""
+
+
+class PopStats:
+    """What went into the revive log, came out of it, and was put again."""
+
+    __slots__ = ("_limit", "behind", "late_ms", "retried", "revive_in", "revive_out")
+
+    def __init__(self, series_limit: int) -> None:
+        self._limit = series_limit
+        self.revive_in: dict[tuple[str, str, str, str], int] = {}
+        """By topic, group, CK or ACK, and status of the put."""
+        self.revive_out: dict[tuple[str, str, str, str], int] = {}
+        """By topic, group, revive queue, and CK or ACK."""
+        self.retried: dict[tuple[str, str, str], int] = {}
+        """By topic, group and status of the put."""
+        self.behind: dict[str, int] = {}
+        """Revive queue → records that are not done with, as of the last look."""
+        self.late_ms: dict[str, int] = {}
+        """Revive queue → how long ago the oldest of what is out should have come again."""
+
+    def add(self, counts: dict[Key, int], key: Key) -> None:
+        """One more under a key; a key beyond the limit is not counted."""
+        known = counts.get(key)
+        if known is not None:
+            counts[key] = known + 1
+        elif len(counts) < self._limit:
+            counts[key] = 1
 
 
 class LoopStats:
@@ -79,7 +158,23 @@ class LoopStats:
 class BrokerStats:
     """All of them. `series_limit` bounds topics and pairs of group and topic, each by itself."""
 
-    __slots__ = ("_limit", "groups_out", "loop", "overflow_in", "overflow_out", "topics_in")
+    __slots__ = (
+        "_limit",
+        "groups_out",
+        "loop",
+        "overflow_in",
+        "overflow_out",
+        "overflow_timers",
+        "overflow_transactions",
+        "pop",
+        "pulls_found",
+        "pulls_missed",
+        "repeated",
+        "slow_puts",
+        "timers",
+        "topics_in",
+        "transactions",
+    )
 
     def __init__(self, series_limit: int = SERIES_LIMIT) -> None:
         assert series_limit > 0, "a limit of zero would count nothing by name"
@@ -88,9 +183,23 @@ class BrokerStats:
         """By (topic, message type)."""
         self.groups_out: dict[tuple[str, str], GroupTopicStats] = {}
         """By (group, topic)."""
+        self.transactions: dict[str, TransactionStats] = {}
+        """By topic."""
+        self.repeated: dict[str, int] = {}
+        """Messages not stored again, by topic; only topics with a rule of `dedupe`."""
         self.overflow_in = TopicStats()
         self.overflow_out = GroupTopicStats()
+        self.overflow_transactions = TransactionStats()
+        self.timers: dict[str, TimerStats] = {}
+        """By the topic that they are meant for."""
+        self.overflow_timers = TimerStats()
         self.loop = LoopStats()
+        self.pulls_found = 0
+        self.pulls_missed = 0
+        """Pulls answered with and without messages."""
+        self.pop = PopStats(series_limit)
+        self.slow_puts = Durations(PUT_BOUNDS_S)
+        """The most that the puts of slow rounds can have taken, from 10 ms on."""
 
     def topic_in(self, topic: str, message_type: str = NORMAL) -> TopicStats:
         """The counters to add a stored message to; one dict look-up for a known topic."""
@@ -102,8 +211,28 @@ class BrokerStats:
         key = (group, topic)
         return self.groups_out.get(key) or self._new_group(key)
 
+    def transaction(self, topic: str) -> TransactionStats:
+        """The counters to add an ended transaction to."""
+        known = self.transactions.get(topic)
+        if known is not None:
+            return known
+        if len(self.transactions) >= self._limit:
+            return self.overflow_transactions
+        return self.transactions.setdefault(topic, TransactionStats())
+
+    def timer(self, topic: str) -> TimerStats:
+        """The counters of the timers of a topic."""
+        known = self.timers.get(topic)
+        if known is not None:
+            return known
+        if len(self.timers) >= self._limit:
+            return self.overflow_timers
+        return self.timers.setdefault(topic, TimerStats())
+
     def forget_topic(self, topic: str) -> None:
         """Drop every series of a deleted topic."""
+        self.transactions.pop(topic, None)
+        self.timers.pop(topic, None)
         for key in [key for key in self.topics_in if key[0] == topic]:
             del self.topics_in[key]
         for pair in [pair for pair in self.groups_out if pair[1] == topic]:
@@ -149,6 +278,39 @@ class PoolDepth(Protocol):
         ...
 
 
+class TimerFigures(Protocol):
+    """What the gauges read of the timers. Times in ms."""
+
+    @property
+    def unread(self) -> int:
+        """Messages of the wheel topic that have no slot yet."""
+        ...
+
+    @property
+    def unread_ms(self) -> int:
+        """How far behind the reading of the wheel topic is."""
+        ...
+
+    @property
+    def late(self) -> int:
+        """Timers that are due and not delivered yet."""
+        ...
+
+    @property
+    def late_ms(self) -> int:
+        """How far behind the clock the delivery is."""
+        ...
+
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """Timers in the wheel by the topic that they are meant for."""
+        ...
+
+    def due_within(self) -> Iterable[tuple[int, int]]:
+        """Seconds, and how many timers are due within."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """Everything a scrape reads: counters as they are, tables behind calls that answer at once."""
@@ -172,5 +334,9 @@ class Sources:
     broker_permission: Callable[[], int]
     flush_behind_bytes: Callable[[], int]
     dispatch_behind_bytes: Callable[[], int]
+    half_messages: Callable[[], Iterable[tuple[str, int]]]
+    """Topic and number of its open halves."""
+    timers: TimerFigures | None = None
+    """None without the wheel."""
     storage_size_bytes: Callable[[], int]
     """Used space of the file system that the store lies on."""

@@ -149,6 +149,16 @@ class RemotingConfig:
             extra={"key": "maxHeaderBytes", "unit": "B", "own": True},
         ),
     ] = 262_144
+    max_inbound_buffer_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_048_576,
+            le=17_179_869_184,
+            description="What all connections together may keep of frames that have not ended."
+            " Beyond it only the largest of them is read.",
+            extra={"key": "maxInboundBufferBytes", "unit": "B", "own": True},
+        ),
+    ] = 134_217_728
     server_oneway_semaphore_value: Annotated[
         int,
         Meta(
@@ -241,7 +251,6 @@ class RemotingConfig:
             extra={
                 "key": "processReplyMessageThreadPoolNums",
                 "cpus": (16, 2, None),
-                "later": True,
             },
         ),
     ] = 24
@@ -251,7 +260,7 @@ class RemotingConfig:
             ge=1,
             le=65_536,
             description="Ack pool: requests at once.",
-            extra={"key": "ackMessageThreadPoolNums", "later": True},
+            extra={"key": "ackMessageThreadPoolNums"},
         ),
     ] = 16
     query_message_thread_pool_nums: Annotated[
@@ -290,6 +299,15 @@ class RemotingConfig:
             extra={"key": "consumerManageThreadPoolNums"},
         ),
     ] = 32
+    load_balance_processor_thread_pool_nums: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="Assignment pool: requests at once.",
+            extra={"key": "loadBalanceProcessorThreadPoolNums"},
+        ),
+    ] = 32
     heartbeat_thread_pool_nums: Annotated[
         int,
         Meta(
@@ -305,7 +323,7 @@ class RemotingConfig:
             ge=1,
             le=65_536,
             description="Transaction pool: requests at once.",
-            extra={"key": "endTransactionThreadPoolNums", "cpus": (8, 2, None), "later": True},
+            extra={"key": "endTransactionThreadPoolNums", "cpus": (8, 2, None)},
         ),
     ] = 16
 
@@ -343,7 +361,7 @@ class RemotingConfig:
             ge=1,
             le=100_000_000,
             description="Ack pool: bound of its queue.",
-            extra={"key": "ackThreadPoolQueueCapacity", "later": True},
+            extra={"key": "ackThreadPoolQueueCapacity"},
         ),
     ] = 100_000
     query_thread_pool_queue_capacity: Annotated[
@@ -361,7 +379,7 @@ class RemotingConfig:
             ge=1,
             le=100_000_000,
             description="Reply pool: bound of its queue.",
-            extra={"key": "replyThreadPoolQueueCapacity", "later": True},
+            extra={"key": "replyThreadPoolQueueCapacity"},
         ),
     ] = 10_000
     put_thread_pool_queue_capacity: Annotated[
@@ -409,13 +427,22 @@ class RemotingConfig:
             extra={"key": "consumerManagerThreadPoolQueueCapacity"},
         ),
     ] = 1_000_000
+    load_balance_thread_pool_queue_capacity: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000_000,
+            description="Assignment pool: bound of its queue.",
+            extra={"key": "loadBalanceThreadPoolQueueCapacity"},
+        ),
+    ] = 100_000
     end_transaction_pool_queue_capacity: Annotated[
         int,
         Meta(
             ge=1,
             le=100_000_000,
             description="Transaction pool: bound of its queue.",
-            extra={"key": "endTransactionPoolQueueCapacity", "later": True},
+            extra={"key": "endTransactionPoolQueueCapacity"},
         ),
     ] = 100_000
 
@@ -473,7 +500,6 @@ class RemotingConfig:
                 "key": "waitTimeMillsInTransactionQueue",
                 "unit": "ms",
                 "hot": True,
-                "later": True,
             },
         ),
     ] = 3_000
@@ -483,7 +509,7 @@ class RemotingConfig:
             ge=100,
             le=60_000,
             description="Ack pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInAckQueue", "unit": "ms", "hot": True, "later": True},
+            extra={"key": "waitTimeMillsInAckQueue", "unit": "ms", "hot": True},
         ),
     ] = 3_000
     wait_time_mills_in_admin_broker_queue: Annotated[
@@ -500,8 +526,11 @@ class RemotingConfig:
         Meta(
             ge=50,
             le=60_000,
-            description="An append that takes longer makes the store busy.",
-            extra={"key": "osPageCacheBusyTimeOutMills", "unit": "ms", "hot": True, "later": True},
+            description=(
+                "An append that takes longer makes the store busy: "
+                "sends that came before it ended are refused."
+            ),
+            extra={"key": "osPageCacheBusyTimeOutMills", "unit": "ms", "hot": True},
         ),
     ] = 1_000
 

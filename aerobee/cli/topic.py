@@ -8,6 +8,8 @@ from aerobee.cli.options import json_option, namesrv_option
 
 __all__ = ["topic"]
 
+QUEUES_MAX = 1_024
+"""The most that a broker of ours gives a topic."""
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}
 OF_THE_SYSTEM = (
     "%RETRY%",
@@ -35,7 +37,9 @@ def topic() -> None:
 @topic.command()
 @click.argument("name")
 @namesrv_option
-@click.option("--queues", type=click.IntRange(1, 65_536), default=8, help="Queues per broker; 8.")
+@click.option(
+    "--queues", type=click.IntRange(1, QUEUES_MAX), default=8, help="Queues per broker; 8."
+)
 @click.option("--perm", type=click.Choice(sorted(PERMS)), default="rw", help="Who may; rw.")
 def create(name: str, namesrv: str | None, queues: int, perm: str) -> None:
     """Create topic NAME on every master, or change it to these settings."""

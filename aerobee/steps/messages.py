@@ -6,7 +6,8 @@ import ipaddress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from aerobee.compression import unpack
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UniqIds", "batch_item", "property_string", "received"]
 
+CRC_MASK: Final = 0x7FFF_FFFF
+"""Brokers store a CRC without its top bit."""
+
 
 def property_string(message: Message, uniq_id: str) -> str:
     """All properties of a message to send, its own and ours. Raises: ConfigurationError."""
@@ -30,6 +34,7 @@ def property_string(message: Message, uniq_id: str) -> str:
         "TAGS": message.tag or "",
         "KEYS": " ".join(message.keys),
         "__SHARDINGKEY": message.ordering_key or "",
+        "DELAY": str(message.delay_level or ""),
     }
     text = properties.encode(named)
     if len(text) > properties.PROPERTIES_BYTES_MAX // 4:
@@ -74,6 +79,9 @@ def received(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMes
 
 
 def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
+    if crc32(one.body) & CRC_MASK != one.body_crc:
+        # Neither broker looks: what lies on its disk is what it sends.
+        raise CompressionError("the body is damaged: it has another CRC than when it was stored")
     named = properties.decode(one.properties)
     offset_id = message_id.offset_id(one.store_host, one.physical_offset)
     return ReceivedMessage(

@@ -307,11 +307,14 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
     """Which messages travel together, as places in the list.
 
     Together: same topic, same wait_store_ok, same ordering key; at most `limit_bytes` unless one
-    alone is larger.
+    alone is larger. A delayed message travels alone: brokers take none in a batch.
     """
     chunks: list[list[int]] = []
     open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
     for place, message in enumerate(messages):
+        if message.delay_level:
+            chunks.append([place])
+            continue
         kind = (message.topic, message.wait_store_ok, message.ordering_key)
         size = _batch_size(message)
         chunk, used = open_chunks.get(kind, ([], 0))

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.errors import Refused
+from broker.errors import PropertyFilterOff, Refused
+from broker.filters.sql_filter import SqlFilter
+from broker.filters.subscription import filter_of
 from broker.tables.clients import BROADCASTING, Client, is_tag_type, subscription_of
+from remoting.server.log_limit import LogLimit
 from remoting.wire.answer import Answer
 from remoting.wire.bodies.client_config import CheckClientConfigBody
 from remoting.wire.bodies.consumer_list import ConsumerList
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.tables.clients import ClientConnection, ClientTable
+    from broker.tables.compensation import CompensationTable
+    from broker.tables.consumer_filters import ConsumerFilterTable
     from broker.tables.groups import GroupTable, SubscriptionGroupConfig
     from broker.tables.queue_locks import QueueLockTable
     from broker.tables.topics import TopicTable
@@ -36,7 +41,11 @@ if TYPE_CHECKING:
 __all__ = ["ClientProcessor"]
 
 DONE: Final = Answer()
+SHOWN_CHARACTERS: Final = 100
+"""How much of a text that has no effect a log line shows."""
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
+BODY_BYTES_MAX: Final = 1 << 20
+"""Of a heartbeat or a lock request: what a client says of itself stays in memory with it."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -50,18 +59,30 @@ class ClientProcessor:
         clients: ClientTable,
         groups: GroupTable,
         topics: TopicTable,
+        broker_name: str,
         locks: QueueLockTable[MessageQueue],
+        filters: ConsumerFilterTable,
+        compensation: CompensationTable,
         clock: Clock,
         notify_enabled: Callable[[], bool] = lambda: True,
         reject_pull_consumers: Callable[[], bool] = lambda: False,
+        property_filter_enabled: Callable[[], bool] = lambda: False,
+        subscription_expired_timeout_ms: Callable[[], int] = lambda: 600_000,
     ) -> None:
         self.clients = clients
         self.groups = groups
         self.topics = topics
+        self.broker_name = broker_name
         self.locks = locks
+        self.filters = filters
+        self.compensation = compensation
         self.clock = clock
         self.notify_enabled = notify_enabled
         self.reject_pull_consumers = reject_pull_consumers
+        self.property_filter_enabled = property_filter_enabled
+        self.subscription_expired_timeout_ms = subscription_expired_timeout_ms
+        self.group_lines = LogLimit()
+        """Of `group.changed`: clients that come and go in a loop would fill the log."""
 
     def monotonic_ms(self) -> int:
         """The clock of the client and lock tables."""
@@ -76,7 +97,9 @@ class ClientProcessor:
 
         The answer says whether the client must send its subscriptions in full next time.
         """
+        check_size(command)
         data = HeartbeatData.from_bytes(command.body)
+        self.check_fits(data, connection)
         client = Client(
             connection, data.client_id, str(command.language), command.version, self.monotonic_ms()
         )
@@ -92,6 +115,23 @@ class ClientProcessor:
                 is_support_heart_beat_v2=True, is_sub_change=subscriptions_wanted
             )
         )
+
+    def check_fits(self, data: HeartbeatData, connection: ClientConnection) -> None:
+        """A heartbeat is taken whole or not at all: that all of it has room. Raises: Refused."""
+        for consumer in data.consumer_data_set:
+            self.clients.check_subscriptions(
+                consumer.group_name, len(consumer.subscription_data_set)
+            )
+        consumers = {consumer.group_name for consumer in data.consumer_data_set}
+        producers = {producer.group_name for producer in data.producer_data_set}
+        self.clients.check_room(connection.id, consumers, producers)
+        self.groups.check_new(consumers, self.clock.now_ms())
+        self.topics.check_group_room(group for group in consumers if self.has_retries(group))
+
+    def has_retries(self, group: str) -> bool:
+        """Whether a group needs its retry topic; one that is yet to be made does."""
+        config = self.groups.get(group)
+        return config is None or config.retry_queue_nums > 0
 
     def register(self, consumer: ConsumerData, client: Client, data: HeartbeatData) -> bool:
         """One consumer group of a heartbeat; whether its subscriptions are wanted in full.
@@ -117,8 +157,10 @@ class ClientProcessor:
             if full
             else None,
         )
+        if full:
+            self.register_filters(consumer)
         if changed:
-            log.info("group.changed", group=name, client_id=client.client_id)
+            self.group_changed(name, client_id=client.client_id)
             if config.notify_consumer_ids_changed_enable and consumer.message_model != BROADCASTING:
                 self.notify(name)
         if not fingerprint:
@@ -128,6 +170,14 @@ class ClientProcessor:
         # After a restart a heartbeat without subscriptions finds none stored. The Java broker
         # answers "unchanged" then, and the subscription stays unknown for good.
         return differs or entry is None or not entry.subscribed
+
+    def register_filters(self, consumer: ConsumerData) -> None:
+        """The subscriptions of a group that are not by tags."""
+        group = consumer.group_name
+        for reason in self.filters.register(
+            group, consumer.subscription_data_set, self.clock.now_ms()
+        ):
+            log.warning("filter.refused", group=group, reason=reason)
 
     def make_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> None:
         """The group's retry topic: clients ask for its route right after the heartbeat."""
@@ -153,17 +203,34 @@ class ClientProcessor:
             self.clients.leave_producers(connection.id, header.producer_group)
         if header.consumer_group:
             self.clients.leave_consumers(connection.id, header.consumer_group)
-            self.notify_rest(header.consumer_group)
+            self.left(header.consumer_group)
         return DONE
 
     def connection_closed(self, connection: ClientConnection) -> None:
         """A connection is gone, for whatever reason: out of every group, and the rest is told."""
         for group in self.clients.leave_all(connection.id):
-            log.info("group.changed", group=group, address=connection.address)
-            self.notify_rest(group)
+            self.group_changed(group, address=connection.address)
+            self.left(group)
+
+    def left(self, group: str) -> None:
+        """A member has left: the rest is told; without a rest the group's filters are dead."""
+        if self.clients.group(group) is None:
+            self.filters.group_gone(group, self.clock.now_ms())
+        self.notify_rest(group)
+
+    def group_changed(self, group: str, **who: str) -> None:
+        """Say that a group got or lost a member, or its topics changed."""
+        left_out = self.group_lines.admit(self.clock.monotonic())
+        if left_out is not None:
+            log.info("group.changed", group=group, **who, left_out=left_out)
 
     def expire(self, timeout_ms: int) -> None:
-        """Close the connections whose heartbeats stopped, as if their clients had left."""
+        """Close the connections whose heartbeats stopped, as if their clients had left.
+
+        And forget what consumers left behind that are gone for long.
+        """
+        self.filters.forget_dead(self.clock.now_ms())
+        self.compensation.expire(self.monotonic_ms(), self.subscription_expired_timeout_ms())
         for connection in self.clients.expired(self.monotonic_ms(), timeout_ms):
             log.info("client.expired", address=connection.address, timeout_ms=timeout_ms)
             connection.close("no heartbeat in time")
@@ -202,24 +269,49 @@ class ClientProcessor:
         self, header: headers.CheckClientConfig, command: Command, connection: Connection
     ) -> Answer:
         """CHECK_CLIENT_CONFIG: whether a subscription's expression can be served."""
-        subscription = CheckClientConfigBody.from_bytes(command.body).subscription_data
+        asked = CheckClientConfigBody.from_bytes(command.body)
+        subscription = asked.subscription_data
         if is_tag_type(subscription.expression_type):
             return DONE
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            "The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}",
-        )
+        if not self.property_filter_enabled():
+            raise PropertyFilterOff(subscription.expression_type)
+        found = filter_of(subscription.expression_type, subscription.sub_string)
+        if isinstance(found, SqlFilter) and found.ignored:
+            log.warning(
+                "filter.text_ignored",
+                group=asked.group,
+                topic=subscription.topic,
+                ignored=found.ignored[:SHOWN_CHARACTERS],
+            )
+        return DONE
 
     # -- queue locks -----------------------------------------------------------------------------
 
     def lock(self, header: headers.LockBatchMq, command: Command, connection: Connection) -> Answer:
-        """LOCK_BATCH_MQ: take or renew the locks; the answer lists those held now."""
+        """LOCK_BATCH_MQ: take or renew the locks; the answer lists those held now.
+
+        Only queues that are here can be locked, by groups that are known.
+        """
+        check_size(command)
         request = LockBatchRequest.from_bytes(command.body)
+        if self.groups.find(request.consumer_group, self.clock.now_ms()) is None:
+            return Answer(body=LockBatchResponse().to_bytes())
         granted = self.locks.lock(
-            request.consumer_group, request.client_id, request.mq_set, self.monotonic_ms()
+            request.consumer_group,
+            request.client_id,
+            [queue for queue in request.mq_set if self.is_ours(queue)],
+            self.monotonic_ms(),
         )
         return Answer(body=LockBatchResponse(granted).to_bytes())
+
+    def is_ours(self, queue: MessageQueue) -> bool:
+        """Whether there is such a queue on this broker."""
+        topic = self.topics.get(queue.topic)
+        return (
+            topic is not None
+            and queue.broker_name == self.broker_name
+            and 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+        )
 
     def unlock(
         self, header: headers.UnlockBatchMq, command: Command, connection: Connection
@@ -228,3 +320,11 @@ class ClientProcessor:
         request = LockBatchRequest.from_bytes(command.body)
         self.locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return DONE
+
+
+def check_size(command: Command) -> None:
+    """Raises: Refused for a body that is longer than any client's."""
+    size = len(command.body)
+    if size > BODY_BYTES_MAX:
+        remark = f"the body of this request has {size} bytes, at most {BODY_BYTES_MAX} are taken"
+        raise Refused(ResponseCode.SYSTEM_ERROR, remark)

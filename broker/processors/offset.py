@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from broker.errors import GroupNotExist, Refused, TopicNotExist
 from broker.tables.consumer_offsets import NO_OFFSET
 from remoting.wire.answer import Answer
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from broker.tables.consumer_offsets import ConsumerOffsetTable
+    from broker.tables.delay_offsets import DelayOffsetTable
     from broker.tables.groups import GroupTable
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
@@ -30,10 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["OffsetProcessor"]
 
 DONE: Final = Answer()
+RESET_BEFORE: Final = Answer(remark="Offset has been previously reset")
 
 
 class OffsetProcessor:
-    """Codes 14, 15, 29, 30, 31, 32. None of them checks the queue id against the topic's queues."""
+    """Codes 14, 15, 29 to 32, 45. None of them checks the queue id against the topic's queues."""
 
     def __init__(
         self,
@@ -41,14 +45,22 @@ class OffsetProcessor:
         topics: TopicTable,
         groups: GroupTable,
         offsets: ConsumerOffsetTable,
+        delays: DelayOffsetTable,
         store: MessageStore,
         clock: Clock,
     ) -> None:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
+        self.delays = delays
         self.store = store
         self.clock = clock
+
+    def all_delay_offsets(
+        self, header: headers.GetAllDelayOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_ALL_DELAY_OFFSET: what `delayOffset.json` would hold now."""
+        return Answer(body=msgspec.json.encode(self.delays.document()))
 
     def query(
         self, header: headers.QueryConsumerOffset, command: Command, connection: Connection
@@ -88,14 +100,14 @@ class OffsetProcessor:
         if header.queue_id is None or header.commit_offset is None:
             missing = "queueId" if header.queue_id is None else "commitOffset"
             raise Refused(ResponseCode.INVALID_PARAMETER, f"{missing} is missing")
-        self.offsets.commit(
+        stored = self.offsets.commit(
             header.consumer_group,
             header.topic,
             header.queue_id,
             header.commit_offset,
             self.clock.now_ms(),
         )
-        return DONE
+        return DONE if stored else RESET_BEFORE
 
     def max_offset(
         self, header: headers.GetMaxOffset, command: Command, connection: Connection

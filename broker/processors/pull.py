@@ -8,30 +8,36 @@ Source: semantics §1 (PullMessageProcessor).
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from broker.answers import FOUND, PULL_CODES
-from broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from broker.errors import PropertyFilterOff, Refused
+from broker.filters.sql_filter import SQL92, SqlFilter
+from broker.filters.subscription import filter_of
+from broker.processors.access import BROKER_FORBIDDEN, forbidden
 from broker.services.hold import Held
-from broker.tables.clients import BROADCASTING, is_tag_type
+from broker.tables.clients import BROADCASTING
+from broker.tables.delays import SCHEDULE_TOPIC
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.headers.pull import PullMessageRefused, PullMessageResponse
+from remoting.wire.headers.pull import PullMessageResponse
 from store.errors import NotInMemory
-from store.format.tags import TagFilter
 from store.results import GetResult, GetStatus
+from store.selection import SelectiveReader
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.filters.subscription import Filter
+    from broker.processors.access import ReadAccess
     from broker.services.hold import Hold
     from broker.stats import BrokerStats
     from broker.tables.clients import ClientTable
+    from broker.tables.compensation import CompensationTable
+    from broker.tables.consumer_filters import ConsumerFilterTable
     from broker.tables.consumer_offsets import ConsumerOffsetTable
     from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
     from remoting.server.routes import Outcome
     from remoting.wire.command import Command
@@ -45,31 +51,19 @@ COMMIT_OFFSET: Final = 1
 SUSPEND: Final = 2
 SUBSCRIPTION: Final = 4
 
-READ_BIT: Final = 4
-
 LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
 NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
-PARSE_FAILED: Final = int(ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 NOT_EXIST: Final = int(ResponseCode.SUBSCRIPTION_NOT_EXIST)
 NOT_LATEST: Final = int(ResponseCode.SUBSCRIPTION_NOT_LATEST)
+FILTER_NOT_EXIST: Final = int(ResponseCode.FILTER_DATA_NOT_EXIST)
+FILTER_NOT_LATEST: Final = int(ResponseCode.FILTER_DATA_NOT_LATEST)
 
 HOLD_MAX_MS: Final = 300_000
 """No pull is held longer, whatever it asks for."""
 
-BROKER_FORBIDDEN: Final = 1
-GROUP_FORBIDDEN: Final = 2
-TOPIC_FORBIDDEN: Final = 3
 BROADCASTING_FORBIDDEN: Final = 4
 SUBSCRIPTION_FORBIDDEN: Final = 5
-
-FILTER_CACHE: Final = 4096
-
-
-@lru_cache(maxsize=FILTER_CACHE)
-def tag_filter(expression: str | None) -> TagFilter:
-    """The filter of a TAG expression. Raises: ValueError when it names no tag."""
-    return TagFilter.parse(expression)
 
 
 class Pull:
@@ -80,20 +74,25 @@ class Pull:
         *,
         config: BrokerConfig,
         store: MessageStore,
-        topics: TopicTable,
+        access: ReadAccess,
         groups: GroupTable,
         clients: ClientTable,
         offsets: ConsumerOffsetTable,
+        filters: ConsumerFilterTable,
+        compensation: CompensationTable,
         hold: Hold,
         stats: BrokerStats,
         clock: Clock,
     ) -> None:
         self._config = config
         self._store = store
-        self._topics = topics
+        self._access = access
         self._groups = groups
         self._clients = clients
         self._offsets = offsets
+        self._filters = filters
+        self._compensation = compensation
+        self._selective = SelectiveReader(store, clock)
         self._hold = hold
         self._stats = stats
         self._clock = clock
@@ -126,49 +125,36 @@ class Pull:
 
     def _check(self, header: PullMessage | LitePullMessage) -> None:
         """Checks 1 to 7: broker, group, topic, queue."""
-        broker = self._config.broker
-        if not broker.broker_permission & READ_BIT:
-            raise _forbidden(BROKER_FORBIDDEN, "the broker pulling message is forbidden")
-        if header.code == LITE_PULL and not broker.lite_pull_message_enable:
-            raise _forbidden(BROKER_FORBIDDEN, "the broker for lite pull message is forbidden")
-        group = self._groups.find(header.consumer_group, self._clock.now_ms())
-        if group is None:
-            raise GroupNotExist(header.consumer_group)
-        if not group.consume_enable:
-            raise _forbidden(
-                GROUP_FORBIDDEN,
-                f"subscription group no permission, {header.consumer_group}",
-            )
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise TopicNotExist(header.topic)
-        if not topic.perm & READ_BIT:
-            raise _forbidden(
-                TOPIC_FORBIDDEN, f"the topic[{header.topic}] pulling message is forbidden"
-            )
-        if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
-            )
+        access = self._access
+        access.broker()
+        if header.code == LITE_PULL and not self._config.broker.lite_pull_message_enable:
+            raise forbidden(BROKER_FORBIDDEN, "the broker for lite pull message is forbidden")
+        access.group(header.consumer_group)
+        access.queue(access.topic(header.topic), header.queue_id)
 
-    def _filter(self, header: PullMessage | LitePullMessage) -> TagFilter | None:
+    def _filter(self, header: PullMessage | LitePullMessage) -> Filter | None:
         """Checks 8 and 9: the filter of this pull; None lets everything through."""
-        if not header.sys_flag & SUBSCRIPTION:
-            matches = self._registered(header)
-        elif is_tag_type(header.expression_type):
-            try:
-                matches = tag_filter(header.subscription)
-            except ValueError as error:
-                raise Refused(PARSE_FAILED, str(error)) from error
-        elif header.subscription:
-            raise _no_sql(header.expression_type)
+        if header.sys_flag & SUBSCRIPTION:
+            matches = filter_of(header.expression_type, header.subscription)
+            self._compensation.note(
+                header.consumer_group,
+                header.topic,
+                header.expression_type,
+                header.subscription,
+                int(self._clock.monotonic() * 1000),
+            )
         else:
-            raise Refused(PARSE_FAILED, "parse the consumer's subscription failed")
-        return None if matches.codes is None else matches
+            matches = self._registered(header)
+        if isinstance(matches, SqlFilter):
+            if not self._config.broker.enable_property_filter:
+                raise PropertyFilterOff(SQL92)
+            return matches
+        if matches.codes is None or header.topic == SCHEDULE_TOPIC:
+            # The codes of parked messages are times.
+            return None
+        return matches
 
-    def _registered(self, header: PullMessage | LitePullMessage) -> TagFilter:
+    def _registered(self, header: PullMessage | LitePullMessage) -> Filter:
         """The filter that the group's heartbeats gave for the topic."""
         name = header.consumer_group
         registered = self._clients.group(name)
@@ -177,38 +163,45 @@ class Pull:
         group = self._groups.require(name, self._clock.now_ms())
         if registered.message_model == BROADCASTING and not group.consume_broadcast_enable:
             remark = f"the consumer group[{name}] can not consume by broadcast way"
-            raise _forbidden(BROADCASTING_FORBIDDEN, remark)
+            raise forbidden(BROADCASTING_FORBIDDEN, remark)
         if not self._groups.may_read(name, header.topic):
             remark = f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
-            raise _forbidden(SUBSCRIPTION_FORBIDDEN, remark)
+            raise forbidden(SUBSCRIPTION_FORBIDDEN, remark)
         subscription = registered.subscriptions.get(header.topic)
         if subscription is None:
             raise Refused(NOT_EXIST, f"the consumer's subscription not exist, {name}")
         if subscription.sub_version < header.sub_version:
             raise Refused(NOT_LATEST, "the consumer's subscription not latest")
-        if subscription.tag_filter is None:
-            raise _no_sql(subscription.data.expression_type)
-        return subscription.tag_filter
+        if subscription.tag_filter is not None:
+            return subscription.tag_filter
+        known = self._filters.get(header.topic, name)
+        if known is None or known.sql is None:
+            raise Refused(FILTER_NOT_EXIST, f"the consumer's filter data not exist, {name}")
+        if known.client_version < header.sub_version:
+            raise Refused(FILTER_NOT_LATEST, "the consumer's filter data not latest")
+        return known.sql
 
     # -- read, answer, park ----------------------------------------------------------------------
 
-    def _read(self, header: PullMessage | LitePullMessage, matches: TagFilter | None) -> GetResult:
+    def _read(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> GetResult:
+        if self._offsets.resets:
+            place = (header.consumer_group, header.topic, header.queue_id)
+            at = self._offsets.take_reset(*place)
+            if at is not None:
+                return self._nothing(header, GetStatus.OFFSET_RESET, at)
         max_bytes = max_count = None
         if header.bulk_bytes:
             max_bytes = min(header.bulk_bytes, self._config.broker.max_bulk_bytes)
             max_count = header.max_msg_nums
-        return self._store.get(
-            header.topic,
-            header.queue_id,
-            header.queue_offset,
-            header.max_msg_nums,
-            matches,
-            max_bytes=max_bytes,
-            max_count=max_count,
-        )
+        asked = (header.topic, header.queue_id, header.queue_offset, header.max_msg_nums)
+        if isinstance(matches, SqlFilter):
+            return self._selective.get(
+                *asked, matches.matches, max_bytes=max_bytes, max_count=max_count
+            )
+        return self._store.get(*asked, matches, max_bytes=max_bytes, max_count=max_count)
 
     async def _read_from_disk(
-        self, header: PullMessage | LitePullMessage, matches: TagFilter | None
+        self, header: PullMessage | LitePullMessage, matches: Filter | None
     ) -> Answer:
         result = await self._store.complete(lambda: self._read(header, matches))
         return self._answer(header, _code(result, header.queue_offset), result)
@@ -224,7 +217,9 @@ class Pull:
         )
         status = result.status
         if status is not FOUND:
+            self._stats.pulls_missed += 1
             return Answer(code, response, status.name)
+        self._stats.pulls_found += 1
         counters = self._stats.group_out(header.consumer_group, header.topic)
         counters.messages_out += result.count
         counters.bytes_out += result.size
@@ -235,7 +230,7 @@ class Pull:
         header: PullMessage | LitePullMessage,
         command: Command,
         connection: Connection,
-        matches: TagFilter | None,
+        matches: Filter | None,
     ) -> None:
         if self._config.broker.long_polling_enable:
             wait_ms = header.suspend_timeout_millis
@@ -250,7 +245,7 @@ class Pull:
         command.body = b""
         self._hold.park(Held(connection, queue, header.queue_offset, matches, deadline, resume))
 
-    def _again(self, header: PullMessage | LitePullMessage, matches: TagFilter | None) -> Answer:
+    def _again(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> Answer:
         """The pull once more after its wait; whatever it finds is the answer."""
         try:
             self._check(header)
@@ -260,15 +255,18 @@ class Pull:
             result = self._read(header, matches)
         except NotInMemory:
             # What woke it is far behind by now. Nobody waits for the disk here: its next pull does.
-            result = self._elsewhere(header)
+            # The status makes the client pull the same offset again.
+            result = self._nothing(header, GetStatus.NO_MATCHED_MESSAGE, header.queue_offset)
         return self._answer(header, _code(result, header.queue_offset), result)
 
-    def _elsewhere(self, header: PullMessage | LitePullMessage) -> GetResult:
-        """An answer that makes the client pull the same offset again."""
+    def _nothing(
+        self, header: PullMessage | LitePullMessage, status: GetStatus, next_begin_offset: int
+    ) -> GetResult:
+        """An answer without messages that sends the client to an offset."""
         place = (header.topic, header.queue_id)
         return GetResult(
-            GetStatus.NO_MATCHED_MESSAGE,
-            header.queue_offset,
+            status,
+            next_begin_offset,
             self._store.min_offset(*place),
             self._store.max_offset(*place),
         )
@@ -280,14 +278,3 @@ def _code(result: GetResult, asked_offset: int) -> int:
     if status is GetStatus.NO_MESSAGE_IN_QUEUE and asked_offset:
         return OFFSET_MOVED
     return PULL_CODES[status]
-
-
-def _no_sql(expression_type: str | None) -> Refused:
-    remark = f"The broker does not support consumer to filter message by {expression_type}"
-    return Refused(int(ResponseCode.SYSTEM_ERROR), remark)
-
-
-def _forbidden(kind: int, remark: str) -> NoPermission:
-    error = NoPermission(remark)
-    error.header = PullMessageRefused(forbidden_type=kind)
-    return error

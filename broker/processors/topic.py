@@ -6,7 +6,7 @@ An answer that a topic was created leaves when the table is on disk. Source: adm
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -19,6 +19,8 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import topic as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker.tables.data_version import DataVersion
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
     from remoting.wire.command import Command
     from store.files.disk import Clock
 
-__all__ = ["Durable", "TopicProcessor"]
+__all__ = ["PAGE", "Durable", "TopicProcessor", "page_of", "when_saved"]
 
 DONE: Final = Answer()
 PAGE: Final = 2_000
-"""Topics in one answer to a client that asks page by page."""
+"""Topics, or groups, in one answer to a client that asks page by page."""
+T = TypeVar("T")
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -75,18 +78,7 @@ class TopicProcessor:
             else:
                 log.info("topic.changed", topic=header.topic, address=connection.address)
         # Also without a change of ours: the same topic may be on its way to the disk.
-        return DONE if self.saved.clean else self.when_saved()
-
-    async def when_saved(self) -> Answer:
-        """The answer once the table as it is now is durable. Raises: Refused."""
-        try:
-            await self.saved.catch_up()
-        except OSError as error:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"the topic is served but could not be saved: {error.strerror}",
-            ) from error
-        return DONE
+        return DONE if self.saved.clean else when_saved(self.saved, "topic")
 
     def config(
         self, header: headers.GetTopicConfig, command: Command, connection: Connection
@@ -100,22 +92,10 @@ class TopicProcessor:
     def all_configs(
         self, header: headers.GetAllTopicConfig, command: Command, connection: Connection
     ) -> Answer:
-        """GET_ALL_TOPIC_CONFIG: every topic, or the page that is asked for.
-
-        A client that names no page gets everything; one whose data version is not ours any more
-        begins again.
-        """
+        """GET_ALL_TOPIC_CONFIG: every topic, or the page that is asked for."""
         table = self.topics.configs
-        paged = (header.topic_seq, header.data_version, header.max_topic_num) != (None, None, None)
-        configs = dict(table)
-        if paged:
-            begin = max(0, header.topic_seq or 0)
-            if begin and not same_version(header.data_version, self.topics.version):
-                begin = 0
-            wanted = header.max_topic_num or 0
-            size = min(wanted, self.page) if wanted > 0 else self.page
-            names = sorted(table)[begin : begin + size]
-            configs = {name: table[name] for name in names}
+        asked = (header.topic_seq, header.data_version, header.max_topic_num)
+        configs = page_of(table, asked, self.topics.version, self.page)
         wrapper = TopicConfigSerializeWrapper(
             data_version=self.topics.version, topic_config_table=configs
         )
@@ -123,6 +103,39 @@ class TopicProcessor:
             header=headers.GetAllTopicConfigResponse(total_topic_num=len(table)),
             body=wrapper.to_bytes(),
         )
+
+
+async def when_saved(saved: Durable, what: str) -> Answer:
+    """The answer once a table as it is now is durable. Raises: Refused."""
+    try:
+        await saved.catch_up()
+    except OSError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the {what} is served but could not be saved: {error.strerror}",
+        ) from error
+    return DONE
+
+
+def page_of(
+    table: Mapping[str, T],
+    asked: tuple[int | None, str | None, int | None],
+    version: DataVersion,
+    page: int,
+) -> dict[str, T]:
+    """The entries that a client asks for by first entry, data version and number.
+
+    One that names no page gets everything; one whose data version is not ours any more begins
+    again.
+    """
+    first, data_version, wanted = asked
+    if asked == (None, None, None):
+        return dict(table)
+    begin = max(0, first or 0)
+    if begin and not same_version(data_version, version):
+        begin = 0
+    size = min(wanted, page) if wanted and wanted > 0 else page
+    return {name: table[name] for name in sorted(table)[begin : begin + size]}
 
 
 def same_version(text: str | None, version: DataVersion) -> bool:

@@ -9,25 +9,24 @@ Source: spec of the Java side (PullRequestHoldService).
 from __future__ import annotations
 
 from functools import partial
-from heapq import heapify, heappop, heappush
-from itertools import count
 from operator import is_
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
+from broker.filters.sql_filter import SqlFilter
+from broker.services.deadlines import Deadlines
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from broker.filters.subscription import Filter
     from remoting.server.connection import Connection
-    from store.format.tags import TagFilter
 
 __all__ = ["DEADLINE_TICK_S", "SWEEP_S", "Held", "Hold"]
 
 DEADLINE_TICK_S = 0.05
 """How late after its deadline a held pull may be answered."""
-STALE_DEADLINES = 1024
-"""Deadlines of pulls already answered that may wait in the heap before it is rebuilt."""
 SWEEP_S = 5.0
 """How often the end of each queue is compared, for pulls whose filter no arrival matched."""
 
@@ -42,7 +41,7 @@ class Held:
         connection: Connection,
         queue: tuple[str, int],
         queue_offset: int,
-        matches: TagFilter | None,
+        matches: Filter | None,
         deadline: float,
         resume: Callable[[], None],
     ) -> None:
@@ -54,11 +53,14 @@ class Held:
         self.resume = resume
         self.done = False
 
-    def wants(self, max_offset: int, tags_code: int) -> bool:
-        """Whether a message with this code, below `max_offset`, ends the wait."""
-        return max_offset > self.queue_offset and (
-            self.matches is None or self.matches.matches(tags_code)
-        )
+    def wants(self, max_offset: int, tags_code: int, properties: bytes) -> bool:
+        """Whether a message with these properties, below `max_offset`, ends the wait."""
+        matches = self.matches
+        if max_offset <= self.queue_offset or matches is None:
+            return max_offset > self.queue_offset
+        if isinstance(matches, SqlFilter):
+            return matches.matches(properties)
+        return matches.matches(tags_code)
 
 
 class Hold:
@@ -71,8 +73,7 @@ class Hold:
         self._max_offset = max_offset
         self._limit = limit
         self._by_queue: dict[tuple[str, int], list[Held]] = {}
-        self._deadlines: list[tuple[float, int, Held]] = []
-        self._numbers = count()
+        self._deadlines: Deadlines[Held] = Deadlines()
         self._woken: list[Held] = []
         self.parked = 0
 
@@ -85,10 +86,8 @@ class Hold:
         """Hold a pull that found nothing at the end of its queue."""
         self._by_queue.setdefault(held.queue, []).append(held)
         self.parked += 1
-        if len(self._deadlines) > 2 * self.parked + STALE_DEADLINES:
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].done]
-            heapify(self._deadlines)
-        heappush(self._deadlines, (held.deadline, next(self._numbers), held))
+        held.connection.held += 1
+        self._deadlines.add(held.deadline, held, self.parked)
 
     def arrived(
         self,
@@ -101,7 +100,9 @@ class Hold:
     ) -> None:
         """A message became readable; called for each one by the dispatch of the store."""
         if (topic, queue_id) in self._by_queue:
-            self._mark((topic, queue_id), lambda held: held.wants(max_offset, tags_code))
+            self._mark(
+                (topic, queue_id), lambda held: held.wants(max_offset, tags_code, properties)
+            )
 
     def wake(self) -> None:
         """Run the marked pulls again; called once at the end of a round."""
@@ -113,11 +114,8 @@ class Hold:
 
     def expire(self, now: float) -> None:
         """Answer the pulls whose deadline has come."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= now:
-            expired = heappop(deadlines)[2]
-            if not expired.done:
-                self._mark(expired.queue, partial(is_, expired))
+        for expired in self._deadlines.over(now):
+            self._mark(expired.queue, partial(is_, expired))
         self.wake()
 
     def sweep(self) -> None:
@@ -149,14 +147,15 @@ class Hold:
 
     def _mark(self, queue: tuple[str, int], wakes: Callable[[Held], bool]) -> None:
         waiting = self._by_queue[queue]
-        left = [held for held in waiting if not wakes(held)]
-        if len(left) == len(waiting):
+        woken = [held for held in waiting if wakes(held)]
+        if not woken:
             return
-        for held in waiting:
-            if wakes(held):
-                held.done = True
-                self._woken.append(held)
-        self.parked -= len(waiting) - len(left)
+        for held in woken:
+            held.done = True
+            held.connection.held -= 1
+        self._woken += woken
+        self.parked -= len(woken)
+        left = [held for held in waiting if not held.done]
         if left:
             self._by_queue[queue] = left
         else:

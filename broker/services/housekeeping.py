@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from broker.processors.client import ClientProcessor
+    from broker.tables.pop_orders import PopOrderTable
     from broker.tables.queue_locks import QueueLockTable
     from broker.tables.routes import RouteTable
     from store.files.disk import Clock
@@ -33,6 +34,7 @@ class Housekeeping:
         *,
         clients: ClientProcessor,
         locks: QueueLockTable[Any],
+        orders: PopOrderTable,
         routes: RouteTable | None,
         clock: Clock,
         channel_expired_timeout_ms: Callable[[], int],
@@ -40,6 +42,7 @@ class Housekeeping:
     ) -> None:
         self.clients = clients
         self.locks = locks
+        self.orders = orders
         self.routes = routes
         self.clock = clock
         self.channel_expired_timeout_ms = channel_expired_timeout_ms
@@ -63,9 +66,10 @@ class Housekeeping:
             scan()
 
     def scan_clients(self) -> None:
-        """Take out clients whose heartbeats stopped, and forget locks that are too old."""
+        """Take out clients whose heartbeats stopped, and forget locks and pops that are too old."""
         self.clients.expire(self.channel_expired_timeout_ms())
         self.locks.sweep(self.now_ms())
+        self.orders.expire(self.clock.now_ms())
 
     def scan_brokers(self) -> None:
         """Take out brokers that stopped registering, and close their connections."""

@@ -1,27 +1,26 @@
-"""Writes the tables to their files: when asked, consumer offsets every few seconds, all at stop.
+"""Writes the tables to their files: when asked, offsets every few seconds, all of them at stop.
 
 A save that is asked for while another one runs waits for the next, which holds its change; all who
-wait share it. A save that fails is logged, and tried again by the next round.
+wait share it. A save that fails is logged and tried again after a rest; until then whoever waits is
+told at once, so that a full disk is not asked once per request.
 Source: semantics §3.1, §17.4; store format §1.7.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 import structlog
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from broker.json_file import JsonFile
 
-__all__ = ["FIRST_SAVE_S", "SavedTable", "Saver", "Table"]
+__all__ = ["Periodic", "SavedTable", "Saver", "Table"]
 
-FIRST_SAVE_S: Final = 10.0
-"""How long after the start consumer offsets are saved first."""
 RETRY_S: Final = 5.0
 """How long after a failed save the next attempt is made."""
 
@@ -41,15 +40,27 @@ class SavedTable:
     """
 
     def __init__(
-        self, table: Table, file: JsonFile, *, changes: Callable[[], int] | None = None
+        self,
+        table: Table,
+        file: JsonFile,
+        *,
+        changes: Callable[[], int] | None = None,
+        relies_on: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.table = table
         self.file = file
         self.changes = changes
+        self.relies_on = relies_on
+        """Waits until what a snapshot taken before speaks of is on disk. Raises: OSError.
+
+        A table that says how far something was copied must not outlive the copies.
+        """
         self.seen = changes() if changes else 0
         self.wanted = 0
         self.written = 0
-        self.failing = False
+        self.failing: OSError | None = None
+        """Why the last attempt failed."""
+        self.rest_until = -math.inf
         self.lock = trio.Lock()
         self.asked = trio.Event()
 
@@ -78,37 +89,49 @@ class SavedTable:
         self.wanted += 1
         await self.catch_up()
 
-    async def catch_up(self) -> None:
-        """Wait until everything asked for so far is durable. Raises: OSError."""
+    async def catch_up(self, *, at_once: bool = False) -> None:
+        """Wait until everything asked for so far is durable. Raises: OSError.
+
+        For a while after a failed attempt nothing is tried, unless `at_once`.
+        """
         goal = self.wanted
         async with self.lock:
             if self.written >= goal:
                 return
+            if self.failing is not None and not at_once and trio.current_time() < self.rest_until:
+                raise OSError(f"not tried again so soon after this: {self.failing}")
             # No await between these two: the snapshot holds everything asked for up to here.
             covered = self.wanted
             document = self.table.document()
             try:
+                if self.relies_on is not None:
+                    await self.relies_on()
                 await self.file.write(document)
             except OSError as error:
-                if not self.failing:
+                if self.failing is None:
                     log.error("table.save_failed", path=str(self.file.path), reason=str(error))
-                self.failing = True
+                self.failing = error
+                self.rest_until = trio.current_time() + RETRY_S
                 raise
             self.written = covered
-            if self.failing:
+            if self.failing is not None:
                 log.info("table.save_recovered", path=str(self.file.path))
-            self.failing = False
+            self.failing = None
+
+
+class Periodic(NamedTuple):
+    """A table that is saved by the clock."""
+
+    saved: SavedTable
+    period_s: float
 
 
 class Saver:
     """The service: serves requests as they come, and saves `periodic` tables by the clock."""
 
-    def __init__(
-        self, tables: Sequence[SavedTable], *, periodic: SavedTable, period_s: float
-    ) -> None:
+    def __init__(self, tables: Sequence[SavedTable], *, periodic: Sequence[Periodic]) -> None:
         self.tables = tables
         self.periodic = periodic
-        self.period_s = period_s
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -117,7 +140,8 @@ class Saver:
         async with trio.open_nursery() as nursery:
             for table in self.tables:
                 nursery.start_soon(self.serve, table)
-            nursery.start_soon(self.tick)
+            for each in self.periodic:
+                nursery.start_soon(self.tick, each)
             task_status.started()
         raise AssertionError("the tasks of this service never end by themselves")
 
@@ -129,18 +153,21 @@ class Saver:
             table.asked = trio.Event()
             await self.attempt(table)
 
-    async def tick(self) -> NoReturn:
-        """Save the periodic table by the clock."""
-        await trio.sleep(FIRST_SAVE_S)
-        while True:
-            self.periodic.notice()
-            await self.attempt(self.periodic)
-            await trio.sleep(self.period_s)
+    async def tick(self, each: Periodic) -> NoReturn:
+        """Save one periodic table by the clock.
 
-    async def attempt(self, table: SavedTable) -> bool:
+        The first time after one period: RocketMQ waits 10 s, but what a kill takes back is promised
+        to be younger than a period at any time.
+        """
+        while True:
+            await trio.sleep(each.period_s)
+            each.saved.notice()
+            await self.attempt(each.saved)
+
+    async def attempt(self, table: SavedTable, *, at_once: bool = False) -> bool:
         """Save once; whether it worked. The failure has been logged where it happened."""
         try:
-            await table.catch_up()
+            await table.catch_up(at_once=at_once)
         except OSError:
             return False
         return True
@@ -148,7 +175,8 @@ class Saver:
     async def save_all(self) -> bool:
         """Save every table, whatever happened to the others; whether all of it is durable."""
         done = True
-        for table in {id(table): table for table in (*self.tables, self.periodic)}.values():
+        periodic = (each.saved for each in self.periodic)
+        for table in {id(table): table for table in (*self.tables, *periodic)}.values():
             table.wanted += 1
-            done = await self.attempt(table) and done
+            done = await self.attempt(table, at_once=True) and done
         return done

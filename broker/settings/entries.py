@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ConfigurationError", "Entry", "Form", "Scalar", "Tree", "join_tree"]
+__all__ = [
+    "ENVIRONMENT",
+    "ConfigurationError",
+    "Entry",
+    "Form",
+    "Scalar",
+    "Tree",
+    "join_tree",
+    "where",
+]
 
 
 class ConfigurationError(ValueError):
@@ -37,14 +46,28 @@ class Scalar(NamedTuple):
 Tree = Scalar | list["Tree"] | dict[str, "Tree"]
 
 
+ENVIRONMENT = "environment: "
+"""What the place of a variable begins with; the variable follows."""
+
+
 class Entry(NamedTuple):
-    """One setting as somebody wrote it. `place` is what an error message begins with."""
+    """One setting as somebody wrote it."""
 
     name: str
     value: Tree
     place: str
     form: Form
     section: str = ""
+
+    @property
+    def where(self) -> str:
+        """What a message about it begins with: place and key."""
+        return where(self.place, self.name)
+
+
+def where(place: str, name: str) -> str:
+    """Place and key; a variable of the environment is both."""
+    return place if place.startswith(ENVIRONMENT) else f"{place}: {name}"
 
 
 def join_tree(value: Tree, separator: str = ";") -> str:

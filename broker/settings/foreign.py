@@ -18,10 +18,8 @@ __all__ = ["ENVIRONMENT_ONLY", "PLANNED", "known_name", "objection"]
 PLANNED: Mapping[str, str] = {
     canon(name): name
     for name in (
-        "dedupe",
         "metricsLegacyNames",
         "proxyProtocolFrom",
-        "startDeliverTimeCompat",
         "tlsServerMode",
         "waitForArchive",
     )
@@ -41,8 +39,8 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
             " aclEnable authenticationEnabled authorizationEnabled useTLS"
             " fetchNamesrvAddrByAddressServer"
-            " fetchNameSrvAddrByDnsLookup dedupe metricsLegacyNames proxyProtocolFrom"
-            " startDeliverTimeCompat waitForArchive",
+            " fetchNameSrvAddrByDnsLookup metricsLegacyNames proxyProtocolFrom"
+            " waitForArchive",
         ),
         (frozenset({"", "default"}), "storeType"),
         (frozenset({"", "disabled", "permissive"}), "tlsServerMode"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.settings.entries import Entry, Form, Scalar, join_tree
+from broker.settings.entries import ENVIRONMENT, Entry, Form, Scalar, join_tree
 from broker.settings.foreign import ENVIRONMENT_ONLY, known_name, objection
 from broker.settings.schema import KNOWN, SCHEMA, canon, env, nearest
 from broker.settings.values import FreeSpace, read, rocketmq_takes
@@ -59,7 +59,7 @@ def take(entries: Sequence[Entry], *, only_hot: bool = False) -> Layer:
         if key is None:
             continue
         if only_hot and not key.hot:
-            layer.problems.append(f"{entry.place}: {entry.name}: can not change while running")
+            layer.problems.append(f"{entry.where}: can not change while running")
         else:
             put(layer, key, entry)
     return layer
@@ -78,7 +78,7 @@ def find(entry: Entry, layer: Layer, present: Iterable[str]) -> Key | None:
     key = SCHEMA.get(name)
     if key is not None and entry.section == "namesrv" and key.part == "remoting":
         text = "the network settings exist once; write it outside `namesrv`"
-        layer.problems.append(f"{entry.place}: {entry.name}: {text}")
+        layer.problems.append(f"{entry.where}: {text}")
         return None
     if entry.form is Form.PROPERTIES and not is_spelled_exactly(entry.name, key):
         note_spelling(layer, entry, key)
@@ -101,7 +101,7 @@ def note_spelling(layer: Layer, entry: Entry, key: Key | None) -> None:
     """A key that RocketMQ ignores because of its spelling is ignored here as well."""
     proper = key.name if key is not None else KNOWN[canon(entry.name)]
     text = f"ignored, as RocketMQ does; the key is spelled {proper}"
-    layer.warnings.append(f"{entry.place}: {entry.name}: {text}")
+    layer.warnings.append(f"{entry.where}: {text}")
     layer.unknown[entry.name] = join_tree(entry.value)
 
 
@@ -111,14 +111,14 @@ def note_foreign(layer: Layer, entry: Entry) -> None:
     if proper:
         against = objection(proper, text)
         if against:
-            layer.problems.append(f"{entry.place}: {entry.name}: {against}")
+            layer.problems.append(f"{entry.where}: {against}")
         layer.without_effect[proper] = text
     elif entry.form is Form.PROPERTIES:
         layer.unknown[entry.name] = text
     else:
         near = nearest(entry.name)
         hint = f"; did you mean {near}?" if near else ""
-        layer.problems.append(f"{entry.place}: {entry.name}: no such setting{hint}")
+        layer.problems.append(f"{entry.where}: no such setting{hint}")
 
 
 def put(layer: Layer, key: Key, entry: Entry) -> None:
@@ -126,7 +126,7 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
     try:
         value = read(key, entry)
     except ValueError as error:
-        layer.problems.append(f"{entry.place}: {entry.name}: {error}{java_note(key, entry)}")
+        layer.problems.append(f"{entry.where}: {error}{java_note(key, entry)}")
         return
     if entry.form is Form.PROPERTIES:
         warn_of_blanks(layer, key, entry)
@@ -137,7 +137,7 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
     if before is not None and entry.form is not Form.PROPERTIES:
         if entry.form is Form.YAML or before.value != value:
             text = f"set a second time; the first is {before.place}"
-            layer.problems.append(f"{entry.place}: {entry.name}: {text}")
+            layer.problems.append(f"{entry.where}: {text}")
         return
     layer.settings[name] = Setting(value, entry.place)
 
@@ -154,8 +154,7 @@ def warn_of_blanks(layer: Layer, key: Key, entry: Entry) -> None:
     text = join_tree(entry.value)
     if key.type in (int, bool) and text != text.strip():
         layer.warnings.append(
-            f"{entry.place}: {entry.name}: has blanks around its value, for which RocketMQ"
-            " ignores the line"
+            f"{entry.where}: has blanks around its value, for which RocketMQ ignores the line"
         )
 
 
@@ -176,7 +175,7 @@ def environment_entries(environ: Mapping[str, str]) -> tuple[list[Entry], list[s
             hint = f"; did you mean {env(near)}?" if near else ""
             warnings.append(f"environment: {variable}: no such setting{hint}")
             continue
-        found.append(Entry(name, Scalar(text, "str"), f"environment: {variable}", Form.TEXT))
+        found.append(Entry(name, Scalar(text, "str"), f"{ENVIRONMENT}{variable}", Form.TEXT))
     return found, warnings
 
 

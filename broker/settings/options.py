@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-__all__ = ["NAME", "BrokerOptions", "BrokerRole"]
+__all__ = ["NAME", "BrokerOptions", "BrokerRole", "RequestMode"]
 
 NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]{0,126}$"  # becomes a topic and so a directory
 
@@ -22,6 +22,13 @@ class BrokerRole(StrEnum):
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
+
+
+class RequestMode(StrEnum):
+    """A group pulls from queues that are its own, or pops from queues that others use as well."""
+
+    PULL = "PULL"
+    POP = "POP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,21 +281,28 @@ class BrokerOptions:
         bool,
         Meta(
             description="Refuse transactional messages.",
-            extra={"key": "rejectTransactionMessage", "hot": True, "later": True},
+            extra={"key": "rejectTransactionMessage", "hot": True},
         ),
     ] = False
     store_reply_message_enable: Annotated[
         bool,
         Meta(
             description="Store the answers of request-reply.",
-            extra={"key": "storeReplyMessageEnable", "hot": True, "later": True},
+            extra={"key": "storeReplyMessageEnable", "hot": True},
         ),
     ] = True
     recall_message_enable: Annotated[
         bool,
         Meta(
-            description="Let producers recall delayed messages.",
-            extra={"key": "recallMessageEnable", "hot": True, "later": True},
+            description="Let producers take timers back.",
+            extra={"key": "recallMessageEnable", "hot": True},
+        ),
+    ] = False
+    start_deliver_time_compat: Annotated[
+        bool,
+        Meta(
+            description="Deliver messages at the time that cloud clients set (__STARTDELIVERTIME).",
+            extra={"key": "startDeliverTimeCompat", "own": True},
         ),
     ] = False
 
@@ -339,6 +353,23 @@ class BrokerOptions:
             extra={"key": "maxBulkBytes", "unit": "B", "own": True},
         ),
     ] = 4_194_304
+    disable_consume_if_consumer_read_slowly: Annotated[
+        bool,
+        Meta(
+            description="Stop a group that takes messages and is further behind than"
+            " consumerFallbehindThreshold, until an administrator switches it on again.",
+            extra={"key": "disableConsumeIfConsumerReadSlowly"},
+        ),
+    ] = False
+    consumer_fallbehind_threshold_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=9_223_372_036_854_775_807,
+            description="Bytes of the log that such a group may be behind.",
+            extra={"key": "consumerFallbehindThreshold", "unit": "B"},
+        ),
+    ] = 17_179_869_184
     notify_consumer_ids_changed_enable: Annotated[
         bool,
         Meta(
@@ -364,16 +395,111 @@ class BrokerOptions:
         bool,
         Meta(
             description="Allow filters written in SQL92.",
-            extra={"key": "enablePropertyFilter", "hot": True, "later": True},
+            extra={"key": "enablePropertyFilter", "hot": True},
         ),
     ] = False
+    dedupe: Annotated[
+        str,
+        Meta(
+            description="Topics that store a repeated send once: topic → by (a property), window.",
+            extra={"key": "dedupe", "own": True, "list": ";", "kind": "dedupe"},
+        ),
+    ] = ""
+    dedupe_max_entries: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            le=100_000_000,
+            description="Messages that dedupe remembers at most, at some 120 bytes each.",
+            extra={"key": "dedupeMaxEntries", "own": True},
+        ),
+    ] = 1_000_000
     use_server_side_reset_offset: Annotated[
         bool,
         Meta(
             description="Keep a reset offset here until the group has taken it.",
-            extra={"key": "useServerSideResetOffset", "hot": True, "later": True},
+            extra={"key": "useServerSideResetOffset", "hot": True},
         ),
     ] = True
+
+    # Popping
+    revive_queue_num: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1024,
+            description="Queues of a new revive log.",
+            extra={"key": "reviveQueueNum"},
+        ),
+    ] = 8
+    revive_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            le=60000,
+            description="Period in which the revive log is read.",
+            extra={"key": "reviveInterval", "unit": "ms"},
+        ),
+    ] = 1_000
+    pop_from_retry_probability_percent: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100,
+            description="How often a pop looks into the retry topic first.",
+            extra={"key": "popFromRetryProbability", "unit": "%"},
+        ),
+    ] = 20
+    enable_retry_topic_v2: Annotated[
+        bool,
+        Meta(
+            description="Name new retry topics of pops %RETRY%group+topic.",
+            extra={"key": "enableRetryTopicV2"},
+        ),
+    ] = False
+    pop_polling_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000000,
+            description="Pops held for one queue and group.",
+            extra={"key": "popPollingSize"},
+        ),
+    ] = 1_024
+    pop_polling_map_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000000,
+            description="Pairs of topic and group with held pops.",
+            extra={"key": "popPollingMapSize"},
+        ),
+    ] = 100_000
+    max_pop_polling_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000000,
+            description="Pops held in all.",
+            extra={"key": "maxPopPollingSize"},
+        ),
+    ] = 100_000
+    default_message_request_mode: Annotated[
+        RequestMode,
+        Meta(
+            description="How groups consume that leave it to the broker.",
+            extra={"key": "defaultMessageRequestMode"},
+        ),
+    ] = RequestMode.PULL
+    default_pop_share_queue_num: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            le=65536,
+            description="Further clients per queue where POP is such a default; -1: all.",
+            extra={"key": "defaultPopShareQueueNum"},
+        ),
+    ] = -1
 
     # Clients and offsets
     channel_expired_timeout_ms: Annotated[
@@ -391,7 +517,7 @@ class BrokerOptions:
             ge=60_000,
             le=86_400_000,
             description="A subscription not renewed for so long is gone.",
-            extra={"key": "subscriptionExpiredTimeout", "unit": "ms", "hot": True, "later": True},
+            extra={"key": "subscriptionExpiredTimeout", "unit": "ms", "hot": True},
         ),
     ] = 600_000
     flush_consumer_offset_interval_ms: Annotated[
@@ -399,7 +525,7 @@ class BrokerOptions:
         Meta(
             ge=1,
             le=3_600_000,
-            description="Period in which consumer offsets are saved; the first time after 10 s.",
+            description="Period in which consumer offsets are saved.",
             extra={"key": "flushConsumerOffsetInterval", "unit": "ms"},
         ),
     ] = 5_000
@@ -418,7 +544,7 @@ class BrokerOptions:
             ge=1,
             le=1_000_000_000,
             description="Deliveries per step of the version of the delay offsets.",
-            extra={"key": "delayOffsetUpdateVersionStep", "later": True},
+            extra={"key": "delayOffsetUpdateVersionStep"},
         ),
     ] = 200
     enable_detail_stat: Annotated[
@@ -436,7 +562,7 @@ class BrokerOptions:
             ge=1_000,
             le=3_600_000,
             description="Age of a half message before the first check.",
-            extra={"key": "transactionTimeOut", "unit": "ms", "hot": True, "later": True},
+            extra={"key": "transactionTimeOut", "unit": "ms", "hot": True},
         ),
     ] = 6_000
     transaction_check_max: Annotated[
@@ -445,7 +571,7 @@ class BrokerOptions:
             ge=1,
             le=100,
             description="Checks before a half message is given up.",
-            extra={"key": "transactionCheckMax", "hot": True, "later": True},
+            extra={"key": "transactionCheckMax", "hot": True},
         ),
     ] = 15
     transaction_check_interval_ms: Annotated[
@@ -454,6 +580,6 @@ class BrokerOptions:
             ge=1_000,
             le=3_600_000,
             description="Pause between two checks.",
-            extra={"key": "transactionCheckInterval", "unit": "ms", "hot": True, "later": True},
+            extra={"key": "transactionCheckInterval", "unit": "ms", "hot": True},
         ),
     ] = 30_000

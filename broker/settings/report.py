@@ -52,6 +52,11 @@ def exported(config: BrokerConfig) -> dict[str, str]:
     return dict(sorted(values.items()))
 
 
+def as_properties(config: BrokerConfig) -> str:
+    """What `exported` says, as RocketMQ's tools read settings."""
+    return "".join(f"{escape(name)}={escape(text)}\n" for name, text in exported(config).items())
+
+
 def check_report(config: BrokerConfig) -> str:
     """What differs from the declared default, with its source; then what deserves a look."""
     lines = [

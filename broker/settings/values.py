@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from broker.settings import advertised
+from broker.settings import advertised, dedupe
 from broker.settings.entries import Entry, Form, Scalar, Tree
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def written_text(key: Key, entry: Entry) -> str:
     value = entry.value
     if isinstance(value, Scalar):
         return scalar_text(key, value)
+    if isinstance(value, dict) and key.extra.get("kind") == "dedupe":
+        return dedupe.from_mapping(value)
     separator = str(key.extra.get("list", ""))
     if not separator or isinstance(value, dict):
         raise ValueError(f"one value is expected ({key.range})")
@@ -205,6 +207,7 @@ KINDS: Mapping[str, Callable[[str], str]] = {
     "addresses": addresses,
     "path": path,
     "advertised": advertised.normalized,
+    "dedupe": dedupe.normalized,
 }
 """What a text must be, beyond being a text → what checks it and puts it in order."""
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from remoting.wire.bodies.heartbeat import SubscriptionData
+    from remoting.wire.command import Command
     from remoting.wire.header import Header
 
 __all__ = [
@@ -41,13 +42,18 @@ NOTHING: Final = TagFilter(())
 
 
 class ClientConnection(Protocol):
-    """A client's connection. The table only reads who it is; callers notify and close."""
+    """A client's connection. The table only reads who it is; callers call, notify and close."""
 
     @property
     def id(self) -> int: ...
     @property
     def address(self) -> str: ...
+    @property
+    def paused(self) -> bool: ...
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None: ...
+    async def call(
+        self, code: int, header: Header | None, body: bytes, timeout_s: float
+    ) -> Command: ...
     def close(self, reason: str) -> None: ...
 
 
@@ -117,15 +123,25 @@ class ConsumerGroup:
 class ClientTable:
     """Producer groups and consumer groups.
 
-    Law: a consumer group in the table has at least one client; so has a producer group.
+    Law: a group in the table has at least one client; a client id in it at least one producer.
     """
 
-    def __init__(self, *, max_groups: int = 10_000, max_subscriptions: int = 1_024) -> None:
+    def __init__(
+        self,
+        *,
+        max_groups: int = 10_000,
+        max_subscriptions: int = 1_024,
+        max_memberships: int = 1_024,
+    ) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[int, Client]] = {}
         self.groups_of: dict[int, set[tuple[str, bool]]] = {}
+        self.producer_ids: dict[str, dict[int, Client]] = {}
+        """Client id → its connections with a producer group, by connection id."""
         self.max_groups = max_groups
         self.max_subscriptions = max_subscriptions
+        self.max_memberships = max_memberships
+        """Groups that one connection may be in, as consumer and as producer."""
 
     def group(self, name: str) -> ConsumerGroup | None:
         """The consumer group, if anyone of it is connected."""
@@ -147,8 +163,8 @@ class ClientTable:
 
         `subscriptions` None leaves the stored ones as they are. Raises: LimitReached.
         """
-        if subscriptions is not None and len(subscriptions) > self.max_subscriptions:
-            raise LimitReached(f"subscription of group {group}", self.max_subscriptions)
+        if subscriptions is not None:
+            self.check_subscriptions(group, len(subscriptions))
         entry = self.consumers.get(group)
         if entry is None:
             if len(self.consumers) >= self.max_groups:
@@ -162,6 +178,26 @@ class ClientTable:
         resubscribed = subscriptions is not None and entry.subscribe(subscriptions)
         return joined or resubscribed
 
+    def check_subscriptions(self, group: str, count: int) -> None:
+        """Raises: LimitReached when a group may not have so many."""
+        if count > self.max_subscriptions:
+            raise LimitReached(f"subscription of group {group[:120]}", self.max_subscriptions)
+
+    def check_room(
+        self, connection_id: int, consumers: Iterable[str], producers: Iterable[str]
+    ) -> None:
+        """That one connection can be in all of these groups. Raises: LimitReached."""
+        wanted = {(group, True) for group in consumers} | {(group, False) for group in producers}
+        if len(wanted | self.groups_of.get(connection_id, set())) > self.max_memberships:
+            raise LimitReached("group of one connection", self.max_memberships)
+        for what, entries, consume in (
+            ("consumer", self.consumers, True),
+            ("producer", self.producers, False),
+        ):
+            new = sum(group not in entries for group, consumes in wanted if consumes is consume)
+            if len(entries) + new > self.max_groups:
+                raise LimitReached(f"connected {what} group", self.max_groups)
+
     def register_producer(self, group: str, client: Client) -> None:
         """Note a producer's heartbeat. Raises: LimitReached."""
         entry = self.producers.get(group)
@@ -170,6 +206,7 @@ class ClientTable:
                 raise LimitReached("connected producer group", self.max_groups)
             entry = self.producers[group] = {}
         self.enter(entry, client)
+        self.producer_ids.setdefault(client.client_id, {})[client.connection.id] = client
         self.groups_of.setdefault(client.connection.id, set()).add((group, False))
 
     def enter(self, clients: dict[int, Client], client: Client) -> bool:
@@ -200,12 +237,18 @@ class ClientTable:
 
     def leave_producers(self, connection_id: int, group: str) -> bool:
         """Take one connection out of a producer group; whether it was in it."""
-        entry = self.producers.get(group)
-        if entry is None or entry.pop(connection_id, None) is None:
+        entry = self.producers.get(group, {})
+        client = entry.pop(connection_id, None)
+        if client is None:
             return False
         if not entry:
             del self.producers[group]
         self.forget(connection_id, (group, False))
+        if all(consumes for _, consumes in self.groups_of.get(connection_id, ())):
+            connections = self.producer_ids[client.client_id]
+            connections.pop(connection_id, None)
+            if not connections:
+                del self.producer_ids[client.client_id]
         return True
 
     def leave_all(self, connection_id: int) -> list[str]:
@@ -242,12 +285,9 @@ class ClientTable:
     # -- questions -------------------------------------------------------------------------------
 
     def producer(self, client_id: str) -> Client | None:
-        """A connection whose producer has this client id: where a reply is pushed to."""
-        for clients in self.producers.values():
-            for client in clients.values():
-                if client.client_id == client_id:
-                    return client
-        return None
+        """The newest connection whose producer has this client id: where a reply is pushed to."""
+        connections = self.producer_ids.get(client_id)
+        return connections[next(reversed(connections))] if connections else None
 
 
 def is_tag_type(expression_type: str | None) -> bool:

@@ -42,21 +42,28 @@ class ConsumerOffsetTable:
 
     def __init__(self, *, version_step: int = 500, max_entries: int = 1_000_000) -> None:
         self.entries: dict[str, dict[int, int]] = {}
+        self.resets: dict[tuple[str, str, int], int] = {}
+        """(group, topic, queue id) → where an administrator put the group; not heard of yet."""
         self.version = DataVersion()
         self.version_step = version_step
         self.max_entries = max_entries
         self.count = 0
         self.commits = 0
         self.changes = 0
+        self.popped = 0
+        """Offsets that speak of check points: they must not reach the disk before those."""
         self.extra: dict[str, Any] = {}
 
     def commit(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
-    ) -> None:
-        """Store what `group` consumes next. Every `version_step` commits the version moves.
+    ) -> bool:
+        """Store what `group` consumes next, unless a reset of it is still to be heard of.
 
+        Every `version_step` commits the version moves. Returns whether it was stored.
         Raises: LimitReached for a new entry in a full table.
         """
+        if self.resets and (group, topic, queue_id) in self.resets:
+            return False
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.entries.get(key)
         if queues is None or queue_id not in queues:
@@ -70,6 +77,29 @@ class ConsumerOffsetTable:
         self.commits += 1
         if self.commits % self.version_step == 0:
             self.version = bumped(self.version, now_ms)
+        return True
+
+    def commit_popped(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> bool:
+        """As `commit`, for what was handed out or put because of the messages before the offset."""
+        self.popped += 1
+        return self.commit(group, topic, queue_id, consumer_offset, now_ms)
+
+    def reset(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> None:
+        """Put a group elsewhere: its consumer hears of it with its next pull of the queue.
+
+        Until then its commits are left aside. Raises: LimitReached.
+        """
+        self.resets.pop((group, topic, queue_id), None)
+        self.commit(group, topic, queue_id, consumer_offset, now_ms)
+        self.resets[group, topic, queue_id] = consumer_offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a reset put the group, told once; None when there is nothing to tell."""
+        return self.resets.pop((group, topic, queue_id), None)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or NO_OFFSET."""
@@ -103,7 +133,10 @@ class ConsumerOffsetTable:
         """Drop whole `topic@group` entries."""
         self.changes += 1
         for key in list(keys):
-            self.count -= len(self.entries.pop(key))
+            topic, group = split_key(key)
+            for queue_id in self.entries.pop(key):
+                self.resets.pop((group, topic, queue_id), None)
+                self.count -= 1
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> list[Clamped]:
         """Pull back what lies beyond the end of its queue, and say what was pulled back.

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from broker.errors import GroupNotExist, LimitReached
+from broker.errors import GroupNotExist, LimitReached, TooFast
 from broker.tables import names
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
 from broker.tables.documents import mapping, unknown_fields
+from broker.tables.rate_limit import RateLimit
 from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class GroupTable:
         self.settings = settings
         self.max_groups = max_groups
         self.on_change = on_change
+        self.rate = RateLimit()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, SubscriptionGroupConfig] = {
             name: SubscriptionGroupConfig(group_name=name) for name in BUILT_IN
@@ -71,27 +73,50 @@ class GroupTable:
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """The group, made with default settings if that is allowed; None if it is not.
 
-        Raises: LimitReached.
+        Raises: LimitReached, TooFast.
         """
         return self.configs.get(group) or self.create(group, now_ms)
 
     def require(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
-        """As `find`. Raises: GroupNotExist instead of giving None; LimitReached."""
+        """As `find`. Raises: GroupNotExist instead of giving None; LimitReached, TooFast."""
         config = self.configs.get(group) or self.create(group, now_ms)
         if config is None:
             raise GroupNotExist(group)
         return config
 
     def create(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """An unknown group with default settings. Raises: LimitReached."""
-        automatic = self.settings.auto_create_subscription_group
-        if not automatic and not group.startswith(SYSTEM_GROUP_PREFIX):
+        """An unknown group with default settings. Raises: LimitReached, TooFast."""
+        if not self.may_create(group):
             return None
-        if names.group_problem(group):
-            return None
+        self.check_room(1)
+        if not self.rate.take(now_ms):
+            raise TooFast("consumer group", self.rate.per_s)
         config = SubscriptionGroupConfig(group_name=group)
         self.update(config, now_ms)
         return config
+
+    def may_create(self, group: str) -> bool:
+        """Whether using a group that is unknown makes it."""
+        automatic = self.settings.auto_create_subscription_group
+        allowed = automatic or group.startswith(SYSTEM_GROUP_PREFIX)
+        return allowed and not names.group_problem(group)
+
+    def check_new(self, groups: Iterable[str], now_ms: int) -> None:
+        """That all of these can be used now, the unknown ones made. Nothing is made yet.
+
+        Raises: LimitReached, TooFast.
+        """
+        new = {group for group in groups if group not in self.configs and self.may_create(group)}
+        if not new:
+            return
+        self.check_room(len(new))
+        if not self.rate.allows(len(new), now_ms):
+            raise TooFast("consumer group", self.rate.per_s)
+
+    def check_room(self, count: int) -> None:
+        """Raises: LimitReached when `count` more would be too many."""
+        if len(self.configs) + count > self.max_groups:
+            raise LimitReached("consumer group", self.max_groups)
 
     def update(self, config: SubscriptionGroupConfig, now_ms: int) -> bool:
         """Set a config; whether that changed anything. Raises: NameIllegal, LimitReached."""
@@ -101,8 +126,7 @@ class GroupTable:
             return False
         if known is None:
             names.check_group(group)
-            if len(self.configs) >= self.max_groups:
-                raise LimitReached("consumer group", self.max_groups)
+            self.check_room(1)
         self.configs[group] = config
         self.changed(group, now_ms)
         return True

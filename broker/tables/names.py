@@ -61,8 +61,11 @@ ALLOWED_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
 def topic_problem(topic: str, *, stored: bool = False) -> str | None:
     """Why `topic` is no topic name, or None if it is one.
 
-    `stored` names were legal to whoever wrote them: they may have the greatest length.
+    `stored` names were legal to whoever wrote them: they may have the greatest length, and a
+    retry topic of POP the plus sign that only a broker writes.
     """
+    if stored and topic.startswith(RETRY_PREFIX):
+        topic = topic.replace("+", "_", 1)
     long = stored or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return problem("topic", topic, LONG_TOPIC_MAX_CHARS if long else TOPIC_MAX_CHARS)
 

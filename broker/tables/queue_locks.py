@@ -29,9 +29,10 @@ class Lock(NamedTuple):
 class QueueLockTable(Generic[Queue]):
     """group → queue → lock. A queue is whatever names one: the table only compares it."""
 
-    def __init__(self, *, max_locks: int = 1_000_000) -> None:
+    def __init__(self, *, max_locks: int = 200_000, max_of_group: int = 20_000) -> None:
         self.groups: dict[str, dict[Queue, Lock]] = {}
         self.max_locks = max_locks
+        self.max_of_group = max_of_group
         self.count = 0
 
     def lock(self, group: str, client_id: str, queues: Iterable[Queue], now_ms: int) -> list[Queue]:
@@ -46,7 +47,7 @@ class QueueLockTable(Generic[Queue]):
         """One queue of one group."""
         lock = held.get(queue)
         if lock is None:
-            if self.count >= self.max_locks:
+            if self.count >= self.max_locks or len(held) >= self.max_of_group:
                 return False
             self.count += 1
         elif lock.client_id != client_id and lock.alive(now_ms):

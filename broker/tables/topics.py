@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from broker.errors import LimitReached, NameIllegal, Refused, TopicNotExist
+from broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
 from broker.tables import attributes, names
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
 from broker.tables.documents import mapping, unknown_fields
+from broker.tables.rate_limit import RateLimit
 from remoting.wire.bodies.topic_config import TopicConfig
 from remoting.wire.codes import ResponseCode
 
@@ -38,7 +39,6 @@ PERM_READ: Final = 4
 READ_WRITE: Final = PERM_READ | PERM_WRITE
 TBW102: Final = "TBW102"
 """The template that unknown topics are made from."""
-REVIVE_QUEUES: Final = 8
 GROUP_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 UNIT: Final = 1
 UNIT_SUB: Final = 2
@@ -67,6 +67,8 @@ class TopicSettings(Protocol):
     def msg_trace_topic_name(self) -> str: ...
     @property
     def validate_system_topic_when_update_topic(self) -> bool: ...
+    @property
+    def revive_queue_num(self) -> int: ...
 
 
 class TopicTable:
@@ -89,6 +91,7 @@ class TopicTable:
         self.max_topics = max_topics
         self.max_queues = max_queues
         self.on_change = on_change
+        self.rate = RateLimit()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, TopicConfig] = {}
         self.open_configs: dict[str, TopicConfig] = {}
@@ -134,7 +137,7 @@ class TopicTable:
         """The topic a message is for, made from its default topic if it is unknown.
 
         Raises: NameIllegal, NoPermission for a topic that is not for clients, TopicNotExist when it
-        may not be made, LimitReached.
+        may not be made, LimitReached, TooFast.
         """
         names.check_topic(topic)
         names.check_sendable(topic)
@@ -145,6 +148,8 @@ class TopicTable:
         if config is None:
             raise TopicNotExist(topic)
         self.check_room(topic)
+        if not self.rate.take(now_ms):
+            raise TooFast("topic", self.rate.per_s)
         self.changed(config, now_ms)
         return config
 
@@ -191,6 +196,25 @@ class TopicTable:
         self.changed(msgspec.structs.replace(config, order=order), now_ms)
         return True
 
+    def for_broker(
+        self, topic: str, queues: int, now_ms: int, *, unit_mode: bool = False
+    ) -> TopicConfig:
+        """A topic of a group that the broker puts into, made if unknown. Raises: LimitReached."""
+        known = self.configs.get(topic)
+        if known is not None:
+            return known
+        self.check_room(topic)
+        sys_flag = UNIT_SUB if unit_mode else 0
+        config = internal_topic(topic, min(queues, self.max_queues), sys_flag=sys_flag)
+        self.changed(config, now_ms)
+        return config
+
+    def for_pop(self, topic: str, now_ms: int) -> None:
+        """Make the topic that popped messages come back in. Raises: LimitReached."""
+        if topic not in self.configs:
+            self.check_room(topic)
+            self.changed(internal_topic(topic, 1), now_ms)
+
     def mark_ordered(self, ordered: Iterable[str], now_ms: int) -> None:
         """Set the order flag of the named topics; those that are not here are passed over."""
         for topic in ordered:
@@ -204,6 +228,12 @@ class TopicTable:
             return False
         self.changed(internal_topic(topic, max(1, queues)), now_ms)
         return True
+
+    def check_group_room(self, groups: Iterable[str]) -> None:
+        """That each of these can have its retry topic. Raises: LimitReached."""
+        new = sum(names.retry_topic(group) not in self.configs for group in groups)
+        if new and len(self.group_topics) + new > self.max_topics:
+            raise LimitReached("topic", self.max_topics)
 
     def check_room(self, topic: str) -> None:
         """Raises: LimitReached when `topic` would be one too many.
@@ -356,7 +386,7 @@ def system_topics(settings: TopicSettings) -> list[TopicConfig]:
         internal_topic(f"{cluster}_REPLY_TOPIC", 1),
         internal_topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
         internal_topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
-        internal_topic(f"{names.REVIVE_LOG_PREFIX}{cluster}", REVIVE_QUEUES),
+        internal_topic(f"{names.REVIVE_LOG_PREFIX}{cluster}", settings.revive_queue_num),
         internal_topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
         internal_topic("rmq_sys_wheel_timer", 1),
     ]

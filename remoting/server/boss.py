@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from remoting.server.worker import Worker
     from remoting.stats import RemotingStats
 
-__all__ = ["ACCEPT_PAUSE_S", "listen", "run"]
+__all__ = ["ACCEPT_PAUSE_S", "bind", "listen", "listen_on", "run"]
 
 ACCEPT_PAUSE_S = 0.1
 """How long accepting rests when the system has no descriptor or buffer to give."""
@@ -29,10 +29,8 @@ GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.EINTR}
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
-def listen(
-    host: str, port: int, backlog: int, *, send_bytes: int = 0, receive_bytes: int = 0
-) -> socket.socket:
-    """A listening socket, IPv4 or IPv6 by the address.
+def bind(host: str, port: int, *, send_bytes: int = 0, receive_bytes: int = 0) -> socket.socket:
+    """A socket with its address, IPv4 or IPv6, that refuses connections until `listen_on`.
 
     `send_bytes` and `receive_bytes` size the socket buffers of every connection it takes; 0 leaves
     that to the system.
@@ -45,12 +43,31 @@ def listen(
         for option, size in ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes)):
             if size:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
-        sock.bind((host, port))
-        sock.listen(backlog)
         sock.setblocking(False)
+        sock.bind((host, port))
     except OSError as error:
         sock.close()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return sock
+
+
+def listen_on(sock: socket.socket, backlog: int) -> None:
+    """From now on peers can connect. Raises: OSError when another process was quicker."""
+    try:
+        sock.listen(backlog)
+    except OSError as error:
+        host, port = sock.getsockname()[:2]
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """A socket that takes connections at once. Raises: as `bind` and `listen_on`."""
+    sock = bind(host, port)
+    try:
+        listen_on(sock, backlog)
+    except OSError:
+        sock.close()
+        raise
     return sock
 
 

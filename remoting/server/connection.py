@@ -64,18 +64,23 @@ class Connection:
         "decoder",
         "dirty",
         "encoding",
+        "held",
         "host",
         "id",
+        "inbound",
         "last_active",
+        "last_round",
         "listener",
         "local_address",
         "on_close",
         "out",
         "paused",
+        "read_until",
         "requests",
         "selector",
         "sock",
         "stalled_since",
+        "starved",
         "unsent",
         "worker",
     )
@@ -107,6 +112,16 @@ class Connection:
         self.closed = False
         self.encoding = 0
         self.requests = 0
+        self.held = 0
+        """Requests that are kept back on purpose: their peer waits for us and is not idle."""
+        self.inbound = 0
+        """Bytes of an unfinished frame; the inbound budget's, as is `starved`."""
+        self.starved = False
+        """Not read, because others hold the budget."""
+        self.read_until = selector.now
+        """What the peer sent before this time has been read; seconds, about."""
+        self.last_round = -1
+        """The selector's number of the round in which it was read."""
         self.last_active = selector.now
         self.stalled_since: float | None = None
         self.on_close: list[Callable[[Connection, str], None]] = []
@@ -279,7 +294,7 @@ class Connection:
         waits = bool(self.backlog)
         self.selector.poller.interest(
             self.sock,
-            read=not (self.paused or waits),
+            read=not (self.paused or waits or self.starved),
             write=waits or self.stalled_since is not None,
         )
 

@@ -13,7 +13,7 @@ import trio
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["READ", "WRITE", "EpollPoller", "Poller", "TaskPoller", "make_poller"]
+__all__ = ["MAX_EVENTS", "READ", "WRITE", "EpollPoller", "Poller", "TaskPoller", "make_poller"]
 
 READ = 1
 WRITE = 4
@@ -23,6 +23,9 @@ MAX_EVENTS = 512
 
 class Poller(Protocol):
     """Sockets in, ready ones out."""
+
+    waited: bool
+    """Whether nothing was ready when `ready` was called last: what it gave had just come."""
 
     def add(self, sock: socket.socket) -> None:
         """Watch for reading."""
@@ -45,6 +48,7 @@ class EpollPoller:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self.waited = False
 
     def add(self, sock: socket.socket) -> None:
         self._epoll.register(sock.fileno(), READ)
@@ -57,7 +61,9 @@ class EpollPoller:
 
     async def ready(self) -> list[tuple[int, int]]:
         await trio.lowlevel.checkpoint()
+        self.waited = False
         while not (events := self._epoll.poll(0, MAX_EVENTS)):
+            self.waited = True
             await trio.lowlevel.wait_readable(self._epoll.fileno())
         return events
 
@@ -70,6 +76,7 @@ class TaskPoller:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
+        self.waited = False
         self._scopes: dict[tuple[int, int], trio.CancelScope] = {}
         self._ready: dict[int, int] = {}
         self._some = trio.Event()
@@ -97,7 +104,8 @@ class TaskPoller:
         for event in self._served.values():
             event.set()
         self._served.clear()
-        if not self._ready:
+        self.waited = not self._ready
+        if self.waited:
             self._some = trio.Event()
             await self._some.wait()
         events, self._ready = list(self._ready.items()), {}

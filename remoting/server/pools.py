@@ -7,6 +7,7 @@ run, the next ones queue, and beyond `capacity` requests read but not answered t
 from __future__ import annotations
 
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,17 +17,53 @@ if TYPE_CHECKING:
     from remoting.wire.answer import Answer
     from remoting.wire.command import Command
 
-__all__ = ["OVERLOAD_REMARK", "Pool", "Waiting", "timeout_remark"]
+__all__ = [
+    "NO_STALL",
+    "OVERLOAD_REMARK",
+    "REJECT_REMARK",
+    "Pool",
+    "Stall",
+    "Waiting",
+    "stall_remark",
+    "timeout_remark",
+]
 
+REMARKS = 1_024
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
+REJECT_REMARK = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
-def timeout_remark(waited_ms: float, queued: int) -> str:
-    """The remark of a request that waited too long; monitors look for the bracketed word."""
+@lru_cache(maxsize=REMARKS)
+def timeout_remark(waited_ms: int, queued: int) -> str:
+    """The remark of a request that waited too long; monitors look for the bracketed word.
+
+    Kept for those of the same round: what refusals cost is missing where work is done.
+    """
     return (
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
-        f"period in queue: {waited_ms:.0f}ms, size of queue: {queued}"
+        f"period in queue: {waited_ms}ms, size of queue: {queued}"
     )
+
+
+@lru_cache(maxsize=REMARKS)
+def stall_remark(waited_ms: int, queued: int) -> str:
+    """The remark of a request that waited while the disk held up the work of its pool."""
+    return (
+        "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, "
+        f"period in queue: {waited_ms}ms, size of queue: {queued}"
+    )
+
+
+class Stall(NamedTuple):
+    """A time in which a pool could do nothing, over by now. Seconds of the loop's clock."""
+
+    known: float
+    """From here on it lasted too long: what came before had begun to wait, what came later was
+    refused at the door."""
+    end: float
+
+
+NO_STALL = Stall(float("-inf"), float("-inf"))
 
 
 class Waiting(NamedTuple):
@@ -55,6 +92,7 @@ class Pool:
         "refused",
         "running",
         "served",
+        "stall",
         "timed_out",
         "width",
     )
@@ -70,11 +108,29 @@ class Pool:
         self.served = 0
         self.refused = 0
         self.timed_out = 0
+        self.stall = NO_STALL
+        """The last one: it concerns only what came before its end."""
 
     @property
     def full(self) -> bool:
         """Whether the next request must be refused."""
         return self.depth >= self.capacity
+
+    def caught(self, arrived: float) -> bool:
+        """Whether a request of that time must not be served because of the stall.
+
+        Without a limit to waiting, what had begun to wait is served however late.
+        """
+        known, end = self.stall
+        return known <= arrived < end or (arrived < known and self.max_wait_s != float("inf"))
+
+    def clear(self) -> None:
+        """Drop what is queued; nobody will begin it any more."""
+        while self.queue:
+            waiting = self.queue.popleft()
+            waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
+            waiting.command.pool = None
+            self.depth -= 1
 
     def head_wait_s(self, now: float) -> float:
         """How long the oldest queued request has waited; 0 without one."""

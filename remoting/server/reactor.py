@@ -6,11 +6,14 @@ finished a batch calls `flush`, so that each connection sees one send.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
 from remoting.server import boss
+from remoting.server.inbound import InboundBudget
+from remoting.server.log_limit import LogLimit
 from remoting.server.poller import make_poller
 from remoting.server.routes import resolve
 from remoting.server.selector import Limits, Selector
@@ -43,7 +46,9 @@ class Reactor:
     """Runs listeners over shared pools.
 
     `after_round` runs at the end of every round, before its answers are sent: a plain function
-    that makes more answers ready. `refusals` turns an exception into an answer, None if unknown.
+    that makes more answers ready. `slow_round` is told, before that, of a round that took long:
+    when it began and ended, in seconds of `monotonic`. `refusals` turns an exception into an
+    answer, None if unknown.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class Reactor:
         selectors: int,
         refusals: Callable[[Exception], Answer | None],
         after_round: Callable[[], None] = lambda: None,
+        slow_round: Callable[[float, float], None] = lambda _began, _until: None,
         on_connect: Callable[[Connection], None] = lambda _: None,
         portable: bool = False,
     ) -> None:
@@ -62,6 +68,12 @@ class Reactor:
         self.stats = RemotingStats()
         self.outbox: list[Connection] = []
         self.connected = on_connect
+        self.slow_round = slow_round
+        self.held_up = (float("-inf"), float("-inf"))
+        """When the last slow round of any selector began and ended."""
+        self.inbound = InboundBudget(limits.inbound_bytes)
+        self.rejections = LogLimit()
+        """Of `frame.rejected`, for all selectors: any peer can provoke that line."""
         self._after_round = after_round
         self._refusals = refusals
         self._selectors_wanted = selectors
@@ -76,10 +88,14 @@ class Reactor:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled. Started means: every listener accepts."""
-        async with trio.open_nursery() as nursery:
-            self._open(nursery, listeners)
-            nursery.start_soon(self._sweep)
-            task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._open(nursery, listeners)
+                nursery.start_soon(self._sweep)
+                task_status.started()
+        finally:
+            for pool in self.pools.values():
+                pool.clear()
 
     def next_number(self) -> int:
         """A number for the next connection, unique in this process."""
@@ -125,4 +141,5 @@ class Reactor:
             await trio.sleep(SWEEP_S)
             for selector in self._selectors:
                 selector.sweep()
+            self.inbound.sweep(monotonic())
             self.flush()

@@ -2,10 +2,17 @@
 
 A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches,
 held pulls wake) → one write per connection. Nothing in it awaits: for the store it is one step.
+
+A request has waited since it came, in the kernel as well: a socket that was not ready in the last
+round brings what came since then; one that was, what came since it was read, one after the other.
 """
 
 from __future__ import annotations
 
+import fcntl
+import termios
+from array import array
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -13,7 +20,7 @@ import structlog
 
 from remoting.errors import FrameError
 from remoting.server.connection import Connection
-from remoting.server.poller import WRITE
+from remoting.server.poller import MAX_EVENTS, WRITE
 
 if TYPE_CHECKING:
     import socket
@@ -28,6 +35,11 @@ __all__ = ["RECEIVE_BYTES", "Limits", "Selector"]
 RECEIVE_BYTES = 256 * 1024
 """One receive per ready socket and round, into a buffer that the selector's connections share."""
 
+SLOW_ROUND_S = 0.050
+"""A round that took longer is worth a look at what held it up."""
+JUST_NOW_S = 0.020
+"""Between the end of a slow round and the first rounds of the other selectors."""
+
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
@@ -40,6 +52,8 @@ class Limits(NamedTuple):
     low_water_bytes: int
     idle_s: float
     stall_s: float
+    inbound_bytes: int = 128 << 20
+    """What all connections together may keep of unfinished frames."""
 
 
 class Selector:
@@ -53,6 +67,8 @@ class Selector:
         self.outbox = reactor.outbox
         self.connections: dict[int, Connection] = {}
         self.now = monotonic()
+        self._began = self.now
+        self._number = 0
         self._buffer = bytearray(RECEIVE_BYTES)
         self._view = memoryview(self._buffer)
 
@@ -82,13 +98,14 @@ class Selector:
         """Called by `Connection.close`, once, while the socket is still open."""
         self.poller.remove(connection.sock)
         del self.connections[connection.sock.fileno()]
+        self.reactor.inbound.forget(connection, self.now)
         self.stats.connections_closed += 1
         log.debug("connection.closed", address=connection.address, reason=reason)
 
     def round(self, events: list[tuple[int, int]]) -> None:
         """One round over the ready sockets."""
         self.stats.rounds += 1
-        self.now = arrived = monotonic()
+        arrived, came_since = self._begin(len(events))
         connections = self.connections
         for fd, bits in events:
             connection = connections.get(fd)
@@ -101,8 +118,27 @@ class Selector:
                     if not connection.closed and not connection.backlog:
                         connection.watch()
             if bits & ~WRITE and not connection.closed:
-                self._drain(connection, arrived)
+                self._drain(connection, came_since)
+        until = monotonic()
+        if until - arrived > SLOW_ROUND_S:
+            self.reactor.held_up = (arrived, until)
+            self.reactor.slow_round(arrived, until)
         self.reactor.end_round()
+
+    def _begin(self, ready: int) -> tuple[float, float]:
+        """Now, and since when what a socket holds may have come if it held nothing before."""
+        came_since = self._began
+        self.now = now = monotonic()
+        self._number += 1
+        if self.poller.waited:
+            # Another selector may have held up the loop until a moment ago.
+            since, until = self.reactor.held_up
+            first_since = self._began <= since and now - until < JUST_NOW_S
+            came_since = since if first_since else now
+            self._number += 1
+        if ready < MAX_EVENTS or self.poller.waited:
+            self._began = now
+        return now, came_since
 
     def sweep(self) -> None:
         """Close idle and stalled connections."""
@@ -113,10 +149,10 @@ class Selector:
             if connection.stalled_since is not None:
                 if connection.stalled_since < stalled_before:
                     connection.close("peer does not read")
-            elif connection.last_active < idle_before:
+            elif connection.last_active < idle_before and not connection.held:
                 connection.close("idle")
 
-    def _drain(self, connection: Connection, arrived: float) -> None:
+    def _drain(self, connection: Connection, came_since: float) -> None:
         try:
             received = connection.sock.recv_into(self._buffer)
         except BlockingIOError:
@@ -128,23 +164,38 @@ class Selector:
             connection.close("closed by peer")
             return
         self.stats.bytes_in += received
-        connection.last_active = self.now = monotonic()
+        connection.last_active = self.now = until = monotonic()
+        since = connection.read_until
+        if connection.last_round != self._number - 1 and since < came_since:
+            since = came_since
+        connection.last_round = self._number
+        if received == RECEIVE_BYTES:
+            until = since + (until - since) * received / (received + _unread(connection.sock))
+        connection.read_until = until
         try:
             frames = connection.decoder.feed(self._view[:received])
-            self._serve(connection, frames, arrived)
+            self._serve(connection, frames, since, until)
         except FrameError as error:
-            self._serve_good(connection, error, arrived)
+            self._serve_good(connection, error, since)
+            return
+        pending = connection.decoder.pending_bytes
+        if pending != connection.inbound and not connection.closed:
+            self.reactor.inbound.note(connection, pending, self.now)
 
     def _serve(
         self,
         connection: Connection,
         frames: Sequence[tuple[int, memoryview, memoryview]],
-        arrived: float,
+        since: float,
+        until: float,
     ) -> None:
+        """Serve what came one after the other from `since` to `until`."""
         serve = connection.worker.serve
         high_water = self.limits.high_water_bytes
+        arrived, step = since, (until - since) / (len(frames) or 1)
         for number, (encoding, header, body) in enumerate(frames):
             serve(connection, encoding, header, body, arrived)
+            arrived += step
             if connection.unsent > high_water:
                 connection.write()
                 if connection.unsent > high_water and not connection.closed:
@@ -160,7 +211,7 @@ class Selector:
         """Serve the whole frames before the bad bytes, then close."""
         frames, error.frames = error.frames, []
         try:
-            self._serve(connection, frames, arrived)
+            self._serve(connection, frames, arrived, arrived)
         except FrameError as earlier:
             error = earlier
         if not connection.closed:
@@ -183,5 +234,20 @@ class Selector:
         """Close over bad bytes; what the good frames before them asked for is answered first."""
         connection.write()
         self.stats.frames_rejected += 1
-        log.info("frame.rejected", address=connection.address, reason=str(error))
+        left_out = self.reactor.rejections.admit(self.now)
+        if left_out is not None:
+            log.info(
+                "frame.rejected",
+                address=connection.address,
+                reason=str(error),
+                left_out=left_out,
+            )
         connection.close("frame rejected")
+
+
+def _unread(sock: socket.socket) -> int:
+    """How many bytes the kernel still holds for us; 0 where it does not say."""
+    left = array("i", [0])
+    with suppress(OSError):
+        fcntl.ioctl(sock.fileno(), termios.FIONREAD, left)
+    return left[0]

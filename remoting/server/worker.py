@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from remoting.errors import BodyError, HeaderError
-from remoting.server.pools import OVERLOAD_REMARK, Pool, Waiting, timeout_remark
+from remoting.server.pools import (
+    OVERLOAD_REMARK,
+    REJECT_REMARK,
+    Pool,
+    Waiting,
+    stall_remark,
+    timeout_remark,
+)
 from remoting.server.routes import PARKED, Begun, Resolved
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
@@ -77,8 +84,11 @@ class Worker:
             return
         header_type, handler, pool = route
         age = connection.selector.now - arrived
-        if pool.depth >= pool.capacity or (age > AGE_CHECK_S and age > pool.max_wait_s):
-            self._refuse(connection, command, pool, age)
+        if pool.depth >= pool.capacity or (
+            age > AGE_CHECK_S
+            and (age > pool.max_wait_s or (arrived < pool.stall.end and pool.caught(arrived)))
+        ):
+            self._refuse(connection, command, pool, arrived, age)
             return
         pool.served += 1
         try:
@@ -96,14 +106,22 @@ class Worker:
         elif outcome is not None:
             self._admit(Waiting(arrived, connection, command, outcome), pool)
 
-    def _refuse(self, connection: Connection, command: Command, pool: Pool, age_s: float) -> None:
+    def _refuse(
+        self, connection: Connection, command: Command, pool: Pool, arrived: float, age_s: float
+    ) -> None:
         self._stats.requests_refused += 1
         if pool.full:
             pool.refused += 1
             remark = OVERLOAD_REMARK
+        elif pool.stall.known <= arrived < pool.stall.end:
+            pool.refused += 1
+            remark = REJECT_REMARK
         else:
             pool.timed_out += 1
-            remark = timeout_remark(age_s * 1000, len(pool.queue))
+            stalled = arrived < pool.stall.end
+            remark = (stall_remark if stalled else timeout_remark)(
+                round(age_s * 1000), len(pool.queue)
+            )
         connection.answer(command, Answer(SYSTEM_BUSY, remark=remark))
 
     def _admit(self, waiting: Waiting, pool: Pool) -> None:
@@ -124,7 +142,9 @@ class Worker:
                 waited_s = monotonic() - waiting.arrived
                 if waited_s > pool.max_wait_s and not waiting.begun:
                     waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
-                    self._refuse(waiting.connection, waiting.command, pool, waited_s)
+                    self._refuse(
+                        waiting.connection, waiting.command, pool, waiting.arrived, waited_s
+                    )
                 else:
                     answer = await self._outcome(waiting)
                     if answer is not None:

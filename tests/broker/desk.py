@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remoting.wire.header import Header
+    from store.files.disk import Clock
     from tests.kit.faulty_disk import Call, FaultyDisk
 
 __all__ = [
@@ -209,9 +210,12 @@ def body_of(answer: Answer) -> bytes:
 
 
 @asynccontextmanager
-async def open_desk(root: Path, disk: Disk | None = None, **changes: Any) -> AsyncIterator[Desk]:
+async def open_desk(
+    root: Path, disk: Disk | None = None, *, clock: Clock | None = None, **changes: Any
+) -> AsyncIterator[Desk]:
     """Parts with the services of the store, the hold and the saver, ended as the broker ends."""
-    parts = Parts(broker_config(root, **changes), disk=disk or Disk(), clock=TrioClock())
+    clock = clock or TrioClock()
+    parts = Parts(broker_config(root, **changes), disk=disk or Disk(), clock=clock)
     parts.load()
     try:
         async with trio.open_nursery() as nursery:

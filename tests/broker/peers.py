@@ -6,7 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from remoting.wire.answer import Answer
     from remoting.wire.command import Command
@@ -45,15 +45,28 @@ class Peer:
         self.address = address
         self.local_address = local_address
         self.closed: str | None = None
+        self.paused = False
         self.told: list[tuple[int, Any]] = []
+        self.bodies: list[bytes] = []
         self.answers: list[Answer] = []
+        self.held = 0
+        self.replies: Callable[[], Awaitable[Command]] = yes
         self.on_close: Callable[[Peer], None] = lambda peer: None
 
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
         self.told.append((int(code), header))
+        self.bodies.append(body)
 
     def answer(self, command: Command, answer: Answer) -> None:
         self.answers.append(answer)
+
+    async def call(
+        self, code: int, header: Header | None, body: bytes, timeout_s: float
+    ) -> Command:
+        """Note the request and its body; the answer is what `replies` gives."""
+        self.told.append((int(code), header))
+        self.bodies.append(body)
+        return await self.replies()
 
     def close(self, reason: str) -> None:
         if self.closed is None:
@@ -66,3 +79,8 @@ def request(code: int, body: bytes = b"", *, version: int = 479) -> Command:
     from remoting.wire.command import Command
 
     return Command(code=code, body=body, language="JAVA", version=version)
+
+
+async def yes() -> Command:
+    """SUCCESS, at once: what a peer answers unless a test says otherwise."""
+    return request(0)

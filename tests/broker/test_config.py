@@ -15,6 +15,7 @@ from broker.config import (
     convert,
     exported,
     load_config,
+    some,
 )
 
 
@@ -94,7 +95,7 @@ def test_every_problem_of_every_source_is_told_at_once(write: Any) -> None:
     assert found == (
         f'{file}:1: broker_name: a text is expected; quote it: "0123"',
         f"{file}:2: flush_disc: no such setting; did you mean flush_disk_type?",
-        "environment: AEROBEE_TRACE_ON: TRACE_ON: maybe is neither true nor false",
+        "environment: AEROBEE_TRACE_ON: maybe is neither true nor false",
         "command line: --set x: the form is key=value",
         "command line: --set: brokerRole: SLAVE asks for something that this broker does not do",
     )
@@ -220,6 +221,17 @@ def test_a_file_that_java_wrote_back_keeps_what_means_nothing_here(write: Any) -
     assert config.unknown == {"key.of.mine": "1"}
     assert config.warnings == ("kept, but nobody here knows them: key.of.mine",)
     assert exported(config)["key.of.mine"] == "1"
+
+
+def test_what_is_asked_for_in_vain_is_said_once(write: Any) -> None:
+    lines = BUNDLED + "inSyncReplicas=2\ntotalReplicas=3\n"
+    config = load(write("broker.conf", lines))
+    assert config.warnings == ("kept, but without effect here: inSyncReplicas, totalReplicas",)
+
+
+def test_of_many_keys_without_effect_a_few_are_named() -> None:
+    assert some(["b", "a"]) == "a, b"
+    assert some([f"k{n:02}" for n in range(12)]).endswith("k09 and 2 more; config check shows all")
 
 
 def test_a_name_servers_own_file_says_only_what_is_about_it(write: Any) -> None:

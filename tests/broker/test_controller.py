@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import trio
+from structlog.testing import capture_logs
 
+from broker import controller as controller_module
 from broker.config import BrokerConfig, MetricsConfig, MetricsExporterType, NamesrvConfig
 from broker.controller import BrokerController, Ready
 from remoting.config import RemotingConfig
@@ -25,8 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from store.results import Recovery
+
 pytestmark = pytest.mark.trio
 
+END_TRANSACTION = 37
 SEND, PULL = int(RequestCode.SEND_MESSAGE_V2), int(RequestCode.PULL_MESSAGE)
 UPDATE_OFFSET = int(RequestCode.UPDATE_CONSUMER_OFFSET)
 ROUTE = int(RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -45,6 +52,11 @@ def config_of(root: Path, **changes: Any) -> BrokerConfig:
             metrics_prom_exporter_port=ports.metrics,
         ),
     )
+
+
+def with_metrics(config: BrokerConfig) -> BrokerConfig:
+    prom = replace(config.metrics, metrics_exporter_type=MetricsExporterType.PROM)
+    return replace(config, metrics=prom)
 
 
 class Running:
@@ -135,9 +147,8 @@ async def test_without_a_name_server_its_codes_are_not_answered(tmp_path: Path) 
 async def test_a_taken_port_refuses_the_start_and_the_directory_is_untouched(
     tmp_path: Path, which: str
 ) -> None:
-    config = config_of(tmp_path / "data")
-    prom = replace(config.metrics, metrics_exporter_type=MetricsExporterType.PROM)
-    config = replace(config, metrics=prom)
+    config = with_metrics(config_of(tmp_path / "data"))
+    prom = config.metrics
     port = {
         "broker": config.remoting.listen_port,
         "vip": config.remoting.vip_listen_port,
@@ -161,7 +172,8 @@ def nobody(ready: Ready) -> None:
 async def test_a_directory_in_use_refuses_the_start_and_frees_the_ports(tmp_path: Path) -> None:
     async with running(config_of(tmp_path)) as first:
         second = config_of(tmp_path)
-        with pytest.raises(StoreLocked, match=str(tmp_path)):
+        locked = pytest.RaisesExc(StoreLocked, match=str(tmp_path))
+        with pytest.RaisesGroup(locked, flatten_subgroups=True):
             await BrokerController(second, disk=Disk(), clock=SystemClock()).run(nobody)
         with boss.listen("127.0.0.1", second.remoting.listen_port, 1):
             pass
@@ -217,6 +229,26 @@ async def test_a_stop_leaves_everything_on_disk(tmp_path: Path) -> None:
             assert [record.body for record in records(pulled.body)] == [b"x"]
 
 
+async def test_a_stop_notes_which_transactions_are_done_with(tmp_path: Path) -> None:
+    async with running(config_of(tmp_path)) as broker:
+        with await broker.client() as client:
+            half = {"i": "TRAN_MSG\x01true\x02PGROUP\x01p\x02", "f": 4}
+            sent = await call(client, SEND, send_fields("t", 0) | half, b"x")
+            end = {
+                "producerGroup": "p",
+                "tranStateTableOffset": sent.ext["queueOffset"],
+                "commitLogOffset": int(sent.ext["msgId"][16:], 16),
+                "commitOrRollback": 8,
+                "msgId": sent.ext["transactionId"],
+            }
+            assert (await call(client, END_TRANSACTION, end)).code == 0
+    async with running(config_of(tmp_path)) as again:
+        # Behind the offset nobody looks again, a Java broker neither.
+        offsets = again.controller.parts.offsets
+        for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"):
+            assert offsets.query("CID_RMQ_SYS_TRANS", topic, 0) == 1
+
+
 async def test_a_stop_answers_the_held_pulls_before_it_closes_the_door(tmp_path: Path) -> None:
     broker = Running(config_of(tmp_path))
     async with trio.open_nursery() as nursery:
@@ -242,3 +274,47 @@ async def test_a_stop_before_the_first_request_is_clean(tmp_path: Path) -> None:
         await broker.run()
     assert broker.clean is True
     assert len(broker.ready) == 1
+
+
+# ── a start that lasts ──
+
+
+async def test_while_the_store_recovers_probes_are_answered_and_clients_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = with_metrics(config_of(tmp_path / "data"))
+    broker = Running(config)
+    go_on = threading.Event()
+    load = broker.controller.parts.load
+
+    def slow_load() -> Recovery:
+        assert go_on.wait(10)
+        return load()
+
+    monkeypatch.setattr(broker.controller.parts, "load", slow_load)
+    monkeypatch.setattr(controller_module, "PROGRESS_S", 0.01)
+    host = config.metrics.metrics_prom_exporter_host or "127.0.0.1"
+    url = f"http://{host}:{config.metrics.metrics_prom_exporter_port}"
+    with capture_logs() as logs, trio.fail_after(20):
+        async with trio.open_nursery() as nursery, httpx.AsyncClient() as client:
+            nursery.start_soon(broker.run)
+            assert (await client.get(f"{url}/livez")).status_code == 200
+            unready = await client.get(f"{url}/readyz")
+            assert unready.status_code == 503
+            assert unready.json()["checks"]["recovered"] == "recovery is not finished"
+            assert (await client.get(f"{url}/metrics")).status_code == 503
+            with pytest.raises(OSError, match="attempts to connect"):
+                await trio.open_tcp_stream("127.0.0.1", config.remoting.listen_port)
+            while not any(entry["event"] == "store.recovery_progress" for entry in logs):
+                await trio.lowlevel.checkpoint()
+            go_on.set()
+            await broker.served.wait()
+            assert (await client.get(f"{url}/readyz")).status_code == 200
+            assert (await client.get(f"{url}/metrics")).status_code == 200
+            with await broker.client():
+                pass
+            told = len(logs)
+            await trio.sleep(0.05)
+            assert "store.recovery_progress" not in {entry["event"] for entry in logs[told:]}
+            broker.controller.stop()
+    assert broker.clean is True

@@ -145,3 +145,15 @@ async def test_a_large_table_is_written_in_a_thread(tmp_path: Path) -> None:
     loaded = file.load(whole)
     assert loaded is not None
     assert loaded["offsetTable"]["t9999@g"] == {"0": 9999}
+
+
+def test_a_refused_start_leaves_both_files_where_they_are(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    file.path.write_bytes(b'{"a":')
+    file.backup.write_bytes(b"{")
+    with pytest.raises(TableDamaged):
+        file.load(whole)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "topics.json": b'{"a":',
+        "topics.json.bak": b"{",
+    }

@@ -80,6 +80,12 @@ def test_a_long_value_is_cut() -> None:
     assert len(logged(topic="\n" * 1_000)["topic"]) == log.MAX_VALUE_CHARS
 
 
+def test_the_remedy_behind_long_paths_is_not_cut() -> None:
+    reason = f"{'/a' * 400} is damaged: restore it"
+    event: dict[str, Any] = {"event": "broker.refused", "reason": reason}
+    assert log.harmless(None, "", event)["reason"] == reason
+
+
 @pytest.mark.parametrize(
     "keys",
     [

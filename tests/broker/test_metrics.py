@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -31,6 +32,19 @@ class FakePool:
     depth: int
 
 
+class FakeTimers:
+    """Timers that are late."""
+
+    unread = 3
+    unread_ms = 200
+    late = 2
+    late_ms = 1_500
+    waiting: ClassVar = {"orders": 5}
+
+    def due_within(self) -> list[tuple[int, int]]:
+        return [(5, 2), (60, 4)]
+
+
 def make_sources() -> Sources:
     """The counters of a broker that did nothing yet."""
     return Sources(
@@ -48,6 +62,7 @@ def make_sources() -> Sources:
         broker_permission=lambda: 6,
         flush_behind_bytes=lambda: 4096,
         dispatch_behind_bytes=lambda: 128,
+        half_messages=list,
         storage_size_bytes=lambda: 2**40,
     )
 
@@ -105,10 +120,12 @@ def test_messages_and_bytes_out_are_counted_per_group(sources: Sources) -> None:
 def test_what_was_deleted_unread_is_counted_where_there_is_something(sources: Sources) -> None:
     sources.broker.group_out("fast", "orders").messages_out = 1
     sources.broker.group_out("slow", "orders").unread_deleted = 70
+    sources.broker.group_out("slow", "orders").dead_letters = 3
     sources.store.segments_deleted, sources.store.segments_forced = 5, 2
     found = scrape(sources)
     labels = {"topic": "orders", "consumer_group": "slow", "is_system": "false"}
     assert value(found, "aerobee_unread_deleted_messages_total", **labels) == 70
+    assert value(found, "rocketmq_send_to_dlq_messages_total", **labels) == 3
     assert len([name for name, _ in found if name == "aerobee_unread_deleted_messages_total"]) == 1
     assert value(found, "aerobee_log_segments_deleted_total", reason="expired") == 3
     assert value(found, "aerobee_log_segments_deleted_total", reason="disk_full") == 2
@@ -231,16 +248,53 @@ def test_a_topic_made_or_deleted_between_two_pages_disturbs_nothing(
         sources.broker.topic_in(f"new{number}").messages_in = 1
 
 
+def test_timers_show_what_waits_and_how_late_they_are(sources: Sources) -> None:
+    sources.broker.timer("orders").dequeued = 7
+    text = b"".join(metrics.pages(replace(sources, timers=FakeTimers()))).decode()
+    figures = {
+        "rocketmq_timing_messages": (',topic="orders"', "5.0"),
+        "rocketmq_timer_dequeue_total": (',topic="orders"', "7.0"),
+        "rocketmq_timer_enqueue_lag": ("", "3.0"),
+        "rocketmq_timer_dequeue_lag": ("", "2.0"),
+        "rocketmq_timer_enqueue_latency_milliseconds": ("", "200.0"),
+        "rocketmq_timer_dequeue_latency_milliseconds": ("", "1.5"),
+    }
+    for name, (topic, value) in figures.items():
+        lines = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
+        assert len(lines) == 1, name
+        assert 'storage_medium="disk",storage_type="local"' in lines[0]
+        assert topic in lines[0]
+        assert lines[0].endswith(f" {value}")
+    assert 'timer_bound_s="60"' in text
+    without = b"".join(metrics.pages(sources)).decode()
+    assert "\nrocketmq_timing_messages{" not in without
+
+
 def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -> None:
     sources.broker.topic_in("orders").messages_in = 1
     sources.broker.group_out("g", "orders").messages_out = 1
     sources.broker.group_out("g", "orders").unread_deleted = 1
+    sources.broker.group_out("g", "orders").dead_letters = 1
+    ended = sources.broker.transaction("orders")
+    ended.commits = ended.rollbacks = 1
+    ended.latency.add(7)
+    sources.broker.repeated["orders"] = 1
+    timer = sources.broker.timer("orders")
+    timer.enqueued = timer.dequeued = 1
+    timer.latency.add(7)
     full = replace(
         sources,
+        timers=FakeTimers(),
         pools=[FakePool("pull", 0)],
+        half_messages=lambda: [("orders", 3)],
         producers=lambda: [ClientKind("JAVA", 479)],
         consumers=lambda: [ClientKind("JAVA", 479, "g", "push")],
     )
+    pop = sources.broker.pop
+    pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))
+    pop.add(pop.revive_out, ("orders", "g", "3", "ACK"))
+    pop.add(pop.retried, ("orders", "g", "PUT_OK"))
+    pop.behind["3"], pop.late_ms["3"] = 2, 1_500
     labels: dict[str, set[str]] = defaultdict(set)
     for name, pairs in scrape(full):
         labels[name].update(key for key, _ in pairs)
@@ -248,6 +302,27 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         name = metric.name + ("_count" if metric.kind == "histogram" else "")
         scope = SCOPE if name.startswith("rocketmq_") else {}
         assert labels[name] == {*COMMON, *scope, *metric.labels}
+
+
+def test_pops_are_counted_under_the_names_of_rocketmq(sources: Sources) -> None:
+    pop = sources.broker.pop
+    for _ in range(2):
+        pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))
+    pop.behind["3"] = 5
+    text = text_of(sources)
+    assert re.search(
+        r'rocketmq_pop_revive_in_message_total\{[^}]*consumer_group="g"[^}]*'
+        r'put_status="PUT_OK"[^}]*revive_message_type="CK"[^}]*topic="orders"\} 2.0',
+        text,
+    )
+    assert re.search(r'rocketmq_pop_revive_lag_milliseconds\{[^}]*queue_id="3"\} 5.0', text)
+
+
+def test_series_of_pops_have_a_limit() -> None:
+    pop = BrokerStats(series_limit=2).pop
+    for topic in ("a", "b", "c", "a"):
+        pop.add(pop.retried, (topic, "g", "PUT_OK"))
+    assert pop.retried == {("a", "g", "PUT_OK"): 2, ("b", "g", "PUT_OK"): 1}
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:

@@ -18,10 +18,13 @@ DEFAULT = RemotingConfig()
         ("send", 10_000, 0.2),
         ("pull", 100_000, 5),
         ("lite_pull", 100_000, 5),
+        ("ack", 100_000, 3),
+        ("reply", 10_000, float("inf")),
         ("query", 20_000, float("inf")),
         ("heartbeat", 50_000, 31),
         ("client_manager", 1_000_000, float("inf")),
         ("consumer_manager", 1_000_000, float("inf")),
+        ("load_balance", 100_000, float("inf")),
         ("admin", 10_000, 5),
     ],
 )

@@ -39,9 +39,19 @@ def test_every_line_has_a_code_a_handler_and_a_pool(routes: tuple[Route, ...]) -
 
 
 POOLS = {
-    "send": {"SEND_MESSAGE", "SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE"},
-    "pull": {"PULL_MESSAGE"},
+    "send": {
+        "SEND_MESSAGE",
+        "SEND_MESSAGE_V2",
+        "SEND_BATCH_MESSAGE",
+        "RECALL_MESSAGE",
+        "CONSUMER_SEND_MSG_BACK",
+    },
+    "pull": {"PULL_MESSAGE", "POP_MESSAGE", "PEEK_MESSAGE", "NOTIFICATION", "POLLING_INFO"},
+    "ack": {"ACK_MESSAGE", "BATCH_ACK_MESSAGE", "CHANGE_MESSAGE_INVISIBLETIME"},
+    "load_balance": {"QUERY_ASSIGNMENT", "SET_MESSAGE_REQUEST_MODE"},
     "lite_pull": {"LITE_PULL_MESSAGE"},
+    "transaction": {"END_TRANSACTION"},
+    "reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
     "query": {"QUERY_MESSAGE", "VIEW_MESSAGE_BY_ID"},
     "heartbeat": {"HEART_BEAT"},
     "client_manager": {"UNREGISTER_CLIENT", "CHECK_CLIENT_CONFIG"},

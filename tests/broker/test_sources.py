@@ -18,6 +18,7 @@ from store.stats import StoreStats
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from remoting.wire.command import Command
     from remoting.wire.header import Header
 
 GIB = 2**30
@@ -27,9 +28,15 @@ GIB = 2**30
 class FakeConnection:
     id: int
     address: str = "127.0.0.1:1"
+    paused: bool = False
 
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
         raise AssertionError("nobody is told")
+
+    async def call(
+        self, code: int, header: Header | None, body: bytes, timeout_s: float
+    ) -> Command:
+        raise AssertionError("nobody is asked")
 
     def close(self, reason: str) -> None:
         raise AssertionError("nobody is closed")

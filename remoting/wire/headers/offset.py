@@ -6,6 +6,7 @@ from remoting.wire.codes import RequestCode
 from remoting.wire.header import I32, I64, Header
 
 __all__ = [
+    "GetAllDelayOffset",
     "GetEarliestMessageStoreTime",
     "GetEarliestMessageStoreTimeResponse",
     "GetMaxOffset",
@@ -15,6 +16,8 @@ __all__ = [
     "OffsetResponse",
     "QueryConsumerOffset",
     "QueryConsumerOffsetResponse",
+    "ResetOffset",
+    "ResetOffsetInClient",
     "SearchOffset",
     "SearchOffsetResponse",
     "UpdateConsumerOffset",
@@ -106,3 +109,35 @@ class GetEarliestMessageStoreTimeResponse(Header):
     """When the oldest message was stored, ms; −1 in an empty queue."""
 
     timestamp: I64
+
+
+class GetAllDelayOffset(Header):
+    """GET_ALL_DELAY_OFFSET (45): how far each delay level was delivered."""
+
+    code = RequestCode.GET_ALL_DELAY_OFFSET
+
+
+class ResetOffset(Header):
+    """INVOKE_BROKER_TO_RESET_OFFSET (222): put a group elsewhere, in one queue (≥ 0) or in all.
+
+    `timestamp` below 0 means the end; `offset` other than −1 counts more than the time.
+    """
+
+    code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    topic: str
+    group: str
+    timestamp: I64
+    is_force: bool
+    queue_id: I32 = -1
+    offset: I64 | None = None
+
+
+class ResetOffsetInClient(Header):
+    """RESET_CONSUMER_CLIENT_OFFSET (220), from the broker: the body says where to go on."""
+
+    code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+    topic: str
+    group: str
+    timestamp: I64
+    queue_id: I32 = -1
+    is_force: bool = False

@@ -9,11 +9,17 @@ from remoting.wire.codes import RequestCode
 from remoting.wire.header import I32, I64, Header, wire
 
 __all__ = [
+    "ConsumerSendMsgBack",
+    "PushReplyMessage",
+    "RecallMessage",
+    "RecallMessageResponse",
     "SendBatchMessage",
     "SendMessage",
     "SendMessageRefused",
     "SendMessageResponse",
     "SendMessageV2",
+    "SendReplyMessage",
+    "SendReplyMessageV2",
 ]
 
 
@@ -63,6 +69,54 @@ class SendBatchMessage(SendMessageV2):
     code = RequestCode.SEND_BATCH_MESSAGE
 
 
+class ConsumerSendMsgBack(Header):
+    """CONSUMER_SEND_MSG_BACK (36): a message by its place in the log, wanted again later.
+
+    `delay_level` 0 leaves the time to the broker, less gives the message up.
+    """
+
+    code = RequestCode.CONSUMER_SEND_MSG_BACK
+    offset: I64
+    group: str
+    delay_level: I32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: I32 | None = None
+
+
+class SendReplyMessage(SendMessage):
+    """SEND_REPLY_MESSAGE (324): the answer to a request that came as a message."""
+
+    code = RequestCode.SEND_REPLY_MESSAGE
+
+
+class SendReplyMessageV2(SendMessageV2):
+    """SEND_REPLY_MESSAGE_V2 (325)."""
+
+    code = RequestCode.SEND_REPLY_MESSAGE_V2
+
+
+class PushReplyMessage(Header):
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), from the broker to who asked. Hosts are `ip:port`."""
+
+    code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: I32
+    queue_id: I32
+    sys_flag: I32
+    born_timestamp: I64
+    flag: I32
+    properties: str | None = None
+    reconsume_times: I32 | None = None
+    unit_mode: bool | None = None
+    born_host: str | None = None
+    store_host: str | None = None
+    store_timestamp: I64 = 0
+
+
 class SendMessageResponse(Header):
     """What was stored: the answer with SUCCESS and with codes 10, 11, 12.
 
@@ -78,6 +132,22 @@ class SendMessageResponse(Header):
     recall_handle: str | None = None
     region: str | None = wire("MSG_REGION", default=None)
     trace_on: str | None = wire("TRACE_ON", default=None)
+
+
+class RecallMessage(Header, kw_only=True):
+    """RECALL_MESSAGE (370): do not deliver the timer that a handle names."""
+
+    code = RequestCode.RECALL_MESSAGE
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+class RecallMessageResponse(Header):
+    """The unique key of the timer."""
+
+    msg_id: str
+    region: str | None = wire("MSG_REGION", default=None)
 
 
 class SendMessageRefused(Header):

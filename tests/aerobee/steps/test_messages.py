@@ -67,6 +67,15 @@ def test_what_precedes_a_body_that_does_not_unpack_is_kept() -> None:
         next(messages)
 
 
+def test_a_body_that_is_not_what_was_stored_is_not_handed_out() -> None:
+    altered = bytearray(stored(b"a", 0, {}, 6))
+    altered[altered.index(b"a")] ^= 1
+    messages = received(stored(b"a", 0, {}) + bytes(altered), "b")
+    assert next(messages).body == b"a"
+    with pytest.raises(CompressionError, match=r"T/b/1 at 6: the body is damaged"):
+        next(messages)
+
+
 @given(cut=st.integers(1, len(EXAMPLE) - 1))
 def test_a_record_that_is_not_whole_is_the_brokers_fault(cut: int) -> None:
     with pytest.raises(TransportError):
@@ -111,6 +120,12 @@ def test_properties_that_no_record_can_hold_are_refused() -> None:
 def test_the_own_properties_cannot_be_overwritten() -> None:
     message = Message("T", b"x", properties={"UNIQ_KEY": "mine"})
     assert properties.decode(property_string(message, "ours"))["UNIQ_KEY"] == "ours"
+
+
+def test_a_delay_level_is_a_property_and_none_is_no_property() -> None:
+    for level, expected in ((3, "3"), (0, None)):
+        text = property_string(Message("T", b"x", delay_level=level), "id")
+        assert properties.decode(text).get("DELAY") == expected
 
 
 def test_an_id_has_the_layout_that_tools_decode() -> None:

@@ -281,6 +281,16 @@ def test_nothing_of_a_batch_is_sent_when_one_message_can_never_be(stage: Stage) 
     assert not stage.heard
 
 
+def test_a_delayed_message_of_a_batch_travels_alone() -> None:
+    messages = [Message("T", b"x", delay_level=level) for level in (0, 3, 0, 3)]
+    assert split(messages, 1_000) == [[0, 2], [1], [3]]
+
+
+def test_a_delay_level_below_zero_is_refused(stage: Stage) -> None:
+    with pytest.raises(ConfigurationError, match="delay_level"):
+        send(stage, Message("T", b"x", delay_level=-1))
+
+
 def test_an_empty_batch_is_no_request(stage: Stage) -> None:
     assert stage.perform(sender(stage).send_batch([], None)) == []
     assert not stage.heard

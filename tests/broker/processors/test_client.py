@@ -4,13 +4,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from broker.errors import Refused
 from broker.processors.client import ClientProcessor
 from broker.settings.options import BrokerOptions
 from broker.tables.clients import ClientTable
+from broker.tables.compensation import CompensationTable
+from broker.tables.consumer_filters import DEAD_KEPT_MS, ConsumerFilterTable
 from broker.tables.groups import GroupTable
 from broker.tables.queue_locks import LOCK_LIVES_MS, QueueLockTable
+from broker.tables.rate_limit import RateLimit
 from broker.tables.topics import TopicConfig, TopicTable
 from remoting.errors import BodyError
 from remoting.wire.codes import RequestCode
@@ -56,11 +60,16 @@ class Desk:
         self.groups = GroupTable(options)
         self.topics = TopicTable(options)
         self.locks: QueueLockTable[MessageQueue] = QueueLockTable()
+        self.filters = ConsumerFilterTable()
+        self.compensation = CompensationTable()
         self.processor = ClientProcessor(
             clients=self.clients,
             groups=self.groups,
             topics=self.topics,
+            broker_name="b",
             locks=self.locks,
+            filters=self.filters,
+            compensation=self.compensation,
             clock=self.clock,
             **settings,
         )
@@ -104,12 +113,20 @@ class Desk:
         members: list[str] = json.loads(answer.body)["consumerIdList"]
         return members
 
-    def lock(self, client_id: str, *queue_ids: int, give_back: bool = False) -> list[int]:
+    def lock(
+        self,
+        client_id: str,
+        *queue_ids: int,
+        give_back: bool = False,
+        topic: str = "T",
+        broker: str = "b",
+    ) -> list[int]:
         body = {
             "clientId": client_id,
             "consumerGroup": "g",
             "mqSet": [
-                {"brokerName": "b", "queueId": queue_id, "topic": "T"} for queue_id in queue_ids
+                {"brokerName": broker, "queueId": queue_id, "topic": topic}
+                for queue_id in queue_ids
             ],
             "onlyThisBroker": False,
         }
@@ -364,7 +381,7 @@ def check(desk: Desk, **subscription_fields: Any) -> int:
     return desk.processor.check_config(headers.CheckClientConfig(), command, desk.peer()).code
 
 
-def test_tags_can_be_served_and_sql_cannot(desk: Desk) -> None:
+def test_tags_can_be_served_and_sql_cannot_unless_it_is_turned_on(desk: Desk) -> None:
     assert check(desk) == 0
     assert check(desk, expressionType=None) == 0
     with pytest.raises(Refused, match="filter message by SQL92") as caught:
@@ -372,20 +389,203 @@ def test_tags_can_be_served_and_sql_cannot(desk: Desk) -> None:
     assert caught.value.code == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "reason"),
+    [
+        ("SQL92", "a >", "the end at character 4"),
+        ("SQL92", "a > 'x'", "cannot be put in order"),
+        ("SQL92", "", "empty"),
+        ("XPATH", "//a", "XPATH is unknown"),
+    ],
+)
+def test_what_cannot_be_filtered_by_is_refused_with_the_reason(
+    kind: str, text: str, reason: str
+) -> None:
+    desk = Desk(property_filter_enabled=lambda: True)
+    assert check(desk, expressionType="SQL92", subString="a > 5 AND b IS NULL") == 0
+    with pytest.raises(Refused, match=reason) as caught:
+        check(desk, expressionType=kind, subString=text)
+    assert caught.value.code == 23
+
+
+# -- filters -------------------------------------------------------------------------------------
+
+
+def by_sql(text: str, topic: str = "T", version: int = 1) -> dict[str, Any]:
+    return {**subscription(topic, text, version), "expressionType": "SQL92"}
+
+
+def test_a_heartbeat_registers_filters_and_the_last_good_bye_leaves_them_dead(desk: Desk) -> None:
+    one, two = desk.peer(), desk.peer()
+    for peer in (one, two):
+        desk.beat(peer, consumer("g", by_sql("a > 1"), by_sql("b = 2", "U"), subscription("V")))
+    known = desk.filters.get("T", "g")
+    assert known is not None
+    assert known.sql is not None
+    assert known.sql.matches(b"a\x012\x02")
+    assert desk.filters.get("V", "g") is None, "tags need no filter data"
+    desk.processor.connection_closed(one)
+    assert not known.dead_ms
+    desk.processor.connection_closed(two)
+    assert known.dead_ms == desk.clock.now_ms()
+
+    desk.beat(desk.peer(), consumer("g", by_sql("a > 1")))
+    revived, other = desk.filters.get("T", "g"), desk.filters.get("U", "g")
+    assert revived is not None
+    assert other is not None
+    assert not revived.dead_ms
+    assert other.dead_ms, "no longer subscribed"
+    desk.clock.pass_ms(DEAD_KEPT_MS)
+    desk.processor.expire(DEAD_KEPT_MS + 1)
+    assert desk.filters.get("U", "g") is None
+    assert desk.filters.get("T", "g") is revived
+
+
+def test_an_unregistered_group_leaves_its_filters_dead(desk: Desk) -> None:
+    peer = desk.peer()
+    desk.beat(peer, consumer("g", by_sql("a > 1")))
+    header = headers.UnregisterClient(client_id="c", consumer_group="g")
+    desk.processor.unregister(header, request(RequestCode.UNREGISTER_CLIENT), peer)
+    known = desk.filters.get("T", "g")
+    assert known is not None
+    assert known.dead_ms
+
+
+def test_a_heartbeat_without_subscriptions_keeps_the_filters(desk: Desk) -> None:
+    peer = desk.peer()
+    desk.beat(peer, consumer("g", by_sql("a > 1")), heartbeatFingerprint=7)
+    bare = consumer("g", subscriptionDataSet=[])
+    desk.beat(peer, bare, heartbeatFingerprint=7, withoutSub=True)
+    known = desk.filters.get("T", "g")
+    assert known is not None
+    assert not known.dead_ms
+
+
+def test_what_pulls_told_is_forgotten_when_no_pull_renews_it(desk: Desk) -> None:
+    desk.compensation.note("g", "T", None, "*", int(desk.clock.monotonic() * 1000))
+    desk.clock.pass_ms(600_000)
+    desk.processor.expire(10**9)
+    assert "T" in desk.compensation.topics("g")
+    desk.clock.pass_ms(1)
+    desk.processor.expire(10**9)
+    assert not desk.compensation.topics("g")
+
+
 # -- locks ---------------------------------------------------------------------------------------
 
 
-def test_a_lock_answer_lists_what_the_client_holds_now(desk: Desk) -> None:
-    assert desk.lock("a", 0, 1) == [0, 1]
-    assert desk.lock("b", 1, 2) == [2]
-    assert desk.lock("a", 0, 1) == [0, 1]
+@pytest.fixture
+def locking(desk: Desk) -> Desk:
+    """There is a topic with queues to lock."""
+    desk.topics.put(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+    return desk
 
 
-def test_a_lock_moves_when_it_is_given_back_or_too_old(desk: Desk) -> None:
-    desk.lock("a", 0, 1)
-    desk.lock("b", 0, give_back=True)
-    assert desk.lock("b", 0) == []
-    desk.lock("a", 0, give_back=True)
-    assert desk.lock("b", 0) == [0]
-    desk.clock.pass_ms(LOCK_LIVES_MS + 1)
-    assert desk.lock("b", 1) == [1]
+def test_a_lock_answer_lists_what_the_client_holds_now(locking: Desk) -> None:
+    assert locking.lock("a", 0, 1) == [0, 1]
+    assert locking.lock("b", 1, 2) == [2]
+    assert locking.lock("a", 0, 1) == [0, 1]
+
+
+def test_a_lock_moves_when_it_is_given_back_or_too_old(locking: Desk) -> None:
+    locking.lock("a", 0, 1)
+    locking.lock("b", 0, give_back=True)
+    assert locking.lock("b", 0) == []
+    locking.lock("a", 0, give_back=True)
+    assert locking.lock("b", 0) == [0]
+    locking.clock.pass_ms(LOCK_LIVES_MS + 1)
+    assert locking.lock("b", 1) == [1]
+
+
+def test_only_queues_that_are_here_can_be_locked(locking: Desk) -> None:
+    assert locking.lock("a", -1, 0, 3, 4, 1_000_000) == [0, 3]
+    assert locking.lock("a", 1, topic="invented") == []
+    assert locking.lock("a", 1, broker="elsewhere") == []
+    assert locking.locks.count == 2
+
+
+def test_a_group_that_may_not_exist_locks_nothing() -> None:
+    desk = Desk(dataclasses.replace(OPTIONS, auto_create_subscription_group=False))
+    desk.topics.put(TopicConfig(topic_name="T"))
+    assert desk.lock("a", 0) == []
+    assert desk.locks.count == 0
+
+
+# -- a client that says too much -----------------------------------------------------------------
+
+
+def nothing_is_known(desk: Desk) -> bool:
+    tables = (desk.clients.consumers, desk.clients.producers, desk.clients.groups_of)
+    return not any(tables) and desk.groups.get("g0") is None and not desk.topics.group_topics
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [consumer(f"g{number}") for number in range(count)]
+
+
+def test_a_heartbeat_with_too_many_groups_is_refused_whole(desk: Desk) -> None:
+    with pytest.raises(Refused, match="group of one connection: 1024 is the limit"):
+        desk.beat(desk.peer(), *many(1_000), producers=tuple(f"p{n}" for n in range(25)))
+    assert nothing_is_known(desk)
+
+
+def test_a_connection_does_not_get_into_more_groups_by_more_heartbeats(desk: Desk) -> None:
+    peer = desk.peer()
+    desk.beat(peer, producers=tuple(f"p{number}" for number in range(1_000)))
+    desk.beat(peer, *many(24))
+    with pytest.raises(Refused, match="group of one connection"):
+        desk.beat(peer, consumer("one more"))
+    desk.beat(peer, *many(24))
+
+
+def test_a_heartbeat_with_too_many_subscriptions_is_refused_whole(desk: Desk) -> None:
+    greedy = consumer("g1", *(subscription(f"t{number}") for number in range(1_025)))
+    with pytest.raises(Refused, match="subscription of group g1: 1024 is the limit"):
+        desk.beat(desk.peer(), consumer("g0"), greedy)
+    assert nothing_is_known(desk)
+
+
+def test_a_heartbeat_for_which_a_table_has_no_room_is_refused_whole(desk: Desk) -> None:
+    desk.groups.max_groups = len(desk.groups.configs) + 1
+    with pytest.raises(Refused, match="no room for another consumer group"):
+        desk.beat(desk.peer(), *many(2))
+    assert nothing_is_known(desk)
+    desk.beat(desk.peer(), *many(1))
+
+
+def test_a_heartbeat_whose_retry_topics_have_no_room_is_refused_whole(desk: Desk) -> None:
+    desk.topics.max_topics = 1
+    with pytest.raises(Refused, match="no room for another topic"):
+        desk.beat(desk.peer(), *many(2))
+    assert nothing_is_known(desk)
+
+
+def test_groups_are_made_only_so_fast_and_known_ones_go_on(desk: Desk) -> None:
+    desk.groups.rate = RateLimit(5, 1)
+    peer = desk.peer()
+    desk.beat(peer, *many(5))
+    with pytest.raises(Refused, match="no new consumer group now") as refused:
+        desk.beat(peer, *many(6))
+    assert refused.value.code == 2
+    desk.beat(peer, *many(5))
+    desk.clock.pass_ms(1_000)
+    desk.beat(peer, *many(6))
+    assert desk.groups.get("g5") is not None
+
+
+def test_a_heartbeat_of_a_megabyte_is_refused_before_it_is_read(desk: Desk) -> None:
+    with pytest.raises(Refused, match="at most 1048576 are taken"):
+        desk.beat(desk.peer(), client_id="x" * (1 << 20))
+    assert nothing_is_known(desk)
+
+
+def test_clients_that_come_and_go_write_a_few_lines(desk: Desk) -> None:
+    with capture_logs() as lines:
+        for _ in range(50):
+            peer = desk.peer()
+            desk.beat(peer, consumer())
+            peer.close("gone")
+        desk.clock.pass_ms(10_000)
+        desk.beat(desk.peer(), consumer())
+    changes = [line for line in lines if line["event"] == "group.changed"]
+    assert [line["left_out"] for line in changes] == [0] * 20 + [80]

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ from broker.errors import Refused
 from broker.processors.offset import OffsetProcessor
 from broker.settings.options import BrokerOptions
 from broker.tables.consumer_offsets import ConsumerOffsetTable
+from broker.tables.delay_offsets import DelayOffsetTable
 from broker.tables.groups import GroupTable
 from broker.tables.topics import TopicConfig, TopicTable
 from remoting.wire.answer import Answer
@@ -51,13 +53,19 @@ class Desk:
     def __init__(self) -> None:
         self.queues = Queues()
         self.offsets = ConsumerOffsetTable()
+        self.delays = DelayOffsetTable()
         groups = GroupTable(OPTIONS)
         groups.find("g", 0)
         topics = TopicTable(OPTIONS)
         topics.update(TopicConfig(topic_name="t"), {}, 0)
         store: Any = self.queues
         self.processor = OffsetProcessor(
-            topics=topics, groups=groups, offsets=self.offsets, store=store, clock=HandClock()
+            topics=topics,
+            groups=groups,
+            offsets=self.offsets,
+            delays=self.delays,
+            store=store,
+            clock=HandClock(),
         )
         self.peer: Any = Peer()
 
@@ -183,3 +191,12 @@ def test_the_age_of_the_oldest_message(desk: Desk, queue_id: int, at_ms: int) ->
     answer = desk.processor.earliest_store_time(header, command, desk.peer)
     assert isinstance(answer, Answer)
     assert answer.header == headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms)
+
+
+def test_the_progress_of_the_delay_levels_is_what_its_file_holds() -> None:
+    desk = Desk()
+    desk.delays.delivered(3, 7, 7, 0)
+    command = request(RequestCode.GET_ALL_DELAY_OFFSET)
+    answer = desk.processor.all_delay_offsets(headers.GetAllDelayOffset(), command, desk.peer)
+    assert isinstance(answer.body, bytes)
+    assert json.loads(answer.body)["offsetTable"] == {"3": 7}

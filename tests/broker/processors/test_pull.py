@@ -69,6 +69,7 @@ def subscribe(
         consume_from_where="CONSUME_FROM_LAST_OFFSET",
         subscriptions=[subscription_of(one) for one in data],
     )
+    desk.parts.state.filters.register("g", data, 0)
 
 
 async def fill(desk: Desk, count: int, topic: str = "t", **fields: Any) -> None:
@@ -84,6 +85,7 @@ def set_broker(desk: Desk, **changes: Any) -> None:
     config = desk.parts.config
     broker = replace(config.broker, **changes)
     desk.parts.processors.pull._config = replace(config, broker=broker)
+    desk.parts.access._options = broker
 
 
 # ── the order of checks ──
@@ -207,9 +209,15 @@ async def test_without_a_subscription_of_its_own_the_registered_one_counts(tmp_p
         assert await refused() == (Code.SUBSCRIPTION_NOT_EXIST, None)
         subscribe(desk, "t", version=4)
         assert await refused() == (Code.SUBSCRIPTION_NOT_LATEST, None)
-        subscribe(desk, "t", version=5, expression="a > 1", kind="SQL92")
+        subscribe(desk, "t", version=5, expression="a >", kind="SQL92")
+        assert await refused() == (Code.FILTER_DATA_NOT_EXIST, None)
+        subscribe(desk, "t", version=6, expression="a > 1", kind="SQL92")
+        subscribe(desk, "t", version=7, expression="a >", kind="SQL92")
+        pull["sub_version"] = 7
+        assert await refused() == (Code.FILTER_DATA_NOT_LATEST, None)
+        subscribe(desk, "t", version=8, expression="a > 1", kind="SQL92")
         assert await refused() == (Code.SYSTEM_ERROR, None)
-        subscribe(desk, "t", version=6)
+        subscribe(desk, "t", version=9)
         assert await refused() == (Code.SUCCESS, None)
 
 
@@ -307,6 +315,27 @@ async def test_a_pull_from_the_disk_waits_outside_the_loop_and_finds_the_same(
         assert inspect.isawaitable(outcome), "what this run did not write is not read in the loop"
         answer: Answer = await outcome
         assert bodies(answer) == [b"0", b"1", b"2"]
+
+
+async def test_a_message_that_the_disk_altered_reaches_no_client_and_holds_up_none(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        await fill(desk, 4)
+        sent = list(records(body_of(await desk.ask(pull_header()))))
+        log = desk.parts.store.commit_log
+        for record in sent[1:3]:
+            file = log.queue.find(record.physical_offset)
+            assert file is not None
+            file.pages[record.physical_offset + 88] ^= 1
+        desk.parts.store.reader.begun = log.max_offset
+        answer = await desk.ask(pull_header())
+        assert (bodies(answer), place(answer)) == ([b"0", b"3"], (4, 0, 4))
+        answer = await desk.ask(pull_header(queue_offset=1, max_msg_nums=2))
+        assert answer.code == Code.PULL_RETRY_IMMEDIATELY
+        assert place(answer) == (3, 0, 4)
+        assert bodies(await desk.ask(pull_header(queue_offset=3))) == [b"3"]
 
 
 # ── commit ──

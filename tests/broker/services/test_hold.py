@@ -8,19 +8,24 @@ import pytest
 import trio
 import trio.testing
 
-from broker.services.hold import DEADLINE_TICK_S, STALE_DEADLINES, SWEEP_S, Held, Hold
+from broker.filters.sql_filter import SqlFilter
+from broker.services.deadlines import STALE_DEADLINES
+from broker.services.hold import DEADLINE_TICK_S, SWEEP_S, Held, Hold
 from store.format.tags import TagFilter, tags_code
 
 if TYPE_CHECKING:
+    from broker.filters.subscription import Filter
     from remoting.server.connection import Connection
 
 QUEUE = ("orders", 3)
 
 
 class Peer:
-    """A connection is only asked whether it is still there."""
+    """A connection is asked whether it is still there, and told how many of its pulls are held."""
 
-    closed = False
+    def __init__(self) -> None:
+        self.closed = False
+        self.held = 0
 
 
 class Bench:
@@ -39,19 +44,26 @@ class Bench:
         *,
         at: int = 5,
         tags: str | None = None,
+        sql: str | None = None,
         deadline: float = 100.0,
         peer: Peer | None = None,
     ) -> None:
-        matches = None if tags is None else TagFilter.parse(tags)
+        matches: Filter | None = None if tags is None else TagFilter.parse(tags)
+        matches = matches if sql is None else SqlFilter(sql)
         connection = cast("Connection", peer or Peer())
         held = Held(connection, QUEUE, at, matches, deadline, lambda: self.woke.append(name))
         self.hold.park(held)
 
     def arrive(
-        self, tags: str | None = None, *, topic: str = QUEUE[0], queue_id: int = QUEUE[1]
+        self,
+        tags: str | None = None,
+        *,
+        topic: str = QUEUE[0],
+        queue_id: int = QUEUE[1],
+        properties: bytes = b"",
     ) -> None:
         self.end += 1
-        self.hold.arrived(topic, queue_id, self.end, tags_code(tags), 0, b"")
+        self.hold.arrived(topic, queue_id, self.end, tags_code(tags), 0, properties)
 
 
 def test_an_arrival_wakes_the_pulls_of_its_queue_only_at_the_end_of_the_round() -> None:
@@ -65,6 +77,21 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_only_at_the_end_of_the_round() 
     assert bench.woke == [], "messages of one round are answered together"
     bench.hold.wake()
     assert bench.woke == ["one"]
+
+
+def test_an_arrival_wakes_the_pulls_whose_filter_wants_its_properties() -> None:
+    bench = Bench()
+    bench.park("more", sql="price > 10")
+    bench.park("less", sql="price < 10")
+    bench.park("all")
+    bench.arrive(properties=b"price\x01x\x02")
+    bench.hold.wake()
+    assert bench.woke == ["all"]
+    bench.arrive(properties=b"region\x01n\x02price\x0112\x02")
+    bench.hold.wake()
+    assert bench.woke == ["all", "more"]
+    bench.hold.sweep()
+    assert bench.woke == ["all", "more", "less"], "its progress is moved by the sweep"
 
 
 def test_a_pull_wakes_once_however_many_messages_come() -> None:
@@ -173,3 +200,15 @@ async def test_the_sweep_comes_every_five_seconds(autojump_clock: trio.testing.M
         await trio.sleep(4 * DEADLINE_TICK_S)
         assert bench.woke == ["paid only"]
         nursery.cancel_scope.cancel()
+
+
+def test_a_connection_knows_how_many_of_its_pulls_are_held() -> None:
+    bench, peer = Bench(), Peer()
+    bench.park("one", peer=peer)
+    bench.park("two", peer=peer, tags="A")
+    assert peer.held == 2
+    bench.arrive("B")
+    bench.hold.wake()
+    assert peer.held == 1
+    bench.hold.release_all()
+    assert peer.held == 0

@@ -6,8 +6,11 @@ from broker.processors.client import ClientProcessor
 from broker.services.housekeeping import CLIENT_SCAN_S, Housekeeping
 from broker.settings.options import BrokerOptions
 from broker.tables.clients import Client, ClientTable
+from broker.tables.compensation import CompensationTable
+from broker.tables.consumer_filters import ConsumerFilterTable
 from broker.tables.data_version import DataVersion
 from broker.tables.groups import GroupTable
+from broker.tables.pop_orders import PopOrderTable
 from broker.tables.queue_locks import QueueLockTable
 from broker.tables.routes import Registration, RouteTable
 from broker.tables.topics import TopicTable
@@ -32,11 +35,19 @@ def parts() -> tuple[ClientTable, QueueLockTable[MessageQueue], RouteTable, Hous
     groups = GroupTable(OPTIONS)
     groups.find("g", 0)
     processor = ClientProcessor(
-        clients=clients, groups=groups, topics=TopicTable(OPTIONS), locks=locks, clock=clock
+        clients=clients,
+        groups=groups,
+        topics=TopicTable(OPTIONS),
+        broker_name="b",
+        locks=locks,
+        filters=ConsumerFilterTable(),
+        compensation=CompensationTable(),
+        clock=clock,
     )
     housekeeping = Housekeeping(
         clients=processor,
         locks=locks,
+        orders=PopOrderTable(),
         routes=routes,
         clock=clock,
         channel_expired_timeout_ms=lambda: 120_000,

@@ -7,7 +7,7 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from broker.json_file import JsonFile
-from broker.services.save import FIRST_SAVE_S, RETRY_S, SavedTable, Saver
+from broker.services.save import RETRY_S, Periodic, SavedTable, Saver
 from store.files.disk import Disk
 from tests.broker.peers import HandClock
 
@@ -35,8 +35,10 @@ class Held(JsonFile):
         self.gate = trio.Event()
         self.written: list[Any] = []
         self.full = False
+        self.tries = 0
 
     async def write(self, document: Any) -> None:
+        self.tries += 1
         await self.gate.wait()
         if self.full:
             raise OSError(28, "No space left on device")
@@ -91,7 +93,7 @@ async def test_catching_up_waits_for_nothing_when_all_is_on_disk(tmp_path: Path)
 async def test_a_request_is_served_at_once(tmp_path: Path, nursery: trio.Nursery) -> None:
     table, file, saved = held(tmp_path)
     _, _, other = held(tmp_path)
-    await nursery.start(Saver([saved], periodic=other, period_s=5).run)
+    await nursery.start(Saver([saved], periodic=[Periodic(other, 5)]).run)
     table.set(7)
     saved.request()
     assert not saved.clean
@@ -102,13 +104,13 @@ async def test_a_request_is_served_at_once(tmp_path: Path, nursery: trio.Nursery
 
 
 @pytest.mark.trio
-async def test_offsets_are_saved_first_after_10_seconds_then_every_5_and_only_if_they_changed(
+async def test_offsets_are_saved_every_5_seconds_from_the_start_on_and_only_if_they_changed(
     tmp_path: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     table, file, saved = held(tmp_path)
-    await nursery.start(Saver([], periodic=saved, period_s=5).run)
+    await nursery.start(Saver([], periodic=[Periodic(saved, 5)]).run)
     table.set(1)
-    await trio.sleep(FIRST_SAVE_S - 0.1)
+    await trio.sleep(4.9)
     assert file.written == []
     await trio.sleep(0.2)
     assert file.written == [1]
@@ -126,7 +128,7 @@ async def test_a_failed_save_is_told_to_who_waits_and_tried_again(
 ) -> None:
     table, file, saved = held(tmp_path)
     _, _, other = held(tmp_path)
-    await nursery.start(Saver([saved], periodic=other, period_s=5).run)
+    await nursery.start(Saver([saved], periodic=[Periodic(other, 5)]).run)
     file.full = True
     table.set(1)
     with capture_logs() as logs:
@@ -144,15 +146,69 @@ async def test_a_failed_save_is_told_to_who_waits_and_tried_again(
 
 
 @pytest.mark.trio
+async def test_after_a_failure_the_disk_is_left_alone_for_a_while_and_who_asks_is_told_at_once(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    table, file, saved = held(tmp_path)
+    file.full = True
+    table.set(1)
+    for _ in range(100):
+        with pytest.raises(OSError, match="No space left"):
+            await saved.save()
+    assert file.tries == 1
+    await trio.sleep(RETRY_S)
+    file.full = False
+    await saved.save()
+    assert (file.tries, file.written) == (2, [1])
+
+
+@pytest.mark.trio
 async def test_at_the_stop_every_table_is_saved_even_if_one_fails(tmp_path: Path) -> None:
     bad_table, bad_file, bad = held(tmp_path)
     table, file, saved = held(tmp_path)
     bad_file.full = True
     table.set(3)
     bad_table.set(4)
-    assert not await Saver([bad], periodic=saved, period_s=5).save_all()
+    assert not await Saver([bad], periodic=[Periodic(saved, 5)]).save_all()
     assert file.written == [3]
     bad_file.full = False
-    assert await Saver([bad, saved], periodic=saved, period_s=5).save_all()
+    assert await Saver([bad, saved], periodic=[Periodic(saved, 5)]).save_all()
     assert bad_file.written == [4]
     assert file.written == [3, 3]
+
+
+@pytest.mark.trio
+async def test_a_table_of_progress_is_written_after_what_its_snapshot_speaks_of(
+    tmp_path: Path,
+) -> None:
+    table, file, _ = held(tmp_path)
+    copies_on_disk = 0
+
+    async def copies_reach_the_disk() -> None:
+        nonlocal copies_on_disk
+        copies_on_disk = table.value
+        table.set(table.value + 1)
+        await trio.lowlevel.checkpoint()
+
+    saved = SavedTable(table, file, relies_on=copies_reach_the_disk)
+    table.set(7)
+    await saved.save()
+    assert file.written == [7]
+    assert copies_on_disk == 7
+
+
+@pytest.mark.trio
+async def test_progress_is_not_written_when_its_copies_did_not_reach_the_disk(
+    tmp_path: Path,
+) -> None:
+    table, file, _ = held(tmp_path)
+
+    async def never() -> None:
+        raise OSError("the log did not reach the disk in time")
+
+    saved = SavedTable(table, file, relies_on=never)
+    table.set(7)
+    with pytest.raises(OSError, match="did not reach"):
+        await saved.save()
+    assert file.written == []
+    assert not saved.clean

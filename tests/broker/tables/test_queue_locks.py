@@ -64,3 +64,9 @@ def test_a_full_table_grants_no_new_lock() -> None:
     assert "h" not in locks.groups
     locks.unlock("g", "a", [0])
     assert locks.lock("h", "a", [0], 0) == [0]
+
+
+def test_one_group_cannot_take_the_room_of_the_others() -> None:
+    locks: QueueLockTable[int] = QueueLockTable(max_locks=10, max_of_group=3)
+    assert locks.lock("greedy", "a", range(100), 0) == [0, 1, 2]
+    assert locks.lock("g", "b", [0], 0) == [0]

@@ -12,9 +12,11 @@ from broker.errors import (
     NameIllegal,
     NoPermission,
     Refused,
+    TooFast,
     TopicNotExist,
 )
 from broker.settings.options import BrokerOptions
+from broker.tables.rate_limit import RateLimit
 from broker.tables.topics import TopicConfig, TopicTable
 from remoting.wire import relaxed_json
 
@@ -348,3 +350,16 @@ def test_topics_of_a_kind_can_be_found() -> None:
     topics = table()
     topics.load({"topicConfigTable": {"B": {"attributes": {"queue.type": "BatchCQ"}}, "A": {}}})
     assert topics.with_attribute("queue.type", "BatchCQ") == ["B"]
+
+
+def test_topics_are_made_by_use_only_so_fast_and_by_administrators_at_once() -> None:
+    topics = table()
+    topics.rate = RateLimit(2, 1)
+    topics.for_send("T0", "TBW102", 4, 1_000)
+    topics.for_send("T1", "TBW102", 4, 1_000)
+    with pytest.raises(TooFast, match="no new topic now") as refused:
+        topics.for_send("T2", "TBW102", 4, 1_000)
+    assert refused.value.code == 2
+    topics.for_send("T1", "TBW102", 4, 1_000)
+    topics.update(wanted("T3"), {}, 1_000)
+    topics.for_send("T2", "TBW102", 4, 2_000)

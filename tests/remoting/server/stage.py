@@ -43,6 +43,7 @@ class FakePoller:
 
     def __init__(self) -> None:
         self.watched: dict[int, Interest] = {}
+        self.waited = True
         self.full = False
 
     def add(self, sock: Any) -> None:

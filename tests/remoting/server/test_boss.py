@@ -115,7 +115,7 @@ def test_connections_go_to_the_selectors_in_turn(listener: Listener) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_listener_is_of_the_family_of_its_address(host: str) -> None:
-    with boss.listen(host, 0, 16, send_bytes=1 << 16, receive_bytes=1 << 16) as sock:
+    with boss.bind(host, 0, send_bytes=1 << 16, receive_bytes=1 << 16) as sock:
         assert sock.getsockname()[0] == host
         assert not sock.getblocking()
         # The kernel doubles what it is told, for its own use.

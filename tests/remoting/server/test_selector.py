@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from remoting.server import boss
 from remoting.server.selector import RECEIVE_BYTES
@@ -149,7 +150,9 @@ def test_a_sweep_closes_who_is_idle_and_who_does_not_read() -> None:
     idle, _ = stage.connect()
     deaf, deaf_sock = stage.connect([0] * 9)
     alive, _ = stage.connect()
-    for connection in (idle, deaf, alive):
+    waiting, _ = stage.connect()
+    waiting.held = 1
+    for connection in (idle, deaf, alive, waiting):
         connection.on_close.append(closed)
     deaf_sock.incoming += frame(1, b"x")
     stage.round(deaf_sock)
@@ -158,6 +161,19 @@ def test_a_sweep_closes_who_is_idle_and_who_does_not_read() -> None:
     assert deaf.stalled_since is not None
     deaf.stalled_since -= 5.1
     idle.last_active -= 10.1
+    waiting.last_active -= 300
     stage.selector.sweep()
     assert reasons == {idle.id: "idle", deaf.id: "peer does not read"}
     assert not alive.closed
+    assert not waiting.closed, "it waits for our answer"
+
+
+def test_a_flood_of_what_is_no_frame_writes_a_few_lines() -> None:
+    stage = Stage()
+    with capture_logs() as lines:
+        for _ in range(100):
+            _, sock = stage.connect()
+            sock.incoming += b"GET / HTTP/1.1\r\n\r\n"
+            stage.round(sock)
+    assert len([line for line in lines if line["event"] == "frame.rejected"]) == 20
+    assert stage.reactor.stats.frames_rejected == 100

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from remoting.server import selector as selector_module
 from remoting.server import worker as worker_module
-from remoting.server.pools import OVERLOAD_REMARK, Pool
+from remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
@@ -122,12 +122,15 @@ async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_
     stage = Stage(handler, pool=pool)
     _, first = stage.connect()
     _, second = stage.connect()
+    _, third = stage.connect()
     first.incoming += frame(1)
-    second.incoming += frame(2) + frame(3, oneway=True)
+    second.incoming += frame(2)
+    third.incoming += frame(3, oneway=True)
     time.per_look = 0.150
-    stage.selector.round([(first.fd, 1), (second.fd, 1)])
+    stage.selector.round([(sock.fd, 1) for sock in (first, second, third)])
     assert served == [1]
     assert [a.code for a in answers(first)] == [0]
+    assert answers(third) == []
     (shed,) = answers(second)
     assert (shed.opaque, shed.code) == (2, ResponseCode.SYSTEM_BUSY)
     assert str(shed.remark).startswith("[TIMEOUT_CLEAN_QUEUE]")
@@ -222,3 +225,128 @@ async def test_what_a_waiting_handler_sees_is_not_overwritten_by_the_next_receiv
     go.set()
     await wait_all_tasks_blocked()
     assert sorted(seen) == [b"OTHER", b"first"]
+
+
+# -- how long a request waited where nobody saw it ---------------------------------------------
+
+
+def at_once(header: Any, command: Any, connection: Any) -> Answer:
+    return Answer(0)
+
+
+class Rounds:
+    """Peers of a broker that is always late; `busy(...)` is who of them was refused."""
+
+    def __init__(self, time: HandTime, *, max_wait_ms: int | None = 200) -> None:
+        self.time = time
+        self.pool = Pool("admin", width=1, capacity=1_000, max_wait_ms=max_wait_ms)
+        self.stage = Stage(at_once, pool=self.pool)
+        self.stage.poller.waited = False
+        # The first round of all begins now.
+        self.stage.selector.round([])
+
+    def busy(self, sock: TrickleSocket, count: int) -> list[int]:
+        """Numbers of those that were refused, of `count` requests read in one round."""
+        del sock.taken[:]
+        for number in range(1, count + 1):
+            sock.incoming += frame(number)
+        self.stage.round(sock)
+        return [answer.opaque for answer in answers(sock) if answer.code == 2]
+
+
+async def test_what_came_while_the_loop_was_busy_has_waited_since_then(time: HandTime) -> None:
+    rounds = Rounds(time)
+    _, sock = rounds.stage.connect()
+    time.now += 0.300
+    assert rounds.busy(sock, 4) == [1, 2], "300, 225, 150 and 75 ms old, as far as one can tell"
+    assert rounds.pool.timed_out == 2
+
+
+async def test_what_came_while_the_loop_slept_is_new(time: HandTime) -> None:
+    rounds = Rounds(time)
+    _, sock = rounds.stage.connect()
+    time.now += 300
+    rounds.stage.poller.waited = True
+    assert rounds.busy(sock, 4) == []
+    time.now += 300
+    assert rounds.busy(sock, 4) == []
+
+
+async def test_what_came_while_another_selector_held_up_the_loop_has_waited_since_then(
+    time: HandTime,
+) -> None:
+    rounds = Rounds(time)
+    _, sock = rounds.stage.connect()
+    rounds.stage.poller.waited = True
+    time.now += 300
+    rounds.stage.reactor.held_up = (time.now - 0.300, time.now)
+    time.now += 0.001
+    assert rounds.busy(sock, 4) == [1, 2]
+    time.now += 0.010
+    assert rounds.busy(sock, 4) == [], "the loop has slept meanwhile"
+
+
+async def test_a_socket_that_was_read_in_the_last_round_held_nothing_after_that(
+    time: HandTime,
+) -> None:
+    rounds = Rounds(time)
+    _, sock = rounds.stage.connect()
+    time.per_look = 0.150
+    assert rounds.busy(sock, 1) == [1], "the round itself is late"
+    time.per_look = 0.0
+    # The end of the round was looked at as well.
+    time.now += 0.190 - 0.150
+    assert rounds.busy(sock, 2) == []
+
+
+async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
+    time: HandTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selector_module, "RECEIVE_BYTES", len(frame(1)))
+    rounds = Rounds(time)
+    connection, sock = rounds.stage.connect()
+    monkeypatch.setattr(rounds.stage.selector, "_view", memoryview(bytearray(len(frame(1)))))
+    monkeypatch.setattr(rounds.stage.selector, "_buffer", rounds.stage.selector._view.obj)
+    monkeypatch.setattr(selector_module, "_unread", lambda sock: len(sock.incoming))
+    time.now += 0.380
+    assert rounds.busy(sock, 4) == [1]
+    assert connection.read_until == pytest.approx(time.now - 0.285)
+    del sock.taken[:]
+    rounds.stage.round(sock)
+    rounds.stage.round(sock)
+    rounds.stage.round(sock)
+    assert [answer.code for answer in answers(sock)] == [2, 0, 0]
+
+
+# -- behind a stall of the disk ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_wait_ms", [200, None])
+async def test_what_came_during_a_stall_is_refused_as_it_would_have_been_then(
+    time: HandTime, max_wait_ms: int | None
+) -> None:
+    """Begun at 100.0, known from 100.15 on, over at 100.4; four requests came in that time."""
+    rounds = Rounds(time, max_wait_ms=max_wait_ms)
+    _, sock = rounds.stage.connect()
+    time.now += 0.400
+    rounds.pool.stall = Stall(known=100.15, end=100.4)
+    waited = [1, 2] if max_wait_ms else []
+    assert rounds.busy(sock, 4) == [*waited, 3, 4]
+    remarks = {a.opaque: str(a.remark) for a in answers(sock)}
+    assert all(remarks[n].startswith("[PCBUSY_CLEAN_QUEUE]broker busy, start ") for n in waited)
+    assert remarks[3] == remarks[4] == "[REJECTREQUEST]system busy, start flow control for a while"
+    time.now += 0.100
+    assert rounds.busy(sock, 2) == [], "what came after it is served"
+
+
+async def test_a_round_is_told_to_be_slow_before_its_end_and_only_then(time: HandTime) -> None:
+    told: list[tuple[float, float]] = []
+    rounds = Rounds(time)
+    _, sock = rounds.stage.connect()
+    rounds.stage.reactor.slow_round = lambda began, until: told.append((began, until))
+    rounds.busy(sock, 1)
+    assert told == []
+    time.per_look = 0.030
+    rounds.busy(sock, 1)
+    ((began, until),) = told
+    assert [began, until] == pytest.approx([100.03, 100.09])

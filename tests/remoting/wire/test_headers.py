@@ -8,10 +8,31 @@ from __future__ import annotations
 import pytest
 
 from remoting.wire.header import Header, fields_of
-from remoting.wire.headers import cleanup, client, namesrv, offset, pull, query, send, topic
+from remoting.wire.headers import (
+    admin,
+    cleanup,
+    client,
+    group,
+    namesrv,
+    offset,
+    pop,
+    pull,
+    query,
+    send,
+    topic,
+    transaction,
+)
 from tests.kit.strategies import HEADERS
 
 ORDER: dict[type[Header], str] = {
+    admin.GetBrokerConfig: "",
+    admin.GetBrokerConfigResponse: "version",
+    admin.GetBrokerRuntimeInfo: "",
+    admin.GetTopicStatsInfo: "topic",
+    admin.GetConsumerConnectionList: "consumerGroup",
+    admin.GetProducerConnectionList: "producerGroup",
+    admin.GetConsumeStats: "consumerGroup topic topicList",
+    admin.ViewBrokerStatsData: "statsName statsKey",
     send.SendMessage: "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag"
     " bornTimestamp flag properties reconsumeTimes unitMode maxReconsumeTimes batch bname",
     send.SendMessageV2: "a b c d e f g h i j k l m n",
@@ -19,6 +40,37 @@ ORDER: dict[type[Header], str] = {
     send.SendMessageResponse: "msgId queueId queueOffset transactionId batchUniqId recallHandle"
     " MSG_REGION TRACE_ON",
     send.SendMessageRefused: "MSG_REGION TRACE_ON",
+    send.RecallMessage: "producerGroup topic recallHandle",
+    send.RecallMessageResponse: "msgId MSG_REGION",
+    send.ConsumerSendMsgBack: "offset group delayLevel originMsgId originTopic unitMode"
+    " maxReconsumeTimes",
+    send.SendReplyMessage: "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag"
+    " bornTimestamp flag properties reconsumeTimes unitMode maxReconsumeTimes batch bname",
+    send.SendReplyMessageV2: "a b c d e f g h i j k l m n",
+    send.PushReplyMessage: "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag"
+    " bornTimestamp flag properties reconsumeTimes unitMode bornHost storeHost storeTimestamp",
+    transaction.EndTransaction: "topic producerGroup tranStateTableOffset commitLogOffset"
+    " commitOrRollback fromTransactionCheck msgId transactionId",
+    transaction.CheckTransactionState: "topic commitLogOffset tranStateTableOffset msgId"
+    " transactionId offsetMsgId bname",
+    offset.GetAllDelayOffset: "",
+    offset.ResetOffset: "topic group timestamp isForce queueId offset",
+    offset.ResetOffsetInClient: "topic group timestamp queueId isForce",
+    pop.PopMessage: "consumerGroup topic queueId maxMsgNums invisibleTime pollTime bornTime"
+    " initMode expType exp order attemptId",
+    pop.PopMessageResponse: "popTime invisibleTime reviveQid restNum startOffsetInfo msgOffsetInfo"
+    " orderCountInfo",
+    pop.AckMessage: "consumerGroup topic queueId extraInfo offset",
+    pop.BatchAckMessage: "",
+    pop.ChangeInvisibleTime: "consumerGroup topic queueId extraInfo offset invisibleTime",
+    pop.ChangeInvisibleTimeResponse: "popTime invisibleTime reviveQid",
+    pop.PeekMessage: "consumerGroup topic queueId maxMsgNums",
+    pop.Notification: "consumerGroup topic queueId pollTime bornTime order attemptId",
+    pop.NotificationResponse: "hasMsg pollingFull",
+    pop.PollingInfo: "consumerGroup topic queueId",
+    pop.PollingInfoResponse: "pollingNum",
+    pop.QueryAssignment: "",
+    pop.SetMessageRequestMode: "",
     pull.PullMessage: "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset"
     " suspendTimeoutMillis subscription subVersion expressionType maxMsgBytes requestSource"
     " proxyFrowardClientId bulkBytes",
@@ -56,6 +108,11 @@ ORDER: dict[type[Header], str] = {
     topic.GetAllTopicConfig: "topicSeq dataVersion maxTopicNum",
     topic.GetAllTopicConfigResponse: "totalTopicNum",
     topic.GetTopicConfig: "topic",
+    group.CreateGroup: "",
+    group.GetAllGroupConfig: "groupSeq dataVersion maxGroupNum",
+    group.GetAllGroupConfigResponse: "totalGroupNum",
+    group.DeleteGroup: "groupName cleanOffset removeOffset",
+    group.GetGroupConfig: "group",
     cleanup.CleanExpiredConsumeQueue: "",
     cleanup.CleanUnusedTopic: "",
     cleanup.DeleteExpiredCommitLog: "",

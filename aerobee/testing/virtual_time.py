@@ -1,0 +1,65 @@
+"""The time of a broker under test: real, or moved by hand from another thread."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import trio
+import trio.testing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["VirtualTime"]
+
+
+class VirtualTime:
+    """Clock of the loop and of the broker's time stamps: both always move together.
+
+    Between jumps it runs like a real one. `after`: the time of the broker's last life, to go on
+    from.
+    """
+
+    def __init__(self, *, manual: bool, after: VirtualTime | None) -> None:
+        self.clock = trio.testing.MockClock(rate=1.0) if manual else None
+        self._ahead_s = after.ahead_s if after is not None else 0.0
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    def enter(self) -> None:
+        """Say that the loop of this thread is the one."""
+        self._token = trio.lowlevel.current_trio_token()
+        self._began = time.monotonic()
+
+    @property
+    def ahead_s(self) -> float:
+        """How far jumps have taken it ahead of the real time, in seconds."""
+        if self.clock is None:
+            return self._ahead_s
+        return self._ahead_s + self.clock.current_time() - (time.monotonic() - self._began)
+
+    def now_ms(self) -> int:
+        """The wall clock, in ms."""
+        return int((time.time() + self.ahead_s) * 1000)
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic() + self.ahead_s
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Call it in the loop and wait for that; nothing if the loop has ended."""
+        if self._token is not None:
+            try:
+                trio.from_thread.run_sync(work, trio_token=self._token)
+            except trio.RunFinishedError:
+                return
+
+    def advance(self, seconds: float, jumps: int) -> None:
+        """Move ahead in so many steps; after each the loop gets to rest before the next."""
+        trio.from_thread.run(self._advance, seconds, jumps, trio_token=self._token)
+
+    async def _advance(self, seconds: float, jumps: int) -> None:
+        assert self.clock is not None
+        for _ in range(jumps):
+            self.clock.jump(seconds / jumps)
+            await trio.testing.wait_all_tasks_blocked()

@@ -1,0 +1,41 @@
+"""A filter in SQL92, compiled once for each text; the last ones are kept.
+
+In: the text. Out: whether a message's encoded properties are wanted. Source: semantics §14.2,
+reliability S11 (ConsumerFilterData, FilterFactory).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from broker.filters.compiler import compiled
+from broker.filters.parser import parse
+
+if TYPE_CHECKING:
+    from broker.filters.compiler import Matches
+
+__all__ = ["CACHE_ENTRIES", "SQL92", "SqlFilter", "sql_filter"]
+
+SQL92: Final = "SQL92"
+"""The expression type, as clients write it."""
+CACHE_ENTRIES: Final = 100
+
+
+class SqlFilter:
+    """`matches(properties)` says whether a message is wanted; it never raises."""
+
+    __slots__ = ("expression", "ignored", "matches")
+
+    def __init__(self, expression: str) -> None:
+        parsed = parse(expression)
+        self.expression = expression
+        self.ignored = parsed.ignored
+        """Text behind the expression, which has no effect; usually nothing."""
+        self.matches: Matches = compiled(parsed)
+
+
+@lru_cache(maxsize=CACHE_ENTRIES)
+def sql_filter(expression: str) -> SqlFilter:
+    """The filter of an expression. Raises: FilterInvalid."""
+    return SqlFilter(expression)

@@ -1,0 +1,39 @@
+"""Expression type and text of a subscription → its filter. Source: semantics §1.1, §14."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from broker.errors import FilterInvalid
+from broker.filters.sql_filter import SQL92, SqlFilter, sql_filter
+from broker.tables.clients import is_tag_type
+from store.format.tags import TagFilter
+
+__all__ = ["Filter", "filter_of", "tag_filter"]
+
+TAG_FILTERS: Final = 4096
+"""Tag expressions whose codes are kept."""
+
+Filter: TypeAlias = TagFilter | SqlFilter
+"""The one decides by the tags code of a queue's unit, the other by the properties of a message."""
+
+
+@lru_cache(maxsize=TAG_FILTERS)
+def tag_filter(expression: str | None) -> TagFilter:
+    """The filter of a TAG expression. Raises: FilterInvalid when it names no tag."""
+    try:
+        return TagFilter.parse(expression)
+    except ValueError as error:
+        raise FilterInvalid(str(error)) from error
+
+
+def filter_of(expression_type: str | None, text: str | None) -> Filter:
+    """The filter of a subscription. Raises: FilterInvalid, also for a language nobody knows."""
+    if is_tag_type(expression_type):
+        return tag_filter(text)
+    if expression_type != SQL92:
+        raise FilterInvalid(f"the expression type {expression_type} is unknown")
+    if not text:
+        raise FilterInvalid("the expression is empty")
+    return sql_filter(text)

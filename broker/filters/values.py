@@ -1,0 +1,155 @@
+"""Values in an SQL filter: read from texts and compared as Java does. A text is UTF-8 bytes.
+
+What ends in an exception in Java is `Incomparable` here: no match, whatever the rest would say.
+Source: semantics §14.2 (ComparisonExpression, Double.compare, Integer.parseInt).
+"""
+
+from __future__ import annotations
+
+import re
+from math import copysign, inf
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from broker.filters.tree import NumberType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "NUMBER_BYTES_MAX",
+    "READERS",
+    "Incomparable",
+    "Reader",
+    "Value",
+    "compare",
+    "equal",
+    "ignore",
+    "read_double",
+    "read_int",
+    "read_long",
+]
+
+NUMBER_BYTES_MAX: Final = 1024
+"""A longer text is no number."""
+
+Value: TypeAlias = bytes | int | float | bool | None
+"""At run time; bool is only ever a bool, never a number."""
+
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
+BLANKS: Final = bytes(range(33))
+WHOLE: Final = re.compile(r"[+-]?\d+")
+# Java takes the suffixes of its own literals, and hexadecimal fractions.
+DECIMAL: Final = re.compile(
+    rb"([+-]?(?:NaN|Infinity))|([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
+)
+HEXADECIMAL: Final = re.compile(
+    rb"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,9})[fFdD]?"
+)
+
+
+class Incomparable(Exception):
+    """The values at hand cannot be compared."""
+
+
+def read_int(text: bytes) -> int:
+    """A text as an int. Raises: Incomparable. Hot."""
+    if len(text) < 10 and text.isdigit():
+        return int(text)
+    return read_whole(text, INT_MAX)
+
+
+def read_long(text: bytes) -> int:
+    """A text as a long. Raises: Incomparable. Hot."""
+    if len(text) < 19 and text.isdigit():
+        return int(text)
+    return read_whole(text, LONG_MAX)
+
+
+def read_whole(text: bytes, most: int) -> int:
+    """Sign and digits of any script, up to `most`. Raises: Incomparable."""
+    digits = text.decode("utf-8", "replace")
+    # Java looks at UTF-16 units, so a digit beyond them is none.
+    if len(text) > NUMBER_BYTES_MAX or not WHOLE.fullmatch(digits) or max(digits) > "\uffff":
+        raise Incomparable
+    value = int(digits)
+    if not -most - 1 <= value <= most:
+        raise Incomparable
+    return value
+
+
+def read_double(text: bytes) -> float:
+    """A text as a double, which may be NaN or infinite. Raises: Incomparable. Hot."""
+    if len(text) < 16 and text.isdigit():
+        return float(text)
+    text = text.strip(BLANKS)
+    if len(text) > NUMBER_BYTES_MAX:
+        raise Incomparable
+    if found := DECIMAL.fullmatch(text):
+        return float(found[1] or found[2])
+    if found := HEXADECIMAL.fullmatch(text):
+        try:
+            return float.fromhex(found[1].decode())
+        except OverflowError:
+            return -inf if text.startswith(b"-") else inf
+    raise Incomparable
+
+
+Reader: TypeAlias = "Callable[[bytes], int | float]"
+
+READERS: Final[dict[NumberType, Reader]] = {
+    NumberType.INT: read_int,
+    NumberType.LONG: read_long,
+    NumberType.DOUBLE: read_double,
+}
+
+
+def equal(left: Value, right: Value, read: Reader) -> bool | None:
+    """`left = right`; `read` makes a number of a text. Raises: Incomparable.
+
+    Null on the left alone makes null, on the right alone FALSE, on both sides TRUE.
+    """
+    if left is None:
+        return True if right is None else None
+    if right is None:
+        return False
+    if isinstance(left, bytes):
+        if isinstance(right, bytes):
+            return left == right
+        if isinstance(right, bool):
+            return (left.lower() == b"true") is right
+        return compare_numbers(read(left), right) == 0
+    if isinstance(left, bool):
+        if isinstance(right, bytes):
+            raise Incomparable
+        return left is right
+    if isinstance(right, bool):
+        return False
+    return compare_numbers(left, read(right) if isinstance(right, bytes) else right) == 0
+
+
+def compare(left: bytes | float, right: bytes | float, read: Reader) -> int:
+    """Below 0, 0 or above 0 as left is below, at or above right. Raises: Incomparable.
+
+    `read` makes a number of a text; two texts are compared as doubles.
+    """
+    if isinstance(left, bytes):
+        left = read(left)
+    if isinstance(right, bytes):
+        right = read(right)
+    return compare_numbers(left, right)
+
+
+def compare_numbers(left: float, right: float) -> int:
+    """As `compare`. A long loses digits beside a double; −0.0 is below 0.0, NaN above all."""
+    if isinstance(left, float) or isinstance(right, float):
+        left, right = float(left), float(right)
+        if left != left or right != right:
+            return (left != left) - (right != right)
+        if left == right == 0:
+            left, right = copysign(1, left), copysign(1, right)
+    return (left > right) - (left < right)
+
+
+def ignore(value: Value) -> None:
+    """Null, after the operand was evaluated: that may raise Incomparable."""

@@ -1,0 +1,137 @@
+"""NOTIFICATION and POLLING_INFO: is there anything to pop, and how many wait for it.
+
+A notification that finds nothing is held as a pop is, beside the pops: what comes wakes one of
+each. Source: remoting §3.12 (NotificationProcessor, PollingInfoProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from broker.errors import Refused
+from broker.processors.pop import POPS, deadline
+from broker.processors.pop_reader import ALL_QUEUES, Wanted
+from broker.services.pop_hold import Waiting
+from remoting.wire.answer import Answer
+from remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
+from store.errors import NotInMemory
+
+if TYPE_CHECKING:
+    from broker.processors.access import ReadAccess
+    from broker.processors.pop_reader import PopReader
+    from broker.services.pop_hold import PopHold
+    from remoting.server.connection import Connection
+    from remoting.server.routes import Outcome
+    from remoting.wire.command import Command
+    from remoting.wire.headers.pop import Notification, PollingInfo
+    from store.files.disk import Clock
+
+__all__ = ["NotificationProcessor"]
+
+KIND: Final = "notification"
+SOME: Final = Answer(header=NotificationResponse(has_msg=True))
+NONE: Final = Answer(header=NotificationResponse(has_msg=False))
+FULL: Final = Answer(header=NotificationResponse(has_msg=False, polling_full=True))
+
+
+class Asked(NamedTuple):
+    """A notification that may be held."""
+
+    header: Notification
+    command: Command
+    connection: Connection
+    deadline: float
+
+
+class NotificationProcessor:
+    """Both codes."""
+
+    def __init__(
+        self, *, access: ReadAccess, reader: PopReader, hold: PopHold, clock: Clock
+    ) -> None:
+        self._access = access
+        self._reader = reader
+        self._hold = hold
+        self._clock = clock
+
+    def notify(self, header: Notification, command: Command, connection: Connection) -> Outcome:
+        """NOTIFICATION."""
+        wanted = self._checked(header)
+        now_ms = self._clock.now_ms()
+        asked = Asked(
+            header, command, connection, deadline(header.born_time, header.poll_time, now_ms)
+        )
+        try:
+            return self._attempt(asked, wanted, last=False)
+        except NotInMemory:
+            return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
+
+    def polling(self, header: PollingInfo, command: Command, connection: Connection) -> Answer:
+        """POLLING_INFO: how many pops wait there."""
+        self._access.broker()
+        topic = self._access.topic(header.topic)
+        self._access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
+        self._access.group(header.consumer_group)
+        number = self._hold.count(header.topic, header.consumer_group, header.queue_id, POPS)
+        return Answer(header=PollingInfoResponse(number))
+
+    def _checked(self, header: Notification) -> Wanted:
+        """Raises: Refused."""
+        access = self._access
+        access.broker()
+        topic = access.topic(header.topic)
+        access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
+        access.group(header.consumer_group)
+        return Wanted(
+            header.consumer_group,
+            topic,
+            header.queue_id,
+            1,
+            order=bool(header.order),
+            attempt_id=header.attempt_id,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _attempt(self, asked: Asked, wanted: Wanted, *, last: bool) -> Answer | None:
+        """None: it waits. Raises: NotInMemory, OSError."""
+        found = self._reader.has_messages(wanted)
+        if found.rest:
+            return SOME
+        if last or asked.deadline <= trio.current_time():
+            return NONE
+        return None if self._park(asked, found.free_at_ms) else FULL
+
+    def _park(self, asked: Asked, free_at_ms: int) -> bool:
+        header = asked.header
+        look_at = None
+        if free_at_ms:
+            look_at = trio.current_time() + (free_at_ms - self._clock.now_ms()) / 1000
+
+        def resume(last: bool) -> None:
+            answer = self._again(asked, last)
+            if answer is not None:
+                asked.connection.answer(asked.command, answer)
+
+        return self._hold.park(
+            Waiting(
+                asked.connection,
+                header.topic,
+                header.consumer_group,
+                header.queue_id,
+                kind=KIND,
+                matches=None,
+                deadline=asked.deadline,
+                look_at=look_at,
+                resume=resume,
+            )
+        )
+
+    def _again(self, asked: Asked, last: bool) -> Answer | None:
+        try:
+            return self._attempt(asked, self._checked(asked.header), last=last)
+        except Refused as refused:
+            return Answer(refused.code, refused.header, refused.remark)
+        except NotInMemory:
+            return NONE

@@ -1,0 +1,176 @@
+"""END_TRANSACTION: a half becomes a message, or nothing.
+
+The first end of a transaction stands: whoever ends it again is told that it is done, and nothing is
+stored. An answer means that the end survives what an answered send would.
+Source: semantics §10.2 (EndTransactionProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.answers import PUT_ANSWERS
+from broker.errors import Refused
+from broker.tables.drafts import draft_again
+from broker.tables.half_messages import HALF_TOPIC, Half, op_draft
+from remoting.server.routes import PARKED
+from remoting.wire.answer import Answer
+from remoting.wire.codes import ResponseCode
+from remoting.wire.command import ONEWAY
+from store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, read
+from store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from broker.config import BrokerConfig
+    from broker.puts import Puts
+    from broker.stats import BrokerStats
+    from broker.tables.transactions import Transactions
+    from remoting.server.connection import Connection
+    from remoting.server.routes import Outcome
+    from remoting.wire.command import Command
+    from remoting.wire.headers.transaction import EndTransaction
+    from store.files.disk import Clock
+    from store.message_store import MessageStore
+
+__all__ = ["TransactionProcessor"]
+
+UNKNOWN: Final = 0
+DONE: Final = Answer()
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+
+class TransactionProcessor:
+    """Code 37."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        puts: Puts,
+        transactions: Transactions,
+        stats: BrokerStats,
+        clock: Clock,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._puts = puts
+        self._transactions = transactions
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._waits_for_disk = config.store.flush_disk_type.name == "SYNC_FLUSH"
+
+    def end(self, header: EndTransaction, command: Command, connection: Connection) -> Outcome:
+        """Commit or roll back; a producer that does not know yet gets no answer."""
+        wanted = header.commit_or_rollback
+        if wanted == UNKNOWN:
+            return None
+        if wanted not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            raise Refused(SYSTEM_ERROR, f"the commitOrRollback field wrong: {wanted}")
+        half = self._store.reading(lambda: self._half(header))
+        if isinstance(half, Half):
+            return self._end(half, header, command, connection)
+        return self._end_later(half, header, command, connection)
+
+    async def _end_later(
+        self,
+        reading: Awaitable[Half],
+        header: EndTransaction,
+        command: Command,
+        connection: Connection,
+    ) -> Answer | None:
+        outcome = self._end(await reading, header, command, connection)
+        self._puts.finish_round()
+        return outcome if isinstance(outcome, Answer) else None
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _half(self, header: EndTransaction) -> Half:
+        """The half that a request names. Raises: Refused, NotInMemory, OSError."""
+        view = self._store.read(header.commit_log_offset)
+        record = None if view is None else read(view)
+        if record is None or record.topic != HALF_TOPIC:
+            raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+        return Half.of(record)
+
+    def _check(self, half: Half, header: EndTransaction) -> None:
+        """Checks 2 and 3, in their order. Raises: Refused."""
+        timeout_ms = self._config.broker.transaction_time_out_ms
+        immunity_ms = half.immunity_ms(timeout_ms)
+        if immunity_ms is not None and not header.from_transaction_check:
+            age_ms = self._clock.now_ms() - half.record.born_timestamp
+            limit_ms = max(immunity_ms, timeout_ms)
+            if age_ms > limit_ms:
+                raise Refused(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"the transaction is {age_ms} ms old, its producer could end it for {limit_ms}"
+                    " ms and is asked from now on",
+                )
+        if half.producer_group != header.producer_group:
+            raise Refused(SYSTEM_ERROR, "The producer group wrong")
+        if half.record.queue_offset != header.tran_state_table_offset:
+            raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
+        if half.record.physical_offset != header.commit_log_offset:
+            raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _end(
+        self, half: Half, header: EndTransaction, command: Command, connection: Connection
+    ) -> Outcome:
+        """Check, and end what is still open. No await: it stays open until then."""
+        self._check(half, header)
+        at = self._transactions.newest(half)
+        if at is not None:
+            self._decide(half, at, commit=header.commit_or_rollback == TRANSACTION_COMMIT)
+        if command.flag & ONEWAY or not self._waits_for_disk:
+            return DONE
+
+        def durable(on_disk: bool) -> None:
+            connection.answer(command, DONE if on_disk else Answer(FLUSH_DISK_TIMEOUT))
+
+        self._store.when_durable(self._store.commit_log.max_offset, durable)
+        return PARKED
+
+    def _decide(self, half: Half, at: int, *, commit: bool) -> None:
+        """The end of the half whose newest copy is at `at`. Raises: Refused; it is open then."""
+        now_ms = self._clock.now_ms()
+        counters = self._stats.transaction(half.topic)
+        if commit:
+            self._commit(half)
+            counters.commits += 1
+            counters.latency.add(max(0, now_ms - half.record.born_timestamp) / 1000)
+        # A half that was given up has no place in the queue any more, and needs no record.
+        if at >= self._transactions.position:
+            result = self._puts.put_as_is(op_draft(at, self._store_host, now_ms))
+            if result.status is PutStatus.PUT_OK:
+                self._transactions.op_written(result.queue_offset, (at,))
+            elif not commit:
+                raise self._refused(result.status)
+            # After a commit there is no way back. Without the record, a kill before the next check
+            # makes the producer be asked again: it may deliver twice, as a kill in between may.
+        if not commit:
+            counters.rollbacks += 1
+        self._transactions.decide(half, at, now_ms)
+
+    def _commit(self, half: Half) -> None:
+        """Store the message where it is meant to go. Raises: Refused, and nothing is stored."""
+        if not half.topic:
+            raise Refused(SYSTEM_ERROR, "the half message does not say where it goes")
+        draft = draft_again(half.record, half.topic, half.queue_id, b"")
+        status = self._puts.put(draft, half.commit(draft)).status
+        if status is not PutStatus.PUT_OK:
+            raise self._refused(status)
+
+    def _refused(self, status: PutStatus) -> Refused:
+        code, remark = PUT_ANSWERS[status]
+        limit = self._config.store.max_message_size_bytes
+        cause = self._store.flags.cause
+        return Refused(
+            code, (remark or status.name).format(cause=cause, max_message_size_bytes=limit)
+        )

@@ -1,0 +1,103 @@
+"""What the broker itself puts into the log: messages on their way to another queue.
+
+A delayed message, a timer, half of a transaction: the hooks turn where they go before they are
+stored. What comes back from there goes on with `put_as_is`, whose properties are stored as they
+came and are not looked at again.
+Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from store.format.properties import encode
+from store.format.tags import tags_code
+from store.results import PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
+
+    from store.files.disk import Clock
+    from store.format.record import MessageDraft
+    from store.message_store import MessageStore
+
+    Hook: TypeAlias = Callable[[MessageDraft, dict[str, str], int], None]
+
+__all__ = ["Hook", "Puts"]
+
+CLOSED: Final = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+
+
+class Puts:
+    """The way into the log for everything but an ordinary send. Who puts counts."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        clock: Clock,
+        *,
+        finish_round: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self.finish_round = finish_round
+        """To be called by a service after its puts: dispatch, wake held pulls, send answers."""
+        self.hooks: Sequence[Hook] = ()
+        """In order: each may turn topic, queue, properties and tags code of a draft, or refuse it.
+
+        Called with draft, its properties and the store timestamp that it will get, in ms.
+        """
+        self.closed = False
+
+    def close(self) -> None:
+        """Refuse from now on, because the tables are saved for the last time.
+
+        What was still copied after that, the next start would copy again.
+        """
+        self.closed = True
+
+    def put(self, draft: MessageDraft, properties: dict[str, str]) -> PutResult:
+        """Store a message through the hooks. Raises: Refused, by a hook; nothing is stored then."""
+        if self.closed:
+            return CLOSED
+        now_ms = self._next_timestamp()
+        draft.tags_code = tags_code(properties.get("TAGS"))
+        for hook in self.hooks:
+            hook(draft, properties, now_ms)
+        draft.properties = encode(properties).encode()
+        return self._store.put(draft, now_ms)
+
+    def rehearse(self, draft: MessageDraft, properties: dict[str, str]) -> None:
+        """Say now what the hooks would say to a message that is put later. Raises: Refused."""
+        if self.hooks:
+            draft, properties = copy(draft), dict(properties)
+            for hook in self.hooks:
+                hook(draft, properties, self._next_timestamp())
+
+    def put_as_is(self, draft: MessageDraft) -> PutResult:
+        """Store a message whose place is settled: no hook looks at it."""
+        return CLOSED if self.closed else self._store.put(draft)
+
+    def _next_timestamp(self) -> int:
+        """The store timestamp of the next record: never before that of the last one."""
+        return max(self._clock.now_ms(), self._store.commit_log.last_store_timestamp)
+
+    async def durable(self) -> None:
+        """Wait until everything put so far is on disk. Raises: OSError when it cannot be."""
+        done = trio.Event()
+        on_disk = True
+
+        def reached(durable: bool) -> None:
+            nonlocal on_disk
+            on_disk = durable
+            done.set()
+
+        self._store.when_durable(self._store.commit_log.max_offset, reached)
+        self._store.dispatch()
+        await done.wait()
+        if not on_disk:
+            raise OSError("the log did not reach the disk in time")

@@ -1,0 +1,87 @@
+"""Slow rounds of the reactor looked at afterwards: how long their puts took, and was it too long.
+
+A put is a copy in memory and is not timed. Only when a round took long does anybody look: every
+record carries the millisecond in which it was begun, so the time to the next one, or to the end of
+the round, is the most that its append can have taken. Appends wait for the disk when the page cache
+is full of what is not written yet, or when a segment must be made in the middle of a put.
+
+While the loop is held up nobody can be refused. Afterwards sends that came meanwhile are, with the
+remarks that they would have had from RocketMQ at the time, and what comes later is served.
+Source: semantics §17.1 (isOSPageCacheBusy, BrokerFastFailure).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import structlog
+
+from remoting.server.pools import Stall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from remoting.server.pools import Pool
+    from store.files.disk import Clock
+    from store.services.dispatch import Dispatcher
+    from store.stats import Durations
+
+__all__ = ["SLOW_PUT_MS", "SlowRounds", "begun_since"]
+
+SLOW_PUT_MS = 10
+"""Puts below are not counted one by one."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+def begun_since(since_ms: int, stored: Iterable[int]) -> list[int]:
+    """Store times not before `since_ms`, in order, of store times that come last first."""
+    found = []
+    for stored_ms in stored:
+        if stored_ms < since_ms:
+            break
+        found.append(stored_ms)
+    found.reverse()
+    return found
+
+
+class SlowRounds:
+    """Told of slow rounds while their records wait for dispatch. `puts` gets the slow puts."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        pool: Pool,
+        puts: Durations,
+        clock: Clock,
+        limit_ms: Callable[[], int],
+    ) -> None:
+        """`pool` is that of the sends, `limit_ms` what osPageCacheBusyTimeOutMills says now."""
+        self._dispatcher = dispatcher
+        self._pool = pool
+        self._puts = puts
+        self._clock = clock
+        self._limit_ms = limit_ms
+
+    def look(self, began: float, until: float) -> None:
+        """A round lasted from `began` to `until`, in seconds of the reactor's clock."""
+        now_ms, took_ms = self._clock.now_ms(), int((until - began) * 1000)
+        records = reversed(self._dispatcher.pending)
+        begun = begun_since(now_ms - took_ms, (record[5] for record in records))
+        longest_ms = behind_ms = 0
+        for first_ms, next_ms in pairwise([*begun, now_ms]):
+            put_ms = next_ms - first_ms
+            if put_ms >= SLOW_PUT_MS:
+                self._puts.add(put_ms / 1000)
+                if put_ms > longest_ms:
+                    longest_ms, behind_ms = put_ms, now_ms - next_ms
+        if longest_ms > self._limit_ms():
+            self._refuse(until - behind_ms / 1000, longest_ms)
+
+    def _refuse(self, end: float, took_ms: int) -> None:
+        """Sends that came before `end` are not served any more."""
+        limit_ms = self._limit_ms()
+        self._pool.stall = Stall(end - (took_ms - limit_ms) / 1000, end)
+        log.warning("commit_log.append_slow", elapsed_ms=took_ms, limit_ms=limit_ms)

@@ -1,0 +1,217 @@
+"""What POP writes into the log: check points, acknowledgements; and the receipt handle.
+
+A check point says which messages of a queue were handed out, and until when they stay hidden. It
+and the acknowledgements travel through the timer into the revive log of the cluster, where those
+that match cancel each other and what is left over is delivered again.
+Source: semantics §11.2, remoting §3.12 (PopCheckPoint, AckMsg, BatchAckMsg, ExtraInfoUtil).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from remoting.errors import BodyError
+from remoting.wire.bodies.body import I64, Body
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "ACK_TAG",
+    "BATCH_ACK_TAG",
+    "CHECK_POINT_TAG",
+    "ORDER_REVIVE_QID",
+    "REVIVE_GROUP",
+    "Ack",
+    "CheckPoint",
+    "PopKey",
+    "Receipt",
+    "receipt_of",
+    "retry_topic_v1",
+    "retry_topic_v2",
+    "revive_topic",
+]
+
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+CHECK_POINT_TAG: Final = "ck"
+ACK_TAG: Final = "ack"
+BATCH_ACK_TAG: Final = "bAck"
+ORDER_REVIVE_QID: Final = 999
+"""In place of a revive queue, for messages handed out in order."""
+BATCHED: Final = -1
+"""The `ao` of an acknowledgement that carries a list."""
+RECEIPT_PARTS: Final = 8
+NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+"""In a receipt handle; two of them are added to a time that fits a long."""
+
+
+def revive_topic(cluster: str) -> str:
+    """Where check points and acknowledgements come back from the timer."""
+    return f"rmq_sys_REVIVE_LOG_{cluster}"
+
+
+def retry_topic_v1(topic: str, group: str) -> str:
+    """Where a message goes that was not acknowledged in time."""
+    return f"%RETRY%{group}_{topic}"
+
+
+def retry_topic_v2(topic: str, group: str) -> str:
+    """The same with `enableRetryTopicV2`."""
+    return f"%RETRY%{group}+{topic}"
+
+
+class PopKey(NamedTuple):
+    """Which pop of which queue by whom: what acknowledgements and check points share."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+    broker: str
+
+
+class CheckPoint(Body, msgspec.Struct, kw_only=True):
+    """Messages of one queue handed out by one pop; times in ms. `diffs` count from the start."""
+
+    start_offset: I64 = msgspec.field(name="so")
+    pop_time: I64 = msgspec.field(name="pt")
+    invisible_time: I64 = msgspec.field(name="it")
+    bit_map: int = msgspec.field(name="bm", default=0)
+    count: int = msgspec.field(name="n", default=0)
+    queue_id: int = msgspec.field(name="q")
+    topic: str = msgspec.field(name="t")
+    group: str = msgspec.field(name="c")
+    revive_offset: I64 = msgspec.field(name="ro", default=0)
+    diffs: list[int] = msgspec.field(name="d", default_factory=list)
+    broker: str = msgspec.field(name="bn", default="")
+    revive_times: str | int | msgspec.UnsetType = msgspec.field(name="rp", default=msgspec.UNSET)
+    """How often putting a message back failed; absent as long as it never did."""
+    revive_time: I64 = msgspec.field(name="reviveTime", default=0)
+
+    @property
+    def due_ms(self) -> int:
+        """When what is not acknowledged becomes visible again."""
+        return self.pop_time + self.invisible_time
+
+    @property
+    def key(self) -> PopKey:
+        """What its acknowledgements carry too."""
+        return PopKey(
+            self.topic,
+            self.group,
+            self.queue_id,
+            self.start_offset,
+            self.pop_time,
+            self.broker,
+        )
+
+    @property
+    def unique_key(self) -> str:
+        """The UNIQ_KEY of its message."""
+        return (
+            f"{self.topic}@{self.queue_id}@{self.start_offset}@{self.group}@{self.pop_time}"
+            f"@{self.broker}@{CHECK_POINT_TAG}"
+        )
+
+    def offsets(self) -> list[int]:
+        """The queue offsets handed out; those of an old writer lie side by side."""
+        diffs = self.diffs or range(self.count)
+        return [self.start_offset + diff for diff in diffs]
+
+
+class Ack(Body, msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Messages of one pop that were acknowledged: one, or with `ao` −1 those in `aol`."""
+
+    offset: I64 = msgspec.field(name="ao")
+    offsets: list[int] = msgspec.field(name="aol", default_factory=list)
+    start_offset: I64 = msgspec.field(name="so")
+    group: str = msgspec.field(name="c")
+    topic: str = msgspec.field(name="t")
+    queue_id: int = msgspec.field(name="q")
+    pop_time: I64 = msgspec.field(name="pt")
+    broker: str = msgspec.field(name="bn", default="")
+
+    @classmethod
+    def of(cls, key: PopKey, offsets: Sequence[int]) -> Ack:
+        """The acknowledgement of one or more messages of a pop."""
+        single = len(offsets) == 1
+        return cls(
+            offset=offsets[0] if single else BATCHED,
+            offsets=[] if single else list(offsets),
+            start_offset=key.start_offset,
+            group=key.group,
+            topic=key.topic,
+            queue_id=key.queue_id,
+            pop_time=key.pop_time,
+            broker=key.broker,
+        )
+
+    @property
+    def key(self) -> PopKey:
+        """The pop that it belongs to."""
+        return PopKey(
+            self.topic,
+            self.group,
+            self.queue_id,
+            self.start_offset,
+            self.pop_time,
+            self.broker,
+        )
+
+    @property
+    def tag(self) -> str:
+        """The tag of its message."""
+        return BATCH_ACK_TAG if self.offsets else ACK_TAG
+
+    @property
+    def unique_key(self) -> str:
+        """The UNIQ_KEY of its message."""
+        return (
+            f"{self.topic}@{self.queue_id}@{self.offset}@{self.group}@{self.pop_time}"
+            f"@{self.broker}@{ACK_TAG}"
+        )
+
+    def all_offsets(self) -> list[int]:
+        """The queue offsets that it acknowledges."""
+        return self.offsets or [self.offset]
+
+
+class Receipt(NamedTuple):
+    """A receipt handle. `retry`: 0 the topic itself, 1 or 2 a retry topic of that version."""
+
+    start_offset: int
+    pop_time: int
+    invisible_time: int
+    revive_qid: int
+    retry: str
+    broker: str
+    queue_id: int
+    offset: int
+
+    @property
+    def in_order(self) -> bool:
+        """Whether it comes from an orderly pop."""
+        return self.revive_qid == ORDER_REVIVE_QID
+
+    def text(self) -> str:
+        """As the property POP_CK carries it."""
+        return " ".join(map(str, self))
+
+
+def receipt_of(text: str, offset: int = -1) -> Receipt:
+    """A receipt handle read; without its last part `offset` takes that place. Raises: BodyError."""
+    parts = text.split(" ")
+    if len(parts) == RECEIPT_PARTS - 1:
+        parts.append(str(offset))
+    if len(parts) != RECEIPT_PARTS:
+        raise BodyError(f"receipt handle {text[:80]!r} has not {RECEIPT_PARTS} parts")
+    retry, broker = parts[4:6]
+    numbers = parts[:4] + parts[6:]
+    if not all(NUMBER.fullmatch(number) for number in numbers):
+        raise BodyError(f"receipt handle {text[:80]!r}: not all of its numbers are numbers")
+    start, popped, hidden, revive, queue_id, at = map(int, numbers)
+    return Receipt(start, popped, hidden, revive, retry, broker, queue_id, at)

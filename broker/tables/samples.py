@@ -1,0 +1,111 @@
+"""Counters over time: samples of the last minute, hour and day, for the figures of 315 and 28.
+
+Nobody counts for this: the counters that exist are looked at every 10 s, 10 min and 1 h. A counter
+that is new began at 0 one period before its first sample. Source: semantics §16 (StatsItem).
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final, NamedTuple
+
+__all__ = ["DAY", "HOUR", "MINUTE", "SERIES_MAX", "WINDOWS", "Growth", "Samples", "Window"]
+
+SERIES_MAX: Final = 20_000
+"""Pairs of counters that are remembered; about 0.8 KiB each."""
+
+
+class Window(NamedTuple):
+    """So many samples, so far apart; they begin at `place` in the array of a series."""
+
+    period_s: int
+    size: int
+    place: int
+
+
+MINUTE: Final = Window(10, 7, 0)
+HOUR: Final = Window(600, 7, 7)
+DAY: Final = Window(3_600, 25, 14)
+WINDOWS: Final = (MINUTE, HOUR, DAY)
+SLOTS: Final = sum(window.size for window in WINDOWS)
+
+
+class Growth(NamedTuple):
+    """By how much a pair of counters grew in a window, and how long that is."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    elapsed_s: int = 0
+
+    @property
+    def per_s(self) -> float:
+        """Messages per second."""
+        return self.messages / self.elapsed_s if self.elapsed_s else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes per second."""
+        return self.size_bytes / self.elapsed_s if self.elapsed_s else 0.0
+
+
+class Series:
+    """The samples of messages and bytes, all windows in one array each."""
+
+    __slots__ = ("messages", "size_bytes", "taken")
+
+    def __init__(self) -> None:
+        self.messages = array("q", bytes(8 * SLOTS))
+        self.size_bytes = array("q", bytes(8 * SLOTS))
+        self.taken = array("q", bytes(8 * len(WINDOWS)))
+        """Samples so far, by window."""
+
+    def note(self, number: int, messages: int, size_bytes: int) -> None:
+        """One more sample for the window of this number."""
+        window = WINDOWS[number]
+        slot = window.place + self.taken[number] % window.size
+        self.messages[slot] = messages
+        self.size_bytes[slot] = size_bytes
+        self.taken[number] += 1
+
+    def growth(self, number: int) -> Growth:
+        """From the oldest sample of a window to the newest."""
+        window, taken = WINDOWS[number], self.taken[number]
+        if not taken:
+            return Growth()
+        last = window.place + (taken - 1) % window.size
+        if taken < window.size:
+            elapsed_s = taken * window.period_s
+            return Growth(self.messages[last], self.size_bytes[last], elapsed_s)
+        first = window.place + taken % window.size
+        return Growth(
+            self.messages[last] - self.messages[first],
+            self.size_bytes[last] - self.size_bytes[first],
+            (window.size - 1) * window.period_s,
+        )
+
+
+class Samples:
+    """Item and key → series. Beyond `limit` what is new is not remembered."""
+
+    def __init__(self, limit: int = SERIES_MAX) -> None:
+        self.limit = limit
+        self.series: dict[tuple[str, str], Series] = {}
+
+    def note(self, item: str, key: str, window: Window, messages: int, size_bytes: int) -> None:
+        """What a pair of counters says now."""
+        series = self.series.get((item, key))
+        if series is None:
+            if not messages or len(self.series) >= self.limit:
+                return
+            series = self.series[item, key] = Series()
+        series.note(WINDOWS.index(window), messages, size_bytes)
+
+    def growth(self, item: str, key: str, window: Window = MINUTE) -> Growth | None:
+        """How a pair of counters grew; None when nothing is known of it."""
+        series = self.series.get((item, key))
+        return None if series is None else series.growth(WINDOWS.index(window))
+
+    def forget(self, known: set[tuple[str, str]]) -> None:
+        """Drop the series whose counters are no more."""
+        for name in [name for name in self.series if name not in known]:
+            del self.series[name]

@@ -1,0 +1,73 @@
+"""What administrators and dashboards ask a broker about itself. Source: admin §4.2, §4.3, §6."""
+
+from __future__ import annotations
+
+from remoting.wire.codes import RequestCode
+from remoting.wire.header import Header
+
+__all__ = [
+    "GetBrokerConfig",
+    "GetBrokerConfigResponse",
+    "GetBrokerRuntimeInfo",
+    "GetConsumeStats",
+    "GetConsumerConnectionList",
+    "GetProducerConnectionList",
+    "GetTopicStatsInfo",
+    "ViewBrokerStatsData",
+]
+
+
+class GetBrokerConfig(Header):
+    """GET_BROKER_CONFIG (26): every setting, as properties."""
+
+    code = RequestCode.GET_BROKER_CONFIG
+
+
+class GetBrokerConfigResponse(Header):
+    """Which settings these are: the version of a table, as JSON."""
+
+    version: str
+
+
+class GetBrokerRuntimeInfo(Header):
+    """GET_BROKER_RUNTIME_INFO (28): figures of the whole broker, by name."""
+
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+class GetTopicStatsInfo(Header):
+    """GET_TOPIC_STATS_INFO (202): first and next offset of each queue."""
+
+    code = RequestCode.GET_TOPIC_STATS_INFO
+    topic: str
+
+
+class GetConsumerConnectionList(Header):
+    """GET_CONSUMER_CONNECTION_LIST (203): the members of a consumer group."""
+
+    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    consumer_group: str
+
+
+class GetProducerConnectionList(Header):
+    """GET_PRODUCER_CONNECTION_LIST (204): the members of a producer group."""
+
+    code = RequestCode.GET_PRODUCER_CONNECTION_LIST
+    producer_group: str
+
+
+class GetConsumeStats(Header):
+    """GET_CONSUME_STATS (208): how far a group is. `topic_list`: `t1;t2;`, exactly those."""
+
+    code = RequestCode.GET_CONSUME_STATS
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class ViewBrokerStatsData(Header):
+    """VIEW_BROKER_STATS_DATA (315): one item over its last minute, hour and day."""
+
+    code = RequestCode.VIEW_BROKER_STATS_DATA
+    stats_name: str
+    stats_key: str

@@ -1,0 +1,106 @@
+"""Consumer groups, changed and read by administrators."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from broker.errors import Refused
+from remoting.wire.codes import ResponseCode as Code
+from remoting.wire.headers.group import (
+    CreateGroup,
+    DeleteGroup,
+    GetAllGroupConfig,
+    GetGroupConfig,
+)
+from tests.broker.desk import Desk, body_of, open_desk, said
+from tests.kit.faulty_disk import Fault, FaultyDisk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remoting.wire.answer import Answer
+
+pytestmark = pytest.mark.trio
+
+
+async def update(desk: Desk, **fields: Any) -> Answer:
+    return await desk.ask(CreateGroup(), json.dumps({"groupName": "g", **fields}).encode())
+
+
+async def read(desk: Desk, group: str = "g") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(body_of(await desk.ask(GetGroupConfig(group=group))))
+    return found
+
+
+async def test_a_group_is_made_changed_read_and_on_disk_when_it_is_answered(
+    tmp_path: Path,
+) -> None:
+    policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000}}
+    async with open_desk(tmp_path) as desk:
+        assert (await update(desk, retryMaxTimes=2)).code == Code.SUCCESS
+        answer = await update(desk, retryMaxTimes=3, groupRetryPolicy=policy)
+        assert answer.code == Code.SUCCESS
+        found = await read(desk)
+        assert (found["retryMaxTimes"], found["groupRetryPolicy"]) == (3, policy)
+        stored = json.loads((tmp_path / "config" / "subscriptionGroup.json").read_bytes())
+        assert stored["subscriptionGroupTable"]["g"] == found
+
+
+async def test_the_same_settings_again_do_not_move_the_version(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        await update(desk, retryMaxTimes=2)
+        version = desk.parts.groups.version
+        assert (await update(desk, retryMaxTimes=2)).code == Code.SUCCESS
+        assert desk.parts.groups.version == version
+
+
+@pytest.mark.parametrize("name", ["no/way", "x" * 121, " "])
+async def test_a_name_that_breaks_the_rule_is_refused(tmp_path: Path, name: str) -> None:
+    async with open_desk(tmp_path) as desk:
+        assert (await update(desk, groupName=name)).code == Code.INVALID_PARAMETER
+
+
+async def test_a_group_that_cannot_be_saved_is_said_to_be_served_only(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with open_desk(tmp_path / "d", disk) as desk:
+        disk.faults.append(Fault(name="fsync", path="subscriptionGroup", times=9))
+        with pytest.raises(Refused, match="group is served but could not be saved"):
+            await update(desk)
+        disk.faults.clear()
+
+
+async def test_asking_for_a_group_does_not_make_it(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        answer = await desk.ask(GetGroupConfig(group="nobody"))
+        assert answer.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert "nobody" not in desk.parts.groups.configs
+
+
+async def test_all_groups_come_at_once_or_page_by_page(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        await update(desk)
+        names = sorted(desk.parts.groups.configs)
+        answer = await desk.ask(GetAllGroupConfig())
+        assert said(answer) == {"totalGroupNum": str(len(names))}
+        assert sorted(json.loads(body_of(answer))["subscriptionGroupTable"]) == names
+        page = await desk.ask(GetAllGroupConfig(group_seq=0, data_version="", max_group_num=3))
+        assert sorted(json.loads(body_of(page))["subscriptionGroupTable"]) == names[:3]
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"), [({}, 7), ({"clean_offset": True}, -1), ({"remove_offset": True}, -1)]
+)
+async def test_a_deleted_group_loses_its_offsets_when_that_is_asked(
+    tmp_path: Path, fields: dict[str, bool], left: int
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        await update(desk)
+        desk.parts.offsets.commit("g", "t", 0, 7, 0)
+        for _ in range(2):
+            answer = await desk.ask(DeleteGroup(group_name="g", **fields))
+            assert answer.code == Code.SUCCESS, "also when it is gone already"
+        assert "g" not in desk.parts.groups.configs
+        assert desk.parts.offsets.query("g", "t", 0) == left
