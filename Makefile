@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: run test lint bench clean
+.PHONY: run test lint bench torture clean
 
 run: $(STAMP)
 	$(BIN)/aerobee broker run --data ./data
@@ -19,6 +19,11 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench
+
+# make torture ONLY=R2 CYCLES=100 SEED=7 MINUTES=10: each may be left out.
+torture: $(STAMP)
+	$(BIN)/python -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CYCLES),--cycles $(CYCLES)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)

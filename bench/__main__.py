@@ -1,6 +1,6 @@
 """Every benchmark, one after the other; the last is the whole broker, beside Java's.
 
-python -m bench        or one of them: python -m bench.codec, .append, .dispatch, .index, .broker
+python -m bench    or one: python -m bench.codec, and so on (PARTS)
 """
 
 from __future__ import annotations
@@ -8,7 +8,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
-PARTS = ("codec", "append", "dispatch", "index", "broker")
+PARTS = (
+    "codec",
+    "append",
+    "dispatch",
+    "index",
+    "filters",
+    "overload",
+    "schedule",
+    "timers",
+    "broker",
+)
 
 
 def main() -> None:

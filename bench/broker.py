@@ -36,12 +36,13 @@ WARM_UP_S = 10.0
 """Java's compiler needs it; before that it is far slower than after."""
 
 DEFAULT_SIZES: dict[str, object] = {
+    "brokerName": "broker-a",
     "mappedFileSizeCommitLog": None,
     "mappedFileSizeConsumeQueue": None,
     "maxHashSlotNum": None,
     "maxIndexNum": None,
 }
-"""The tests' small files are no measure of anything."""
+"""The tests' small files are no measure of anything; the name is that of the Java broker."""
 
 FIGURES = re.compile(
     r"msgs/s=(?P<rate>[\d.]+) p50=(?P<p50>[\d.]+)ms p99=(?P<p99>[\d.]+)ms p999=(?P<p999>[\d.]+)ms "
@@ -59,15 +60,24 @@ class Case:
     sync: bool = False
 
 
+FEW_QUEUES = ("-t", "PopBench", "-q", "4")
+"""A topic that is made with the first message; pops look at all of its queues."""
+
 CASES = (
     Case("produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "128")),
     Case("produce 128 B, 8 x 32", ("-m", "produce", "-c", "8", "-d", "32", "-s", "128")),
     Case("produce 1 KiB, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1", "-s", "1024")),
     Case("batch of 32 x 128 B, 8 x 4", ("-m", "batch", "-c", "8", "-d", "4", "-s", "128")),
     Case("pull of 32, 16 x 1", ("-m", "pull", "-c", "16", "-d", "1")),
+    Case("pop of 32, batch ack, 16 x 1", ("-m", "pop", "-c", "16", *FEW_QUEUES)),
+    Case("pop of 32, 32 acks, 16 x 1", ("-m", "popack", "-c", "16", *FEW_QUEUES)),
     Case("sync produce 128 B, 64 x 1", ("-m", "produce", "-c", "64", "-d", "1"), sync=True),
     Case("sync produce 128 B, 1 x 1", ("-m", "produce", "-c", "1", "-d", "1"), sync=True),
 )
+
+
+READS = frozenset({"pull", "pop", "popack"})
+"""Modes of rawload that need messages to read."""
 
 
 class Figures(dict[str, float]):
@@ -113,8 +123,9 @@ class Side:
         data = Path(tempfile.mkdtemp(dir=self.directory)) / "data"
         with ExitStack() as stack:
             address, pid = self._start(stack, data, settings)
-            if "pull" in case.options:
-                filling = Case("fill", ("-m", "batch", "-c", "8", "-d", "4", "-s", "128"))
+            if READS.intersection(case.options):
+                queues = FEW_QUEUES if FEW_QUEUES[1] in case.options else ()
+                filling = Case("fill", ("-m", "batch", "-c", "8", "-d", "4", "-s", "128", *queues))
                 load(address, pid, filling, 3)
             figures = load(address, pid, case, seconds)
         shutil.rmtree(data.parent)

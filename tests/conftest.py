@@ -1,7 +1,7 @@
 """What every test may ask for: a running broker, ours unless told otherwise.
 
 `--against java-5.4.0` runs the outside-in tests against the Java broker instead: a test that fails
-there, too, tests something else than RocketMQ. `--cycles` sizes the crash tests.
+there, too, tests something else than RocketMQ. `--cycles` and `--seed` are for the campaigns.
 """
 
 import signal
@@ -45,7 +45,8 @@ StartBroker = Callable[..., AnyBroker]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--against", default=OURS, help="aerobee, java-5.4.0 or java-4.9.7")
-    parser.addoption("--cycles", default=20, type=int, help="kills per crash test")
+    parser.addoption("--cycles", default=None, type=int, help="cycles of each campaign")
+    parser.addoption("--seed", default=1, type=int, help="of each campaign")
 
 
 def pytest_configure(config: pytest.Config) -> None:

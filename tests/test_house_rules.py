@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "store": (),
     "remoting": (),
 }
-DOORS = {"aerobee.cli": ("broker", "store"), "aerobee.testing": ("broker",)}
+DOORS = {"aerobee.cli": ("broker", "store"), "aerobee.testing": ("broker", "store")}
 """Who may call into another package's entry function, imported inside the function that does."""
 
 WORDS, HANDS, CLOCKS, DECISIONS = range(4)
@@ -33,6 +33,7 @@ ROOMS = {
     "wire": WORDS,
     "format": WORDS,
     "tables": WORDS,
+    "filters": WORDS,
     "server": HANDS,
     "client": HANDS,
     "files": HANDS,

@@ -5,10 +5,10 @@ import signal
 import pytest
 
 from tests.conftest import StartBroker
-from tests.faults.test_kill import SHAPE, SMALL_LOG, Readers
+from tests.faults.kills import SHAPE, SMALL_LOG
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.history import History
-from tests.kit.load import Load
+from tests.kit.load import Load, Reader
 
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
@@ -34,7 +34,7 @@ def test_a_stop_under_load_is_clean_and_loses_nothing(
     assert not (broker.data / "abort").exists()
 
     assert broker.start().recovered == "clean"
-    history.check(Readers().read_on(broker.address))
+    history.check(Reader(SHAPE).read_on(broker.address))
     broker.kill()
 
 
@@ -49,5 +49,5 @@ def test_a_second_signal_ends_it_now_and_loses_nothing(start_broker: StartBroker
     broker.child.wait(within_s=STOPS_WITHIN_S)
     load.join()
     broker.start()
-    history.check(Readers().read_on(broker.address))
+    history.check(Reader(SHAPE).read_on(broker.address))
     broker.kill()

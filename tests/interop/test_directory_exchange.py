@@ -17,7 +17,7 @@ from tests.kit.java import VERSIONS, toolkit
 from tests.kit.java_driver import JavaClient
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.raw_client import RawConnection, RawRecord, send_fields
-from tests.kit.reading import committed_offsets, find_by_key, read_topic
+from tests.kit.reading import committed_offsets, find_by_key, max_offset, read_topic
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
@@ -97,7 +97,9 @@ def expect_keys(broker: AnyBroker, queues: dict[int, list[RawRecord]]) -> None:
 
 
 @contextmanager
-def java_broker(version: str, data: Path, namesrv: JavaNamesrv) -> Iterator[JavaBroker]:
+def java_broker(
+    version: str, data: Path, namesrv: JavaNamesrv, **settings: object
+) -> Iterator[JavaBroker]:
     java = toolkit(version)
     home = data.with_name("java-home")
     with JavaBroker(
@@ -105,14 +107,15 @@ def java_broker(version: str, data: Path, namesrv: JavaNamesrv) -> Iterator[Java
         data=data,
         home=home,
         namesrv_address=namesrv.address,
-        settings=SMALL_LOG,
+        settings=SMALL_LOG | settings,
     ) as broker:
         yield broker
 
 
 @contextmanager
-def our_broker(data: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(data=data, settings=SMALL_LOG | {"brokerName": "broker-a"}) as broker:
+def our_broker(data: Path, **settings: object) -> Iterator[BrokerProcess]:
+    names = {"brokerName": "broker-a"}
+    with BrokerProcess(data=data, settings=SMALL_LOG | names | settings) as broker:
         yield broker
 
 
@@ -149,3 +152,50 @@ def test_java_opens_what_ours_wrote(
     assert not (data / "abort").exists(), "ours did not stop cleanly"
     with java_broker(version, data, java_namesrv) as java:
         expect(java, new_client, expected)
+
+
+DELAYS = {"messageDelayLevel": "1s 25s 55s"}
+"""Due at the first broker, at the second, and at the first again."""
+
+
+def how_many(broker: AnyBroker) -> int:
+    """How many messages the topic has by now."""
+    with RawConnection(broker.address) as connection:
+        return sum(max_offset(connection, TOPIC, queue) for queue in range(QUEUES))
+
+
+def arrived(broker: AnyBroker) -> list[str]:
+    """What the topic has, sorted, while nothing more arrives."""
+    with RawConnection(broker.address) as connection:
+        queues = [read_topic(connection, TOPIC, queue) for queue in range(QUEUES)]
+    return sorted(record.body.decode() for records in queues for record in records)
+
+
+def test_parked_messages_are_delivered_once_wherever_they_become_due(
+    new_client: JavaClient, java_namesrv: JavaNamesrv, tmp_path: Path
+) -> None:
+    data = tmp_path / "store"
+    sent = {level: [f"level {level} {n}" for n in range(5)] for level in (1, 2, 3)}
+    with java_broker("5.4.0", data, java_namesrv, **DELAYS) as java:
+        new_client.topic(java.namesrv_address, java.address, TOPIC, queues=QUEUES)
+        new_client.producer("p", java.namesrv_address)
+        eventually(
+            lambda: new_client.call("queues", producer="p", topic=TOPIC),
+            within_s=10,
+            what="a route",
+        )
+        for level, bodies in sent.items():
+            new_client.send("p", TOPIC, bodies, delay=level)
+        eventually(lambda: how_many(java) == 5, within_s=10, what="the first at Java")
+        assert arrived(java) == sent[1]
+        new_client.call("clear")
+        java.stop()
+    with our_broker(data, **DELAYS) as ours:
+        both = sorted(sent[1] + sent[2])
+        eventually(lambda: how_many(ours) >= 10, within_s=40, what="the second here")
+        assert arrived(ours)[:10] == both
+        assert ours.stop() == 0
+    with java_broker("5.4.0", data, java_namesrv, **DELAYS) as java:
+        everything = sorted(sent[1] + sent[2] + sent[3])
+        eventually(lambda: how_many(java) >= 15, within_s=60, what="the third at Java")
+        assert arrived(java) == everything

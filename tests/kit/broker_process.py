@@ -7,11 +7,9 @@ outlives the process, so `kill` and `start` again is a crash and a recovery.
 import os
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import TimeoutExpired
 from types import TracebackType
 from typing import Self
 
@@ -67,6 +65,8 @@ class BrokerProcess:
     env: Mapping[str, str] = field(default_factory=dict)
     log_path: Path | None = None
     """Where its stderr goes; beside the data directory unless told."""
+    module: Sequence[str] = ("aerobee",)
+    """What Python runs, with its first words; see `odd_broker` for others."""
     ready: Ready | None = None
     _child: Child | None = None
 
@@ -109,7 +109,7 @@ class BrokerProcess:
         pairs = SMALL_FILES | PATIENT | self.port_settings() | dict(self.settings)
         sets = [f"--set={key}={value}" for key, value in pairs.items() if value is not None]
         names = [] if self.namesrv is None else ["-n", self.namesrv]
-        module = [sys.executable, "-m", "aerobee", "broker", "run"]
+        module = [sys.executable, "-m", *self.module, "broker", "run"]
         return [*module, "--data", str(self.data), *names, *sets]
 
     def port_settings(self) -> dict[str, object]:
@@ -130,8 +130,7 @@ class BrokerProcess:
 
     def let_run(self, seconds: float) -> None:
         """Leave it alone for that long, or until it ends by itself."""
-        with suppress(TimeoutExpired):
-            self.child.wait(within_s=seconds)
+        self.child.let_run(seconds)
 
     def start(self) -> Ready:
         """Run it and wait for the ready line. Raises: DidNotStart with exit code and last words."""

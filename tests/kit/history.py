@@ -11,16 +11,19 @@ laws:
   with `pipelined`, what was sent first lies first, acknowledged by then or not.
 
 A message that was tried but never acknowledged may be there or not, but wholly, and once per
-attempt. Source: reliability §8, with §1 for what an acknowledgement means.
+attempt. Transactions have laws of their own, see `TransactionHistory`.
+Source: reliability §8, with §1 for what an acknowledgement means.
 """
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-__all__ = ["Attempt", "History", "Place", "Stored"]
+__all__ = ["Attempt", "History", "Place", "Stored", "Transaction", "TransactionHistory"]
 
+CRIMES = ("lost", "altered", "foreign", "doubled", "gap", "disordered")
+"""The first words of what a verdict holds."""
 SHOWN = 10
 
 
@@ -89,6 +92,22 @@ class History:
         attempt.acked_at = queue_offset
 
     @property
+    def tick(self) -> int:
+        """A moment: what was acknowledged so far has a tick up to this one."""
+        return self._tick
+
+    def as_of(self, tick: int) -> "History":
+        """What was known at that moment: every attempt, but only acknowledgements up to then."""
+        with self._lock:
+            attempts = list(self.attempts.values())
+        earlier = History(pipelined=self.pipelined)
+        for attempt in attempts:
+            late = attempt.acked_tick > tick
+            known = replace(attempt, acked_at=None, acked_tick=0) if late else attempt
+            earlier.attempts[attempt.uid] = known
+        return earlier
+
+    @property
     def acknowledged(self) -> list[Attempt]:
         """The attempts that the broker answered with success."""
         return [attempt for attempt in self.attempts.values() if attempt.acked_at is not None]
@@ -139,6 +158,55 @@ class History:
                 yield f"disordered: {attempt.uid} came before {before.uid} but lies behind it"
             if attempt.tried_tick > before.tried_tick:
                 latest[line] = attempt
+
+
+@dataclass(slots=True)
+class Transaction:
+    """A half, and what its producer says whenever it is asked: this commits, or it does not."""
+
+    uid: str
+    body: bytes
+    commits: bool
+    acked: bool = False
+    """The broker said that the half is stored; a producer that never heard so rolls back."""
+
+
+@dataclass(slots=True)
+class TransactionHistory:
+    """What producers of transactions did; `verdict` is for when all of them have been asked.
+
+    - a half that was acknowledged and commits is visible, at least once (`once`: and no more);
+    - what does not commit is never visible, acknowledged or not;
+    - what is visible was begun, and is unaltered.
+    """
+
+    begun: dict[str, Transaction] = field(default_factory=dict)
+
+    def began(self, uid: str, body: bytes, *, commits: bool) -> Transaction:
+        """Write down a half; to be called before it is sent."""
+        assert uid not in self.begun, f"{uid} begun twice"
+        return self.begun.setdefault(uid, Transaction(uid, body, commits))
+
+    def verdict(self, visible: Sequence[Stored], *, once: bool = False) -> list[str]:
+        """Every broken law in words, at most ten of each kind; empty when all hold."""
+        judges = [self._lost(visible), self._ghosts(visible), _doubled(visible) if once else ()]
+        return [line for judge in judges for line in _first(judge)]
+
+    def _lost(self, visible: Sequence[Stored]) -> Iterator[str]:
+        there = {one.uid for one in visible}
+        for uid, transaction in self.begun.items():
+            if transaction.acked and transaction.commits and uid not in there:
+                yield f"lost: {uid} commits and is not there"
+
+    def _ghosts(self, visible: Sequence[Stored]) -> Iterator[str]:
+        for one in visible:
+            transaction = self.begun.get(one.uid)
+            if transaction is None:
+                yield f"foreign: {one.uid!r} at {one.place} was never begun"
+            elif not (transaction.commits and transaction.acked):
+                yield f"ghost: {one.uid} at {one.place} was not committed"
+            elif one.body != transaction.body:
+                yield f"altered: {one.uid} at {one.place}"
 
 
 def _doubled(stored: Sequence[Stored]) -> Iterator[str]:

@@ -43,6 +43,7 @@ class Sent:
     queue_id: int
     queue_offset: int
     region: str
+    handle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,13 @@ class Received:
 class JavaClient:
     """One driver process; `headers` is the header type its clients send: JSON or ROCKETMQ."""
 
-    def __init__(self, toolkit: Toolkit, home: Path, *, headers: str = "JSON") -> None:
+    def __init__(
+        self, toolkit: Toolkit, home: Path, *, headers: str = "JSON", heap_mib: int = HEAP_MIB
+    ) -> None:
         self.version = toolkit.version
         self.headers = headers
         option = f"-Drocketmq.serialize.type={headers}"
-        command = toolkit.command("Driver", option, heap_mib=HEAP_MIB, home=home)
+        command = toolkit.command("Driver", option, heap_mib=heap_mib, home=home)
         home.mkdir(parents=True, exist_ok=True)
         self.child = Child(command, log=home / "driver.log")
         self._number = 0
@@ -133,6 +136,35 @@ class JavaClient:
         rows = self.call("pull", **given, withinMs=int(within_s * 1_000))
         return [_received(row) for row in rows]
 
+    def select(self, namesrv: str, topic: str, group: str, sql: str) -> list[Received]:
+        """A topic from its beginning to its end, by pulls that each bring their filter along."""
+        rows = self.call("select", namesrv=namesrv, topic=topic, group=group, sql=sql)
+        return [_received(row) for row in rows]
+
+    def answerer(self, name: str, namesrv: str, topic: str, *, suffix: str) -> None:
+        """Start a consumer that answers each message with its body and the suffix."""
+        given = {"name": name, "group": f"{name}-group", "namesrv": namesrv, "topic": topic}
+        self.call("answerer", **given, suffix=suffix)
+
+    def request(
+        self, namesrv: str, topic: str, bodies: Sequence[str], *, within_s: float = 15.0
+    ) -> list[str]:
+        """Ask through a topic, one after the other; the bodies of the answers."""
+        given = {"name": "asker", "namesrv": namesrv, "topic": topic, "bodies": "\n".join(bodies)}
+        return [
+            row["body"] for row in self.call("request", **given, withinMs=int(within_s * 1_000))
+        ]
+
+    def reset(self, namesrv: str, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
+        """Move a group to a time, as the admin tool does; where that is in each queue."""
+        rows = self.call("reset", namesrv=namesrv, topic=topic, group=group, time=timestamp_ms)
+        return {int(row["queue"]): int(row["offset"]) for row in rows}
+
+    def recall(self, producer: str, topic: str, handle: str) -> str:
+        """Take a timer back; its unique key. Raises: JavaError."""
+        [row] = self.call("recall", producer=producer, topic=topic, handle=handle)
+        return row["id"]
+
     def topic(self, namesrv: str, broker: str, topic: str, *, queues: int) -> None:
         """Create a topic at the broker with this address, as an admin does."""
         self.call("topic", namesrv=namesrv, broker=broker, topic=topic, queues=queues)
@@ -154,6 +186,7 @@ def _sent(row: Row) -> Sent:
         queue_id=int(row["queue"]),
         queue_offset=int(row["offset"]),
         region=row["region"],
+        handle=row.get("handle", ""),
     )
 
 

@@ -75,7 +75,8 @@ class JavaBroker:
     toolkit: Toolkit
     data: Path
     home: Path
-    namesrv_address: str
+    namesrv_address: str = ""
+    """Where it registers; nowhere when empty."""
     settings: Mapping[str, object] = field(default_factory=dict)
     ports: PortBlock = field(default_factory=free_block)
     _child: Child | None = None
@@ -98,16 +99,27 @@ class JavaBroker:
         """`host:port` of the broker."""
         return f"{HOST}:{self.ports.listen}"
 
-    def start(self) -> None:
-        """Run it until it says that it is up. Raises: DidNotStart."""
+    @property
+    def child(self) -> Child:
+        """The process of the current or last run."""
+        assert self._child is not None, "not started"
+        return self._child
+
+    def launch(self) -> Child:
+        """Run it and wait for nothing."""
         assert shutil.which("java")
         conf = _write_conf(_home(self.home) / "broker.conf", self._values())
         option = f"-Drocketmq.home.dir={self.home}"
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = self.toolkit.command(main, option, heap_mib=BROKER_HEAP_MIB, home=self.home)
         self._child = Child([*command, "-c", str(conf)], log=self.home / "broker.log")
-        self._child.read_until("boot success", within_s=START_WITHIN_S)
-        eventually(self._registered, within_s=REGISTER_WITHIN_S, what="the broker registers")
+        return self._child
+
+    def start(self) -> None:
+        """Run it until it says that it is up. Raises: DidNotStart."""
+        self.launch().read_until("boot success", within_s=START_WITHIN_S)
+        if self.namesrv_address:
+            eventually(self._registered, within_s=REGISTER_WITHIN_S, what="the broker registers")
 
     def _registered(self) -> bool:
         """5.4.0 often misses its first chance to register; a set permission is the next one."""
@@ -119,13 +131,11 @@ class JavaBroker:
 
     def stop(self) -> int:
         """SIGTERM and its exit code: 143, Java's for a shutdown by signal, when all went well."""
-        assert self._child is not None
-        return self._child.stop(within_s=STOP_WITHIN_S)
+        return self.child.stop(within_s=STOP_WITHIN_S)
 
     def kill(self) -> int:
         """SIGKILL."""
-        assert self._child is not None
-        return self._child.kill()
+        return self.child.kill()
 
     def restart(self) -> None:
         """A clean stop and a start."""
@@ -133,15 +143,16 @@ class JavaBroker:
         self.start()
 
     def _values(self) -> dict[str, object]:
-        own = {
+        own: dict[str, object] = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": "broker-a",
             "brokerIP1": HOST,
             "bindAddress": HOST,
-            "namesrvAddr": self.namesrv_address,
             "listenPort": self.ports.listen,
             "haListenPort": self.ports.ha,
             "storePathRootDir": self.data,
             "timerWheelEnable": "false",
         }
+        if self.namesrv_address:
+            own["namesrvAddr"] = self.namesrv_address
         return own | SMALL_FILES | PATIENT | dict(self.settings)

@@ -7,6 +7,7 @@ anywhere in a file. The broker's death ends a connection; nothing is repeated.
 
 import random
 import threading
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,8 +21,9 @@ from tests.kit.raw_client import (
     properties_text,
     send_fields,
 )
+from tests.kit.reading import read_topic
 
-__all__ = ["Load", "Shape", "stored"]
+__all__ = ["Load", "Reader", "Shape", "stored"]
 
 SEND_MESSAGE_V2, SEND_BATCH_MESSAGE = 310, 320
 SUCCESS = 0
@@ -41,6 +43,13 @@ class Shape:
     max_body_bytes: int = 2_048
     batch: int = 5
     """Messages in a batch; the last connection sends nothing else."""
+    tags: Sequence[str] = ("load",)
+    text: bool = False
+    """Bodies are plain text, for readers that would stumble over other bytes."""
+
+    def tag(self, uid: str) -> str:
+        """Which of the tags the message with this id has."""
+        return self.tags[zlib.crc32(uid.encode()) % len(self.tags)]
 
 
 @dataclass(slots=True)
@@ -77,11 +86,11 @@ class _Sender:
         uids = [uid for uid, _ in bodies]
         self.pending[connection.opaque + 1] = uids
         if self.batch == 1:
-            text = properties_text(KEYS=uids[0], TAGS="load")
+            text = properties_text(KEYS=uids[0], TAGS=shape.tag(uids[0]))
             fields = send_fields(topic, queue_id, i=text)
             connection.ask(SEND_MESSAGE_V2, fields, bodies[0][1])
         else:
-            items = {body: properties_text(KEYS=uid) for uid, body in bodies}
+            items = {body: properties_text(KEYS=uid, TAGS=shape.tag(uid)) for uid, body in bodies}
             fields = send_fields(topic, queue_id, m=True)
             connection.ask(SEND_BATCH_MESSAGE, fields, batch_body(items))
 
@@ -89,6 +98,8 @@ class _Sender:
         self.number += 1
         uid = f"{self.name}.{self.number}"
         filling = self.rng.randbytes(self.rng.randrange(self.load.shape.max_body_bytes))
+        if self.load.shape.text:
+            filling = filling.hex().encode()[: len(filling)]
         body = uid.encode() + SEPARATOR + filling
         self.load.history.tried(uid, self.name, topic, queue_id, body)
         return uid, body
@@ -160,3 +171,26 @@ def stored(record: RawRecord) -> Stored:
     uid = record.body.partition(SEPARATOR)[0].decode("ascii", "replace")
     place = Place(record.topic, record.queue_id, record.queue_offset)
     return Stored(place, uid, record.body)
+
+
+class Reader:
+    """What is in the queues of a load; reads on where it stopped, so it costs only what is new."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.found: list[Stored] = []
+        self._next: dict[tuple[str, int], int] = {}
+
+    def read_on(self, address: str) -> list[Stored]:
+        """Everything there was and is."""
+        with RawConnection(address) as connection:
+            for topic in self.shape.topics:
+                for queue_id in range(self.shape.queues):
+                    self._read_queue(connection, topic, queue_id)
+        return self.found
+
+    def _read_queue(self, connection: RawConnection, topic: str, queue_id: int) -> None:
+        start = self._next.get((topic, queue_id), 0)
+        for record in read_topic(connection, topic, queue_id, start=start):
+            self.found.append(stored(record))
+            self._next[topic, queue_id] = record.queue_offset + 1

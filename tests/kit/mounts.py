@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["make_read_only", "small_ext4", "small_file_system"]
+__all__ = ["make_read_only", "mount", "small_ext4", "small_file_system", "unmount"]
 
 
 @contextmanager
 def small_file_system(at: Path, *, size_bytes: int) -> Iterator[Path]:
     """A tmpfs of this size at `at`; skips the test, saying why, where it cannot be mounted."""
     at.mkdir(parents=True, exist_ok=True)
-    _mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(at))
+    mount("-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(at))
     try:
         yield at
     finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=True, capture_output=True)
+        unmount(at)
 
 
 @contextmanager
@@ -35,19 +35,25 @@ def small_ext4(at: Path, *, size_bytes: int) -> Iterator[Path]:
     with image.open("wb") as file:
         file.truncate(size_bytes)
     subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, capture_output=True)
-    _mount("-o", "loop", str(image), str(at))
+    mount("-o", "loop", str(image), str(at))
     try:
         yield at
     finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=True, capture_output=True)
+        unmount(at)
 
 
 def make_read_only(at: Path) -> None:
     """Nobody, root included, can write there from now on."""
-    _mount("-o", "remount,ro", str(at))
+    mount("-o", "remount,ro", str(at))
 
 
-def _mount(*arguments: str) -> None:
+def unmount(at: Path) -> None:
+    """Gone from the tree at once, and for good when its last user is."""
+    subprocess.run(["umount", "--lazy", str(at)], check=True, capture_output=True)
+
+
+def mount(*arguments: str) -> None:
+    """As the command; skips the test, saying why, where it does not work."""
     if os.geteuid() != 0:
         pytest.skip("faults: mounting a small file system needs root")
     done = subprocess.run(["mount", *arguments], capture_output=True, text=True, check=False)

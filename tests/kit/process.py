@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -102,6 +103,11 @@ class Child:
         code = self._process.wait(timeout=within_s)
         self._release()
         return code
+
+    def let_run(self, seconds: float) -> None:
+        """Leave it alone for that long, or until it ends by itself."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(within_s=seconds)
 
     def stop(self, *, within_s: float) -> int:
         """SIGTERM, then its exit code. Raises: subprocess.TimeoutExpired; then it still runs."""

@@ -25,6 +25,7 @@ __all__ = [
     "records",
     "request_frame",
     "send_fields",
+    "topic_fields",
 ]
 
 Fields = Mapping[str, object]
@@ -207,6 +208,19 @@ def pull_fields(
         "expressionType": "TAG",
     }
     return fields | other
+
+
+def topic_fields(topic: str, queues: int = 4) -> dict[str, object]:
+    """The fields of UPDATE_AND_CREATE_TOPIC (17): as many queues to read as to write."""
+    return {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": queues,
+        "writeQueueNums": queues,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "order": False,
+    }
 
 
 def properties_text(**properties: str) -> str:

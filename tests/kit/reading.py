@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from tests.kit.raw_client import RawConnection, RawRecord, pull_fields, records
 
-__all__ = ["committed_offsets", "find_by_key", "max_offset", "read_topic"]
+__all__ = ["committed_offsets", "find_by_key", "max_offset", "read_tagged", "read_topic"]
 
 PULL_MESSAGE, QUERY_MESSAGE, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET = 11, 12, 14, 30
 FOR_EVER = 1 << 62
-FOUND, NOTHING, MOVED = 0, 19, 21
+FOUND, NOTHING, NONE_MATCHED, MOVED = 0, 19, 20, 21
 NOT_FOUND = 22
 READER = "raw-reader"
 
@@ -18,11 +18,11 @@ def read_topic(
 ) -> list[RawRecord]:
     """All records of a queue from `start` to its end, in the order of their offsets."""
     found: list[RawRecord] = []
-    queue_offset = start
+    queue_offset, end = start, max_offset(connection, topic, queue_id)
     while batch := _pull(connection, topic, queue_id, queue_offset):
         found += batch
         queue_offset = batch[-1].queue_offset + 1
-    assert queue_offset >= max_offset(connection, topic, queue_id), "a pull ended before the end"
+    assert queue_offset >= end, "a pull ended before the end"
     return found
 
 
@@ -32,6 +32,20 @@ def _pull(
     answer = connection.call(PULL_MESSAGE, pull_fields(READER, topic, queue_id, queue_offset))
     assert answer.code in (FOUND, NOTHING), f"{topic}-{queue_id} at {queue_offset}: {answer}"
     return list(records(answer.body))
+
+
+def read_tagged(connection: RawConnection, topic: str, queue_id: int, tag: str) -> list[RawRecord]:
+    """The records of a queue that a consumer of this tag is given."""
+    found: list[RawRecord] = []
+    queue_offset, end = 0, max_offset(connection, topic, queue_id)
+    while queue_offset < end:
+        fields = pull_fields(READER, topic, queue_id, queue_offset, subscription=tag)
+        answer = connection.call(PULL_MESSAGE, fields)
+        assert answer.code in (FOUND, NONE_MATCHED), f"{tag} of {topic}-{queue_id}: {answer}"
+        assert int(answer.ext["nextBeginOffset"]) > queue_offset, f"no way on: {answer}"
+        found += records(answer.body)
+        queue_offset = int(answer.ext["nextBeginOffset"])
+    return found
 
 
 def find_by_key(connection: RawConnection, topic: str, key: str) -> list[RawRecord]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from store.files.disk import Clock, Disk
 
 __all__ = ["TrioClock", "durable", "running_store"]
 
@@ -36,10 +36,15 @@ class TrioClock:
 
 @asynccontextmanager
 async def running_store(
-    root: Path, disk: Disk, *, clean: bool = True, **changes: object
+    root: Path,
+    disk: Disk,
+    *,
+    clean: bool = True,
+    clock: Clock | None = None,
+    **changes: object,
 ) -> AsyncIterator[MessageStore]:
     """Loaded and running; at the end closed, and its files checked."""
-    store = MessageStore(small_config(root, **changes), disk=disk, clock=TrioClock())
+    store = MessageStore(small_config(root, **changes), disk=disk, clock=clock or TrioClock())
     store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HOST",
+    "INDEX_ENTRIES",
+    "INDEX_SLOTS",
     "LOG_BYTES",
     "QUEUE_BYTES",
     "ManualClock",

@@ -7,6 +7,7 @@ import pkgutil
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from hypothesis import strategies as st
 
 import remoting.wire.headers
@@ -48,12 +49,13 @@ def headers(draw: st.DrawFn, *, empty_texts: bool = True) -> Header:
     Without `empty_texts` no text is empty: type 1 cannot tell that from an absent one.
     """
     cls = draw(st.sampled_from(HEADERS))
+    absent = {field.name for field in msgspec.structs.fields(cls) if field.default is None}
     values = {}
     for field in fields_of(cls):
         value = VALUES[field.kind]
         if field.kind is str and not empty_texts:
             value = texts.filter(bool)
-        values[field.attribute] = draw(value if field.required else st.none() | value)
+        values[field.attribute] = draw(st.none() | value if field.attribute in absent else value)
     return cls(**values)
 
 

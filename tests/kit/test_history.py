@@ -1,6 +1,6 @@
 """The judge of crash tests must see each crime: a checker that finds nothing proves nothing."""
 
-from tests.kit.history import History, Place, Stored
+from tests.kit.history import History, Place, Stored, TransactionHistory
 
 
 def history(*, pipelined: bool = True) -> History:
@@ -82,3 +82,31 @@ def test_a_send_after_an_acknowledgement_must_lie_behind_it() -> None:
 def test_a_verdict_stays_short() -> None:
     told = History()
     assert len(told.verdict([there(f"u{number}", number) for number in range(100)])) == 11
+
+
+def transactions() -> TransactionHistory:
+    """One that commits, one that does not, and two of which the broker said nothing."""
+    told = TransactionHistory()
+    for number, (commits, acked) in enumerate(
+        [(True, True), (False, True), (True, False), (False, False)]
+    ):
+        told.began(f"u{number}", b"body %d" % number, commits=commits).acked = acked
+    return told
+
+
+def test_what_commits_is_there_and_nothing_else() -> None:
+    assert transactions().verdict([there("u0", 0)], once=True) == []
+    assert transactions().verdict([there("u0", 0), there("u0", 1)]) == []
+
+
+def test_crimes_against_transactions_are_seen() -> None:
+    def found(*uids: str, once: bool = False) -> set[str]:
+        stored = [there(uid, number) for number, uid in enumerate(uids)]
+        return {line.partition(":")[0] for line in transactions().verdict(stored, once=once)}
+
+    assert found() == {"lost"}
+    assert found("u0", "u1") == found("u0", "u2") == found("u0", "u3") == {"ghost"}
+    assert found("u0", "u9") == {"foreign"}
+    assert found("u0", "u0", once=True) == {"doubled"}
+    altered = transactions().verdict([there("u0", 0, b"another body")])
+    assert [line.partition(":")[0] for line in altered] == ["altered"]

@@ -47,7 +47,10 @@ public final class Driver {
         Receivers receivers = new Receivers();
         senders.register(VERBS);
         receivers.register(VERBS);
+        Requests requests = new Requests();
+        requests.register(VERBS);
         VERBS.put("clear", (command, answer) -> {
+            requests.clear();
             receivers.clear();
             senders.clear();
         });

@@ -1,19 +1,26 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** The verbs of those who receive. */
 final class Receivers {
@@ -50,6 +57,7 @@ final class Receivers {
         verbs.put("assigned", this::assigned);
         verbs.put("commit", this::commit);
         verbs.put("pull", this::pull);
+        verbs.put("select", this::select);
         verbs.put("stop-consumer", (command, answer) -> inboxes.remove(command.get("name")).consumer.shutdown());
     }
 
@@ -60,7 +68,8 @@ final class Receivers {
 
     private void start(Line command, Driver.Answer answer) throws Exception {
         String name = command.get("name");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.get("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            command.get("group"), (RPCHook) null, new AllocateMessageQueueAveragely(), command.has("trace"), null);
         consumer.setNamesrvAddr(command.get("namesrv"));
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(name + (command.has("named") ? "" : System.nanoTime()));
@@ -71,11 +80,20 @@ final class Receivers {
         // 5.4.0 drops the heartbeat with a new subscription version when another one is just under way, and
         // then may not pull until the next, by default 30 s later; on every broker.
         consumer.setHeartbeatBrokerInterval(1_000);
+        // The first heartbeat makes the retry topic; who asked for its route just before asks again in 30 s.
+        consumer.setPollNameServerInterval(1_000);
         if (command.has("broadcast")) {
             broadcast(consumer);
         }
+        if (command.has("pop")) {
+            pop(consumer);
+        }
         Inbox inbox = new Inbox(consumer);
-        listen(consumer, inbox, command.has("orderly"));
+        if (command.has("tries")) {
+            consumer.setMaxReconsumeTimes(command.number("tries"));
+            consumer.setSuspendCurrentQueueTimeMillis(100);
+        }
+        listen(consumer, inbox, command.has("orderly"), command.number("failing", 0));
         for (String topic : command.lines("topics")) {
             if (command.has("sql")) {
                 consumer.subscribe(topic, MessageSelector.bySql(command.get("sql")));
@@ -102,16 +120,24 @@ final class Receivers {
         }
     }
 
-    private static void listen(DefaultMQPushConsumer consumer, Inbox inbox, boolean orderly) {
+    /** Whoever leaves the assignment to the broker pops where the broker says so; 4.9 knows nothing of it. */
+    private static void pop(DefaultMQPushConsumer consumer) throws ReflectiveOperationException {
+        DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+    }
+
+    /** Messages that were tried fewer than "failing" times are wanted again later. */
+    private static void listen(DefaultMQPushConsumer consumer, Inbox inbox, boolean orderly, int failing) {
         if (orderly) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 inbox.add(messages);
-                return ConsumeOrderlyStatus.SUCCESS;
+                return messages.get(0).getReconsumeTimes() < failing
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 inbox.add(messages);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                return messages.get(0).getReconsumeTimes() < failing
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
     }
@@ -174,6 +200,37 @@ final class Receivers {
                     answer.add(row(answer.row(), message));
                     missing--;
                 }
+            }
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    /** A topic from its beginning to its end, by pulls that each bring their filter along. */
+    private void select(Line command, Driver.Answer answer) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.get("group"));
+        consumer.setNamesrvAddr(command.get("namesrv"));
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName("select" + System.nanoTime());
+        consumer.start();
+        try {
+            // The client asks the broker's version before it filters, and knows it by a heartbeat's answer.
+            MQClientInstance instance =
+                consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+            instance.updateTopicRouteInfoFromNameServer(command.get("topic"));
+            instance.sendHeartbeatToAllBrokerWithLock();
+            MessageSelector wanted = MessageSelector.bySql(command.get("sql"));
+            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(command.get("topic"))) {
+                PullResult result;
+                long offset = 0;
+                do {
+                    result = consumer.pull(queue, wanted, offset, 32);
+                    offset = result.getNextBeginOffset();
+                    for (MessageExt message : result.getPullStatus() == PullStatus.FOUND
+                            ? result.getMsgFoundList() : Collections.<MessageExt>emptyList()) {
+                        answer.add(row(answer.row(), message));
+                    }
+                } while (offset < result.getMaxOffset());
             }
         } finally {
             consumer.shutdown();

@@ -17,6 +17,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** The verbs of those who send, and of those who ask about queues. */
@@ -26,6 +27,7 @@ final class Senders {
     void register(Map<String, Driver.Verb> verbs) {
         verbs.put("producer", this::start);
         verbs.put("send", this::send);
+        verbs.put("recall", this::recall);
         verbs.put("queues", this::queues);
         verbs.put("topic", this::topic);
         verbs.put("stop-producer", (command, answer) -> producers.remove(command.get("name")).shutdown());
@@ -39,7 +41,8 @@ final class Senders {
     private void start(Line command, Driver.Answer answer) throws Exception {
         String name = command.get("name");
         DefaultMQProducer producer = command.has("transaction")
-            ? transactional(command.get("group")) : new DefaultMQProducer(command.get("group"));
+            ? transactional(command)
+            : new DefaultMQProducer(command.get("group"), (RPCHook) null, command.has("trace"), null);
         producer.setNamesrvAddr(command.get("namesrv"));
         producer.setClientIP("127.0.0.1");
         producer.setInstanceName(name + System.nanoTime());
@@ -48,20 +51,28 @@ final class Senders {
         producers.put(name, producer);
     }
 
-    private static TransactionMQProducer transactional(String group) {
-        TransactionMQProducer producer = new TransactionMQProducer(group);
+    /** A transaction is named by its body: "local.BODY" and "checked.BODY" say what becomes of it, else it commits. */
+    private static TransactionMQProducer transactional(Line command) {
+        Map<String, String> local = command.under("local.");
+        Map<String, String> checked = command.under("checked.");
+        TransactionMQProducer producer = new TransactionMQProducer(command.get("group"));
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
-                return LocalTransactionState.COMMIT_MESSAGE;
+                return state(local, message);
             }
 
             @Override
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                return LocalTransactionState.COMMIT_MESSAGE;
+                return state(checked, message);
             }
         });
         return producer;
+    }
+
+    private static LocalTransactionState state(Map<String, String> states, Message message) {
+        String body = new String(message.getBody(), StandardCharsets.UTF_8);
+        return LocalTransactionState.valueOf(states.getOrDefault(body, "COMMIT_MESSAGE"));
     }
 
     /** One message per line of "bodies"; one row per result, none for one-way sends. */
@@ -158,6 +169,27 @@ final class Senders {
         return messages;
     }
 
+    /** Takes a timer back; 4.9 has neither handles nor this call. */
+    private void recall(Line command, Driver.Answer answer) throws Exception {
+        DefaultMQProducer producer = producers.get(command.get("producer"));
+        try {
+            Object id = producer.getClass().getMethod("recallMessage", String.class, String.class)
+                .invoke(producer, command.get("topic"), command.get("handle"));
+            answer.add(answer.row().with("id", id));
+        } catch (java.lang.reflect.InvocationTargetException error) {
+            throw (Exception) error.getCause();
+        }
+    }
+
+    private static String handle(SendResult result) {
+        try {
+            Object handle = result.getClass().getMethod("getRecallHandle").invoke(result);
+            return handle == null ? "" : handle.toString();
+        } catch (ReflectiveOperationException error) {
+            return "";
+        }
+    }
+
     private static Line row(Line row, SendResult result) {
         return row.with("status", result.getSendStatus())
             .with("id", result.getMsgId())
@@ -165,6 +197,7 @@ final class Senders {
             .with("broker", result.getMessageQueue().getBrokerName())
             .with("queue", result.getMessageQueue().getQueueId())
             .with("offset", result.getQueueOffset())
+            .with("handle", handle(result))
             .with("region", result.getRegionId())
             .with("trace", result.isTraceOn());
     }

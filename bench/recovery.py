@@ -1,0 +1,160 @@
+"""What a start takes: per GiB of log that has to be walked after a kill, and after a clean stop.
+
+    python -m bench.recovery [--mib 256] [--runs 3] [--gib 10] [--topics 375] [DIRECTORY]
+
+After a kill: a log without checkpoint and queues, so that every record is checked, gets its unit
+again and is written again; seconds per GiB, median of the runs, wall clock and CPU of the process.
+After a clean stop: a store of that many GiB of segments and eight queues per topic; then the same
+after a kill, when the queues are what takes long. In process, no network, log in the page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from bench.machine import describe
+from store.config import StoreConfig
+from store.files.commit_log import CommitLog
+from store.files.disk import Disk, SystemClock
+from store.format import names
+from store.format.record import MessageDraft, encode
+from store.message_store import MessageStore
+
+MiB = 1 << 20
+GiB = 1 << 30
+SIZES = (128, 1024, 4096)
+QUEUES = 8
+HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+PROPERTIES = b"TAGS\x01TagA\x02UNIQ_KEY\x017F000001AAAA18B4AAC2%012X\x02WAIT\x01true\x02"
+
+
+class Took(NamedTuple):
+    """One start."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def draft(number: int, size: int, topics: int = 1) -> MessageDraft:
+    topic = f"Topic{number // QUEUES % topics}"
+    properties = PROPERTIES % number
+    return MessageDraft(topic, number % QUEUES, b"x" * size, properties, HOST, HOST)
+
+
+def write_log(root: Path, size: int, up_to: int) -> None:
+    """A log as a broker leaves it that was killed at once: no checkpoint, no queue."""
+    log = CommitLog(Disk(), root / names.COMMIT_LOG, GiB)
+    log.queue.directory.mkdir(parents=True)
+    now_ms = time.time_ns() // 1_000_000
+    number = 0
+    while log.max_offset < up_to:
+        message = draft(number, size)
+        while not log.append(encode(message, number // QUEUES, log.max_offset, now_ms), now_ms):
+            log.roll(size)
+        number += 1
+    log.close()
+    (root / names.ABORT).touch()
+
+
+def write_store(root: Path, segments: int, topics: int) -> None:
+    """So many segments of default size with a few records each, stopped cleanly."""
+    store = open_store(root)
+    for number in range(2 * QUEUES * topics * segments):
+        if number and not number % (2 * QUEUES * topics):
+            store.commit_log.roll(MiB)
+        store.put(draft(number, 128, topics))
+    store.dispatch()
+    trio.run(stop, store)
+
+
+def open_store(root: Path) -> MessageStore:
+    config = StoreConfig(store_path_root_dir=str(root))
+    store = MessageStore(config, disk=Disk(), clock=SystemClock())
+    store.load()
+    return store
+
+
+def start(root: Path) -> Took:
+    """Load the store as a broker does, then stop it cleanly."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    store = open_store(root)
+    took = Took(time.perf_counter() - wall, time.process_time() - cpu)
+    trio.run(stop, store)
+    return took
+
+
+async def stop(store: MessageStore) -> None:
+    """With everything in the index, as without that a stop is no clean one."""
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        while store.index.service.behind_bytes:  # noqa: ASYNC110  (nobody is told when it is done)
+            await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    assert await store.close()
+
+
+def killed_again(root: Path) -> None:
+    """As before the start: nothing is known but the log."""
+    for name in (names.CONSUME_QUEUE, names.INDEX):
+        shutil.rmtree(root / name, ignore_errors=True)
+    (root / names.CHECKPOINT).unlink(missing_ok=True)
+    (root / names.ABORT).touch()
+
+
+def row(name: str, took: list[Took], scale: float = 1.0) -> None:
+    wall = statistics.median(t.wall_s for t in took) * scale
+    cpu = statistics.median(t.cpu_s for t in took) * scale
+    print(f"{name:<52} {wall:>8.2f} s  {cpu:>8.2f} s CPU", flush=True)
+
+
+def after_kill(directory: Path, size: int, log_bytes: int, runs: int) -> None:
+    root = directory / f"kill-{size}"
+    write_log(root, size, log_bytes)
+    took = []
+    for _ in range(runs):
+        killed_again(root)
+        took.append(start(root))
+    row(f"after a kill, {size} B, per GiB", took, GiB / log_bytes)
+    shutil.rmtree(root)
+
+
+def many_segments(directory: Path, segments: int, topics: int, runs: int) -> None:
+    root = directory / "big"
+    write_store(root, segments, topics)
+    what = f"{segments} GiB, {QUEUES * topics} queues"
+    row(f"after a clean stop, {what}", [start(root) for _ in range(runs)])
+    took = []
+    for _ in range(runs):
+        (root / names.ABORT).touch()
+        took.append(start(root))
+    row(f"after a kill, {what}", took)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.recovery")
+    parser.add_argument("directory", nargs="?")
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--gib", type=int, default=10)
+    parser.add_argument("--topics", type=int, default=375)
+    arguments = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    print(describe())
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        for size in SIZES:
+            after_kill(Path(directory), size, arguments.mib * MiB, arguments.runs)
+        many_segments(Path(directory), arguments.gib, arguments.topics, arguments.runs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Timers: very many in one second beside producers at work, and very many that wait.
+
+`burst`: so many timers for the same second; how long until all are delivered, and what a closed
+loop of producers keeps of its rate meanwhile. `waiting`: so many timers over 39 days; how long
+until the wheel has them, and what the broker's memory is then. The producers are `bench/rawload`.
+
+    python -m bench.timers [--burst 100000] [--waiting 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import socket
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from bench.broker import BINARY, DEFAULT_SIZES, build_load
+from bench.machine import describe
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.raw_client import RawConnection, properties_text, request_frame, send_fields
+from tests.kit.reading import max_offset
+
+SEND_MESSAGE_V2 = 310
+TOPIC = "timed"
+WHEEL_TOPIC = "rmq_sys_wheel_timer"
+BODY = b"x" * 128
+WINDOW = 256
+"""Sends in flight."""
+SEED = 1
+LOAD_S = 6.0
+RATE = re.compile(r"msgs/s=([\d.]+)")
+
+
+def rss_anon_mb(pid: int) -> float:
+    """Private memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"RssAnon:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) / 1000
+
+
+def send_timers(address: str, times_ms: list[int]) -> float:
+    """Send a timer for each of these times over one connection; seconds that it took."""
+    host, _, port = address.rpartition(":")
+    began = time.monotonic()
+    with socket.create_connection((host, int(port))) as connection:
+        for begin in range(0, len(times_ms), WINDOW):
+            part = times_ms[begin : begin + WINDOW]
+            connection.sendall(b"".join(map(timer_frame, part)))
+            read_frames(connection, len(part))
+    return time.monotonic() - began
+
+
+def timer_frame(deliver_ms: int) -> bytes:
+    """One send to be delivered at that time."""
+    fields = send_fields(TOPIC, 0, i=properties_text(TIMER_DELIVER_MS=str(deliver_ms)))
+    return request_frame(SEND_MESSAGE_V2, 1, fields, BODY)
+
+
+def read_frames(connection: socket.socket, count: int) -> None:
+    """So many answers. Raises: SystemExit for anything but a success."""
+    data = b""
+    while count:
+        data += connection.recv(1 << 20)
+        while len(data) >= 4 and len(data) >= 4 + struct.unpack_from(">i", data)[0]:
+            size = 4 + struct.unpack_from(">i", data)[0]
+            if b'"code":0' not in data[:size]:
+                raise SystemExit(data[:size].decode("utf-8", "replace"))
+            data = data[size:]
+            count -= 1
+
+
+def produce(broker: BrokerProcess) -> float:
+    """Messages per second of 64 producers that wait for each answer."""
+    times = ("-W", "0.5", "-T", str(LOAD_S))
+    command = [str(BINARY), "-a", broker.address, "-m", "produce", "-c", "64", "-d", "1", *times]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    found = RATE.search(done.stdout)
+    if found is None:
+        raise SystemExit(done.stdout)
+    return float(found[1])
+
+
+def burst(count: int, folder: str) -> None:
+    """Very many timers in one second."""
+    with BrokerProcess(data=Path(folder) / "burst", settings=DEFAULT_SIZES) as broker:
+        produce(broker)
+        alone = produce(broker)
+        for beside in (False, True):
+            with RawConnection(broker.address) as connection:
+                fields = send_fields(TOPIC, 0)
+                assert connection.call(SEND_MESSAGE_V2, fields, BODY).code == 0
+                before = max_offset(connection, TOPIC, 0)
+                due_s = int(time.time() + count / 8_000) + 10
+                sent_s = send_timers(broker.address, [due_s * 1000] * count)
+                time.sleep(max(0.0, due_s - time.time() - 1))
+                rates: list[float] = []
+                load = threading.Thread(target=lambda into=rates: into.append(produce(broker)))
+                if beside:
+                    load.start()
+                while max_offset(connection, TOPIC, 0) < before + count:
+                    time.sleep(0.1)
+                late_s = time.time() - due_s
+            print(
+                f"{count:,} timers sent in {sent_s:.1f} s, all delivered {late_s:.2f} s late",
+                end="",
+            )
+            if beside:
+                load.join()
+                share = rates[0] / alone
+                print(f"; producers {rates[0]:,.0f}/s beside it, {alone:,.0f} alone: {share:.0%}")
+            else:
+                print(", nobody beside it")
+
+
+def waiting(count: int, folder: str) -> None:
+    """Very many timers that wait."""
+    rng = random.Random(SEED)
+    with BrokerProcess(data=Path(folder) / "waiting", settings=DEFAULT_SIZES) as broker:
+        pid = broker.child.pid
+        before = rss_anon_mb(pid)
+        now_ms = int(time.time() * 1000)
+        times = [now_ms + rng.randrange(3_600_000, 39 * 86_400_000) for _ in range(count)]
+        sent_s = send_timers(broker.address, times)
+        time.sleep(3)
+        print(
+            f"{count:,} timers over 39 days sent in {sent_s:.0f} s: "
+            f"{before:.0f} MB before, {rss_anon_mb(pid):.0f} MB with all of them"
+        )
+        broker.stop()
+        broker.start()
+        assert broker.ready is not None
+        ready = broker.ready
+        memory = rss_anon_mb(broker.child.pid)
+        print(f"ready again ({ready.recovered}) in {ready.elapsed_s} s, {memory:.0f} MB")
+
+
+def main() -> None:
+    """Both."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--burst", type=int, default=100_000)
+    parser.add_argument("--waiting", type=int, default=1_000_000)
+    given = parser.parse_args()
+    build_load()
+    print(describe())
+    with tempfile.TemporaryDirectory() as folder:
+        if given.burst:
+            burst(given.burst, folder)
+        if given.waiting:
+            waiting(given.waiting, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Every campaign at its small size. `make torture` runs the same ones for hours."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.campaigns import CAMPAIGNS
+from tests.kit.campaign import Campaign, execute
+
+pytestmark = [pytest.mark.faults, pytest.mark.ours]
+
+
+def test_the_keys_of_campaigns_are_their_own() -> None:
+    keys = [campaign.key for campaign in CAMPAIGNS]
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize(
+    "campaign",
+    [
+        pytest.param(one, id=one.key, marks=[pytest.mark.interop] if one.java else [])
+        for one in CAMPAIGNS
+    ],
+)
+def test_campaign(campaign: Campaign, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    cycles = pytestconfig.getoption("--cycles") or campaign.t1
+    outcome = execute(campaign, cycles, pytestconfig.getoption("--seed"), tmp_path)
+    print(f"{campaign.key}: {outcome.executed} {campaign.unit}, {outcome.summary()}")
+    outcome.check()

@@ -1,0 +1,104 @@
+"""The real broker under an operating system that is not what it should be: a process of its own.
+
+python -m tests.kit.odd_broker dies:17 broker run …     killed at its 17th change of a file
+python -m tests.kit.odd_broker lies broker run …        syncs say done and do nothing
+python -m tests.kit.odd_broker slow:500 broker run …    each message takes 500 us longer to store
+
+The first hits any point of a start or a recovery, repeatably. The second is the control of power
+cuts: a test of durability that such a broker passes tests nothing. The third has a capacity that a
+few test clients can exceed many times over.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["LIES", "dies_at", "slow_by"]
+
+CHANGES = (
+    "fdatasync",
+    "fsync",
+    "ftruncate",
+    "mkdir",
+    "posix_fallocate",
+    "pwrite",
+    "replace",
+    "unlink",
+)
+"""What the broker does to the disk, by the names of the calls. A kill comes after a call."""
+SYNCS = ("fdatasync", "fsync")
+
+
+def dies_at(count: int) -> tuple[str, str]:
+    """The `module` of a `BrokerProcess` that is killed right after so many changes of files."""
+    return (__name__, f"dies:{count}")
+
+
+def slow_by(microseconds: int) -> tuple[str, str]:
+    """The `module` of a `BrokerProcess` that takes so much longer to store a message."""
+    return (__name__, f"slow:{microseconds}")
+
+
+LIES = (__name__, "lies")
+"""The `module` of a `BrokerProcess` whose syncs do nothing."""
+
+
+def die_at(count: int) -> None:
+    """Make this process end by SIGKILL right after so many changes of files."""
+    left = count
+
+    def then_die(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            result = change(*arguments, **options)
+            left -= 1
+            if left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return changed
+
+    for name in CHANGES:
+        setattr(os, name, then_die(getattr(os, name)))
+
+
+def lie() -> None:
+    """Make syncs do nothing."""
+    for name in SYNCS:
+        setattr(os, name, lambda _: None)
+
+
+def slow_down(microseconds: int) -> None:
+    """Make every append keep the loop for so long, as a machine does that is too slow."""
+    from store.files.commit_log import CommitLog
+
+    append = CommitLog.append
+
+    def appended(self: CommitLog, *arguments: Any) -> Any:
+        until = time.monotonic() + microseconds / 1e6
+        while time.monotonic() < until:
+            pass
+        return append(self, *arguments)
+
+    setattr(CommitLog, "append", appended)  # noqa: B010  (its type says that it is fixed)
+
+
+def main(way: str, words: list[str]) -> None:
+    """Change the world, then run the command line."""
+    from aerobee.cli.main import main as aerobee
+
+    name, _, count = way.partition(":")
+    if name == "dies":
+        die_at(int(count))
+    elif name == "slow":
+        slow_down(int(count))
+    else:
+        lie()
+    aerobee(words)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,64 @@
+"""Hours of virtual time for a store whose disk works in real threads, and files of any age."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from trio.testing import wait_all_tasks_blocked
+
+from store.files.disk import Space
+from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.store_model import LOG_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+__all__ = ["HOUR_S", "TOTAL", "SmallDisk", "pass_s", "settled"]
+
+R = TypeVar("R")
+TOTAL = 1_000 * LOG_BYTES
+HOUR_S = 3_600
+
+
+class SmallDisk(FaultyDisk):
+    """As full as the test says, and with files as old as it says."""
+
+    busy: ClassVar[int] = 0
+    """Calls in threads, of all disks: virtual time waits for them."""
+
+    def __init__(self, root: Path, *faults: Fault) -> None:
+        super().__init__(root, *faults)
+        self.used_percent = 10.0
+        self.mtimes: dict[str, int] = {}
+
+    async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
+        SmallDisk.busy += 1
+        try:
+            return await super().in_thread(function, *args)
+        finally:
+            SmallDisk.busy -= 1
+
+    def free_space(self, path: Path) -> Space:
+        free = TOTAL - round(TOTAL * self.used_percent / 100)
+        return Space(TOTAL, free, free)
+
+    def mtime_ms(self, path: Path) -> int:
+        return self.mtimes.get(path.name, 1_700_000_000_000)
+
+
+async def pass_s(clock: MockClock, seconds: float, step: float = 1.0) -> None:
+    """Virtual time, with room for the threads."""
+    for _ in range(round(seconds / step)):
+        await settled()
+        clock.jump(step)
+    await settled()
+
+
+async def settled() -> None:
+    """Everybody waits for the clock, and nobody for a thread."""
+    await wait_all_tasks_blocked(0.001)
+    while SmallDisk.busy:
+        await wait_all_tasks_blocked(0.001)
