@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
+from tests.kit.logged import Logged
 from tests.kit.ports import PortBlock
 
 OURS = "aerobee"
@@ -62,6 +64,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("ours"):
                 item.add_marker(skip)
+
+
+@pytest.fixture
+def logged() -> Iterator[Logged]:
+    """What is logged while the test runs, however the tests before it set logging up."""
+    with capture_logs() as lines:
+        yield lines
 
 
 @pytest.fixture(scope="session")

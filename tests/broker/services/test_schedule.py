@@ -26,6 +26,7 @@ from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said
 from tests.broker.records import records_of
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.faulty_disk import FaultyDisk
+from tests.kit.logged import Logged, events
 from tests.kit.running_store import TrioClock
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ async def test_a_changed_table_of_levels_reaches_what_was_parked_before(
 
 
 async def test_what_can_go_nowhere_is_passed_over_and_said(
-    tmp_path: Path, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
 ) -> None:
     async with still_desk(tmp_path) as desk:
         put(desk, SCHEDULE_TOPIC, REAL_TOPIC="RMQ_SYS_TRANS_HALF_TOPIC", REAL_QID="0")
@@ -240,12 +241,12 @@ async def test_what_can_go_nowhere_is_passed_over_and_said(
         await desk.parts.schedule.tick()
         assert bodies(desk) == [b"hello"]
         assert desk.parts.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
-        assert capsys.readouterr().out.count("schedule.discarded") == 2
+        assert events(logged).count("schedule.discarded") == 2
         assert offsets(desk) == {1: 3}
 
 
 async def test_a_level_whose_target_refuses_waits_alone(
-    tmp_path: Path, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
 ) -> None:
     async with still_desk(tmp_path) as desk:
         put(desk, SCHEDULE_TOPIC, REAL_TOPIC="x" * 300, REAL_QID="0")
@@ -256,13 +257,12 @@ async def test_a_level_whose_target_refuses_waits_alone(
             await desk.parts.schedule.tick()
         assert bodies(desk) == [b"beside it"]
         assert offsets(desk) == {2: 1}
-        lines = capsys.readouterr().out
-        assert lines.count("schedule.blocked") == 1
-        assert "MESSAGE_ILLEGAL" in lines
+        (blocked,) = [line for line in logged if line["event"] == "schedule.blocked"]
+        assert blocked["reason"] == "MESSAGE_ILLEGAL"
 
 
 async def test_on_a_full_disk_everything_waits_and_goes_on_once(
-    tmp_path: Path, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
 ) -> None:
     async with still_desk(tmp_path) as desk:
         for level in (1, 2):
@@ -276,11 +276,11 @@ async def test_on_a_full_disk_everything_waits_and_goes_on_once(
         await desk.parts.schedule.tick()
         assert bodies(desk) == [b"1", b"2"]
         assert not desk.parts.schedule.blocked
-        assert capsys.readouterr().out.count("schedule.unblocked") == 2
+        assert events(logged).count("schedule.unblocked") == 2
 
 
 async def test_a_level_goes_on_where_its_queue_begins_now(
-    tmp_path: Path, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
 ) -> None:
     async with still_desk(tmp_path) as desk:
         for body in (b"a", b"b", b"c"):
@@ -289,7 +289,7 @@ async def test_a_level_goes_on_where_its_queue_begins_now(
         autojump_clock.jump(1)
         await desk.parts.schedule.tick()
         assert bodies(desk) == [b"c"]
-        assert "schedule.moved" in capsys.readouterr().out
+        assert "schedule.moved" in events(logged)
 
 
 async def test_messages_that_are_gone_from_the_log_hold_up_nobody(
@@ -314,7 +314,7 @@ async def test_messages_that_are_gone_from_the_log_hold_up_nobody(
 
 
 async def test_a_record_that_cannot_be_read_is_passed_over(
-    tmp_path: Path, autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
 ) -> None:
     async with still_desk(tmp_path) as desk:
         for number in range(4):
@@ -326,7 +326,7 @@ async def test_a_record_that_cannot_be_read_is_passed_over(
         autojump_clock.jump(1)
         await desk.parts.schedule.tick()
         assert bodies(desk) == [b"0", b"2", b"3"]
-        assert "schedule.damaged" in capsys.readouterr().out
+        assert "schedule.damaged" in events(logged)
         assert offsets(desk) == {1: 4}
 
 

@@ -25,6 +25,7 @@ from store.services.recovery import (
     normal_start,
 )
 from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.logged import Logged, events
 from tests.kit.store_model import (
     LOG_BYTES,
     QUEUE_BYTES,
@@ -766,9 +767,7 @@ def test_a_gap_in_front_of_the_walk_has_the_queue_built_again(model: StoreModel)
     check_directory(model.root)
 
 
-def test_numbers_that_are_nowhere_in_the_log_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_that_are_nowhere_in_the_log_are_named(tmp_path: Path, logged: Logged) -> None:
     root = tmp_path / "d"
     model = StoreModel(root)
     model.put("T", 0, Sent(b"one", b""))
@@ -779,9 +778,9 @@ def test_numbers_that_are_nowhere_in_the_log_are_named(
     record = encode(draft(body=b"three"), 2, end, 1_700_000_001_000)
     content[end : end + len(record)] = record
     segment.write_bytes(content)
-    capsys.readouterr()
+    logged.clear()
     store, _ = open_store(root, model.disk)
-    assert "store.queue_incomplete" in capsys.readouterr().out
+    assert "store.queue_incomplete" in events(logged)
     assert store.max_offset("T", 0) == 1
     model.disk.kill()
 

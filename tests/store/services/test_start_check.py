@@ -13,6 +13,7 @@ from store.services.start_check import (
     remove_leftovers,
 )
 from tests.kit.faulty_disk import CHANGES, Fault, FaultyDisk
+from tests.kit.logged import Logged, events
 
 TOPICS = '{"dataVersion":{"counter":1},"topicConfigTable":{"X":{"attributes":{%s},"perm":6}}}'
 
@@ -80,13 +81,11 @@ def test_a_topic_of_inner_batches_is_refused_by_name(tmp_path: Path) -> None:
         refuse_foreign(Disk(), tmp_path)
 
 
-def test_a_compacted_topic_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_compacted_topic_is_warned_of(tmp_path: Path, logged: Logged) -> None:
     write_topics(tmp_path, '"cleanup.policy":"COMPACTION"')
     (tmp_path / "kvStore").mkdir()
     refuse_foreign(Disk(), tmp_path)
-    said = capsys.readouterr().out
-    assert "store.compaction_ignored" in said
-    assert "store.pop_state_ignored" in said
+    assert events(logged) == ["store.compaction_ignored", "store.pop_state_ignored"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"topicConfigTable":null}', TOPICS % ""])
