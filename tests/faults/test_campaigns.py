@@ -10,6 +10,15 @@ from tests.kit.campaign import Campaign, execute
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 
+TIMED = {"R1", "R1b", "R21"}
+"""They say how long a start may take, too."""
+
+
+def marks_of(campaign: Campaign) -> list[pytest.MarkDecorator]:
+    java = [pytest.mark.interop] if campaign.java else []
+    return [*java, pytest.mark.alone] if campaign.key in TIMED else java
+
+
 def test_the_keys_of_campaigns_are_their_own() -> None:
     keys = [campaign.key for campaign in CAMPAIGNS]
     assert len(set(keys)) == len(keys)
@@ -17,10 +26,7 @@ def test_the_keys_of_campaigns_are_their_own() -> None:
 
 @pytest.mark.parametrize(
     "campaign",
-    [
-        pytest.param(one, id=one.key, marks=[pytest.mark.interop] if one.java else [])
-        for one in CAMPAIGNS
-    ],
+    [pytest.param(one, id=one.key, marks=marks_of(one)) for one in CAMPAIGNS],
 )
 def test_campaign(campaign: Campaign, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     cycles = pytestconfig.getoption("--cycles") or campaign.t1

@@ -15,7 +15,7 @@ from tests.kit.odd_broker import slow_by
 from tests.kit.open_loop import ask, closed_loop, open_loop
 from tests.kit.raw_client import RawAnswer, RawConnection
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.alone]
 
 MiB = 1_048_576
 APPEND_US = 1_500

@@ -8,7 +8,7 @@ from tests.kit.slow_disk import slow_disk
 from tests.kit.stall_watch import WatchedBroker
 from tests.kit.steady import Past, Producers, fill, p99_ms
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.alone]
 
 MiB = 1 << 20
 READ_BPS = MiB

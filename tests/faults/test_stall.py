@@ -8,7 +8,7 @@ import pytest
 
 from bench.stall import measure
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.alone]
 
 SECONDS = 8.0
 STALL_MS = 20.0

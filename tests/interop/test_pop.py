@@ -23,7 +23,7 @@ from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
 
-SEND_MESSAGE_V2, SET_MODE = 310, 401
+SEND_MESSAGE_V2, UPDATE_CONSUMER_OFFSET, SET_MODE = 310, 15, 401
 POP_MESSAGE, ACK_MESSAGE = 200050, 200051
 POLLING_TIMEOUT = 210
 WHEEL_TOPIC = "rmq_sys_wheel_timer"
@@ -38,11 +38,13 @@ def broker(start_broker: StartBroker) -> AnyBroker:
 
 
 def let_pop(broker: AnyBroker, topic: str, group: str) -> None:
-    """An administrator has the group pop the topic."""
+    """An administrator has the group pop the topic, from what comes next in its four queues."""
     mode = {"consumerGroup": group, "mode": "POP", "popShareQueueNum": 0, "topic": topic}
     with RawConnection(broker.address) as connection:
-        fields = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 0}
-        connection.call(15, fields)
+        for queue in range(4):
+            end = max_offset(connection, topic, queue)
+            fields = {"consumerGroup": group, "topic": topic, "queueId": queue, "commitOffset": end}
+            assert connection.call(UPDATE_CONSUMER_OFFSET, fields).code == 0
         answer = connection.call(SET_MODE, {}, json.dumps(mode).encode())
         assert answer.code == 0, answer
 
@@ -62,7 +64,6 @@ def test_a_push_consumer_pops_acknowledges_and_tries_again(
     # The group comes with its first heartbeat.
     client.consumer("c", broker.namesrv_address, topic, group=group)
     assert len(client.received("c", 1)) == 1
-    client.commit("c")
     client.stop(consumer="c")
     let_pop(broker, topic, group)
     before = check_points(broker)

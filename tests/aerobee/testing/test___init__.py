@@ -134,6 +134,7 @@ def test_real_time_cannot_be_moved() -> None:
         running.advance(1)
 
 
+@pytest.mark.alone
 def test_it_starts_in_150_ms(aerobee_broker: TestBroker) -> None:
     """The first start of a process imports the broker; this one is not the first."""
     times = []

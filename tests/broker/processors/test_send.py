@@ -18,6 +18,7 @@ from remoting.wire.codes import ResponseCode as Code
 from remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
 from store.flags import Flag
 from store.format.message_id import offset_id, read_offset_id
+from store.format.names import segment_name
 from store.format.properties import decode
 from store.format.record import read
 from store.format.tags import java_hash
@@ -420,7 +421,7 @@ async def test_under_sync_flush_an_answer_means_on_disk(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
         desk.topic()
-        gate = Gate(disk, "fdatasync", "commitlog")
+        gate = Gate(disk, "fdatasync", f"commitlog/{segment_name(0)}")
         assert desk.begin(send_header(), b"hello") is PARKED
         desk.parts.after_round()
         await gate.wait_for_a_call()
@@ -455,7 +456,8 @@ async def test_a_sync_that_takes_too_long_is_told_with_the_whole_header(
     disk = FaultyDisk(tmp_path)
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
         desk.topic("t")
-        gate = Gate(disk, "fdatasync", "commitlog")
+        # The first segment by its number: the thread that makes the second one syncs as well.
+        gate = Gate(disk, "fdatasync", f"commitlog/{segment_name(0)}")
         answers: list[Any] = []
 
         async def send() -> None:
