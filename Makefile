@@ -11,7 +11,7 @@ run: $(STAMP)
 
 # Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not alone"
 	$(BIN)/python -m pytest -m alone
 
 lint: $(STAMP)
@@ -29,7 +29,7 @@ torture: $(STAMP)
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,compression]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $(STAMP)
 
 clean:

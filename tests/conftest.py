@@ -58,6 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        # A module's tests share its brokers; all of Spark's share one JVM.
+        spark = item.get_closest_marker("spark") is not None
+        item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path)))
     against: str = config.getoption("--against")
     if against != OURS:
         skip = pytest.mark.skip(reason=f"not a promise of {against}")
