@@ -1,0 +1,197 @@
+"""The columns of a message: their names, their types in Spark and in Arrow, and who chooses.
+
+Tables and pure functions; pyarrow is loaded when an Arrow type is asked for, and not before. A
+preset gives the same columns under the names (and, where they differ, the types) of another source.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+__all__ = [
+    "AEROBEE",
+    "COLUMNS",
+    "DEFAULT",
+    "KAFKA_TIMESTAMP_TYPE",
+    "PRESETS",
+    "PRESET_DDL",
+    "Column",
+    "accepted",
+    "arrow_schema",
+    "chosen",
+    "ddl_of",
+    "sources_of",
+]
+
+
+class Column(NamedTuple):
+    """One column: `ddl` is its Spark type, `default` whether a read has it unless told."""
+
+    name: str
+    ddl: str
+    default: bool = False
+
+
+MAP = "map<string,string>"
+HEADERS = "array<struct<key:string,value:binary>>"
+
+COLUMNS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        Column("topic", "string", True),
+        Column("brokerName", "string", True),
+        Column("queueId", "int", True),
+        Column("queueOffset", "bigint", True),
+        Column("keys", "string", True),
+        Column("tags", "string", True),
+        Column("body", "binary", True),
+        Column("bornTimestamp", "timestamp", True),
+        Column("storeTimestamp", "timestamp", True),
+        Column("properties", MAP, True),
+        Column("msgId", "string"),
+        Column("offsetMsgId", "string"),
+        Column("commitLogOffset", "bigint"),
+        Column("flag", "int"),
+        Column("sysFlag", "int"),
+        Column("reconsumeTimes", "int"),
+        Column("bodyCRC", "int"),
+        Column("preparedTransactionOffset", "bigint"),
+        Column("bornHost", "string"),
+        Column("storeHost", "string"),
+        Column("storeSize", "int"),
+    )
+}
+DEFAULT: tuple[str, ...] = tuple(column.name for column in COLUMNS.values() if column.default)
+
+AEROBEE = "aerobee"
+"""The preset that renames nothing."""
+KAFKA_TIMESTAMP_TYPE = 1
+"""What `timestampType` says in every row of the kafka preset: the time of the log append."""
+PRESETS: dict[str, dict[str, str]] = {
+    "rocketmq-spark": {
+        name: name
+        for name in (
+            *("topic", "flag", "body", "properties", "brokerName"),
+            *("queueId", "queueOffset", "bornTimestamp", "storeTimestamp"),
+        )
+    },
+    "kafka": {
+        "key": "keys",
+        "value": "body",
+        "topic": "topic",
+        "partition": "queueId",
+        "offset": "queueOffset",
+        "timestamp": "storeTimestamp",
+        "timestampType": "storeTimestamp",
+        "headers": "properties",
+    },
+}
+"""By preset: the name of a column there → the column here that it is made of."""
+PRESET_DDL: dict[tuple[str, str], str] = {
+    ("rocketmq-spark", "properties"): "string",
+    ("kafka", "key"): "binary",
+    ("kafka", "timestampType"): "int",
+    ("kafka", "headers"): HEADERS,
+}
+"""By preset and name there: the type, where it is not that of the column it is made of."""
+
+
+def _table(preset: str) -> dict[str, str]:
+    """Name → source column of a preset. Raises: ConfigurationError for an unknown preset."""
+    if preset == AEROBEE:
+        return {name: name for name in COLUMNS}
+    if preset not in PRESETS:
+        known = ", ".join((AEROBEE, *PRESETS))
+        raise ConfigurationError(f"option schemaPreset: {preset!r} is not one of {known}")
+    return PRESETS[preset]
+
+
+def sources_of(names: Iterable[str], preset: str = AEROBEE) -> tuple[str, ...]:
+    """The column of COLUMNS that each name is made of. Raises: ConfigurationError."""
+    table = _table(preset)
+    return tuple(table[name] for name in _checked(tuple(names), preset))
+
+
+def _ddl(name: str, preset: str) -> str:
+    return PRESET_DDL.get((preset, name)) or COLUMNS[_table(preset)[name]].ddl
+
+
+def ddl_of(names: Iterable[str], preset: str = AEROBEE) -> str:
+    """The schema as Spark reads it: `topic string, body binary`."""
+    return ", ".join(f"{name} {_ddl(name, preset)}" for name in names)
+
+
+def arrow_schema(names: Iterable[str], preset: str = AEROBEE) -> pa.Schema:
+    """The schema of every batch with these columns: all nullable, times in µs UTC.
+
+    Equal to what Spark derives from `ddl_of`; it compares the first batch and takes no other.
+    """
+    import pyarrow as pa
+
+    return pa.schema([pa.field(name, _arrow_type(_ddl(name, preset))) for name in names])
+
+
+def _arrow_type(ddl: str) -> Any:
+    import pyarrow as pa
+
+    if ddl == MAP:
+        return pa.map_(pa.string(), pa.string())
+    if ddl == HEADERS:
+        entry = pa.struct([("key", pa.string()), ("value", pa.binary())])
+        return pa.list_(pa.field("element", entry))
+    return {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }[ddl]
+
+
+def chosen(columns_option: str | None, preset: str = AEROBEE) -> tuple[str, ...]:
+    """The columns that the option `columns` names, in its order; the default set for none.
+
+    A preset's default is all it has. Raises: ConfigurationError for an unknown or doubled name.
+    """
+    if columns_option is None or not columns_option.strip():
+        return DEFAULT if preset == AEROBEE else tuple(_table(preset))
+    return _checked(tuple(name.strip() for name in columns_option.split(",")), preset)
+
+
+def accepted(fields: Iterable[tuple[str, str]], preset: str = AEROBEE) -> tuple[str, ...]:
+    """The columns of a schema that the user gave, as (name, Spark's simple type name) pairs.
+
+    Any subset in any order, each with its own type. Raises: ConfigurationError.
+    """
+    given = dict(fields)
+    for name in _checked(tuple(given), preset):
+        wanted = _ddl(name, preset)
+        if given[name].replace(" ", "") != wanted:
+            raise ConfigurationError(
+                f"schema: column {name!r} is {wanted}, not {given[name]}; "
+                "read it as it is and cast it in the query"
+            )
+    return tuple(given)
+
+
+def _checked(names: tuple[str, ...], preset: str) -> tuple[str, ...]:
+    table = _table(preset)
+    for at, name in enumerate(names):
+        if name not in table:
+            by_lower = {known.lower(): known for known in table}
+            near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+            hint = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+            raise ConfigurationError(
+                f"option columns: no column {name!r}{hint} Known: {', '.join(table)}"
+            )
+        if name in names[:at]:
+            raise ConfigurationError(f"option columns: {name!r} is named twice")
+    return names
