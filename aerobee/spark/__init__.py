@@ -1,0 +1,33 @@
+"""RocketMQ topics, store directories and consumer lag as Spark data sources, in plain Python.
+
+`format("aerobee")` reads and writes a running broker, `format("aerobee.store")` reads a store
+directory, `format("aerobee.lag")` tells how far groups are behind. An installed Aerobee registers
+them by itself; `register` does it where that is not possible. This module loads none of them, and
+neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+SOURCES = {
+    "aerobee": ("aerobee.spark.source", "AerobeeSource"),
+    "aerobee.store": ("aerobee.spark.store", "StoreSource"),
+    "aerobee.lag": ("aerobee.spark.lag", "LagSource"),
+}
+"""Format name → module and class."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to this session; a second call changes nothing.
+
+    For notebooks and Spark Connect, where the server looks for data sources in another place.
+    """
+    for module, name in SOURCES.values():
+        spark.dataSource.register(getattr(import_module(module), name))

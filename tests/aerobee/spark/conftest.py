@@ -1,0 +1,83 @@
+"""One Spark session for all tests of a run; a JVM takes longer to start than most of them to run.
+
+Modules that ask for `spark` say `pytestmark = pytest.mark.spark`, so that a parallel run gives them
+all to one process. The data sources are found as an installed Aerobee is found: by the names of its
+top-level modules.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[3]
+AUTOREGISTER = ROOT / "aerobee" / "spark" / "autoregister"
+JAVA_NEEDED = 17
+JVM_ENDS_WITHIN_S = 20
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two task slots, no UI, UTC; what Spark writes by itself goes below pytest's directory."""
+    _check_java()
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers are processes of their own: this interpreter, this checkout.
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(AUTOREGISTER)]))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        home = tmp_path_factory.mktemp("spark")
+        patch.setenv("SPARK_LOCAL_DIRS", str(home / "local"))
+        with _session(home) as session:
+            yield session
+
+
+@contextmanager
+def _session(home: Path) -> Iterator[SparkSession]:
+    """A session and its JVM, which is gone afterwards: what is left open would be warned of."""
+    settings: dict[str, str | int | float | bool | None] = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={home} -Dderby.system.home={home}",
+        "spark.driver.memory": "1g",
+        "spark.log.level": "WARN",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    session = builder.config(map=settings).getOrCreate()
+    gateway = session.sparkContext._gateway
+    assert gateway is not None
+    process = gateway.proc
+    try:
+        yield session
+    finally:
+        session.stop()
+        gateway.shutdown()
+        process.stdin.close()
+        process.wait(JVM_ENDS_WITHIN_S)
+
+
+def _check_java() -> None:
+    program = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+    if shutil.which(program) is None:
+        _unavailable(f"{program} is not there (Java {JAVA_NEEDED} or later is needed)")
+    told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', told.stderr)
+    if version is None or int(version[1]) < JAVA_NEEDED:
+        _unavailable(f"{program} is older than Java {JAVA_NEEDED}: {told.stderr.strip()[:200]}")
+
+
+def _unavailable(reason: str) -> NoReturn:
+    reason = f"spark: {reason}"
+    if os.environ.get("AEROBEE_CI"):
+        pytest.fail(f"{reason}; AEROBEE_CI is set, so this is no reason to skip")
+    pytest.skip(reason)
