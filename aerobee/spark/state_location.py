@@ -1,0 +1,162 @@
+"""Where a stream began, kept in a file: the answer of a restart before the first checkpoint.
+
+Spark asks a Python source where the stream begins and keeps the answer nowhere until batch 0 is
+done. A restart asks again, and "latest" means something else by then. One small JSON file per
+source, below the `stateLocation` that the user gave, makes the first answer the last one.
+
+The file is created, never replaced: who comes second reads what the first one wrote. A local disk
+does that in one step, HDFS refuses to rename onto a file; an object store has neither, so of two
+first starts within the same second the later one wins there, and both read back what stands.
+Source: spark §5.3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyarrow.fs import FileSystem
+
+__all__ = ["Start", "StateLocation"]
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+NAME_DIGITS = 16
+
+Nested = dict[str, dict[str, dict[str, int]]]
+"""Topic to broker to queue id to offset, as in the offsets of the stream."""
+
+
+class Start(NamedTuple):
+    """What the file says."""
+
+    source: str
+    """What is read, as the user said it."""
+    starting: str
+    """The position that was resolved, in words."""
+    offsets: Nested
+
+
+class StateLocation:
+    """The file of one source below a URI (`file:`, `s3:`, `gs:`, `hdfs:`) or an absolute path.
+
+    Raises: ConfigurationError where nothing can be read or written there, and why.
+    """
+
+    def __init__(self, location: str, source: str) -> None:
+        self.location = location
+        self.source = source
+        digest = hashlib.sha256(source.encode()).hexdigest()[:NAME_DIGITS]
+        self.name = f"aerobee-start-{digest}.json"
+        self._files, folder = _opened(location)
+        self._folder = folder.rstrip("/")
+        self._path = f"{self._folder}/{self.name}"
+
+    @property
+    def place(self) -> str:
+        """The file, for people."""
+        return f"{self.location.rstrip('/')}/{self.name}"
+
+    def read(self) -> Nested | None:
+        """The offsets kept there, None before the first start."""
+        text = self._reach(self._text)
+        if text is None:
+            return None
+        start = self._parsed(text)
+        log.info("the stream of %s begins where %s says", self.source, self.place)
+        return start.offsets
+
+    def settle(self, starting: str, offsets: Nested) -> Nested:
+        """Keep these offsets unless some are kept already; what stands there afterwards."""
+        start = Start(self.source, starting, offsets)
+        content = json.dumps({"version": VERSION, **start._asdict()}, indent=1)
+        self._reach(lambda: self._create(content.encode()))
+        text = self._reach(self._text)
+        if text is None:
+            raise ConfigurationError(f"stateLocation: {self.place} was written, but is not there")
+        kept = self._parsed(text)
+        if kept.starting != starting:
+            log.warning(
+                "stateLocation: %s was resolved from %s, not from %s, and stays; "
+                "to begin elsewhere, remove it together with the checkpoint",
+                self.place,
+                kept.starting,
+                starting,
+            )
+        return kept.offsets
+
+    def _text(self) -> bytes | None:
+        try:
+            with self._files.open_input_stream(self._path) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def _create(self, content: bytes) -> None:
+        """Whole or not at all: written beside, then given its name."""
+        if self._text() is not None:
+            return
+        draft = f"{self._path}.{uuid4().hex}"
+        self._files.create_dir(self._folder, recursive=True)
+        try:
+            with self._files.open_output_stream(draft) as stream:
+                stream.write(content)
+            if self._files.type_name == "local":
+                with suppress(FileExistsError):
+                    os.link(draft, self._path)
+            elif self._text() is None:
+                self._files.move(draft, self._path)
+        finally:
+            with suppress(OSError):
+                self._files.delete_file(draft)
+
+    def _reach(self, step: Callable[[], bytes | None]) -> bytes | None:
+        try:
+            return step()
+        except OSError as error:
+            raise ConfigurationError(
+                f"stateLocation: {self.place} cannot be used: {error.strerror or error}"
+            ) from error
+
+    def _parsed(self, text: bytes) -> Start:
+        try:
+            said = json.loads(text)
+            if said["version"] != VERSION:
+                raise ValueError(f"version {said['version']}")
+            offsets: Nested = {
+                topic: {
+                    broker: {str(int(queue)): int(offset) for queue, offset in queues.items()}
+                    for broker, queues in brokers.items()
+                }
+                for topic, brokers in said["offsets"].items()
+            }
+            return Start(said["source"], said["starting"], offsets)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                f"stateLocation: {self.place} is not what this source writes ({error}); "
+                "remove it to resolve the start anew"
+            ) from error
+
+
+def _opened(location: str) -> tuple[FileSystem, str]:
+    from pyarrow.fs import FileSystem
+
+    try:
+        files, path = FileSystem.from_uri(location)
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise ConfigurationError(
+            f"stateLocation: {location!r} is neither an absolute path nor a URI that pyarrow.fs "
+            f"opens (file:, s3:, gs:, hdfs:): {error}"
+        ) from error
+    return files, path
