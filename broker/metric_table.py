@@ -346,6 +346,20 @@ METRICS: Final = (
         segments_deleted,
     ),
     Metric(
+        "aerobee_log_segments_waiting_for_archive",
+        "gauge",
+        (),
+        "Full log segments that waitForArchive keeps because they have no mark.",
+        one(lambda s: s.store.segments_waiting),
+    ),
+    Metric(
+        "aerobee_log_segments_unarchived_total",
+        "counter",
+        (),
+        "Log segments deleted without their archive because the disk was too full to wait.",
+        one(lambda s: s.store.segments_unarchived),
+    ),
+    Metric(
         "aerobee_loop_lag_seconds",
         "histogram",
         (),

@@ -366,6 +366,14 @@ class StoreConfig:
     """Where > 0: space to keep free, instead of diskSpaceCleanForciblyRatio's percentage."""
     disk_space_warning_level_free_bytes: int = 0
     """Where > 0: space to keep free, instead of diskSpaceWarningLevelRatio's percentage."""
+    wait_for_archive: Annotated[
+        bool,
+        Meta(
+            description="Keep a commit-log file without its mark archive/<file>.done until "
+            "diskMaxUsedSpaceRatio is passed.",
+            extra={"key": "waitForArchive", "own": True, "hot": True},
+        ),
+    ] = False
     disk_fall_recorded: Annotated[
         bool,
         Meta(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from store.files.archive_marks import ArchiveMarks
 from store.files.local_time import local_hour
 from store.files.reserve_file import ReserveFile, reserve_bytes
 from store.flags import Flag
-from store.format.names import RESERVE
+from store.format.names import ARCHIVE, RESERVE
 from store.services.allocate import Allocator
 from store.services.cleanup import Cleanup
 from store.services.cleanup_queues import QueueCleanup
@@ -80,6 +81,7 @@ class StoreSpace:
             disk,
             clock,
             stats,
+            ArchiveMarks(disk, root / ARCHIVE),
             dispatched=lambda: dispatcher.dispatched,
             local_hour=local_hour,
             looked=self._looked,

@@ -60,6 +60,8 @@ class StoreStats:
         "segments_deleted",
         "segments_forced",
         "segments_rolled",
+        "segments_unarchived",
+        "segments_waiting",
         "sync_seconds",
         "sync_timeouts",
     )
@@ -79,6 +81,10 @@ class StoreStats:
         """Log segments that the clean-up removed."""
         self.segments_forced = 0
         """Of these, those that went for space before their time."""
+        self.segments_unarchived = 0
+        """Of these, those that waited for their archive until the disk was too full."""
+        self.segments_waiting = 0
+        """Full log segments that are not archived yet; 0 where nobody waits for an archive."""
         self.queue_files_deleted = 0
         self.queues_deleted = 0
         self.allocations_failed = 0

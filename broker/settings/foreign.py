@@ -21,7 +21,6 @@ PLANNED: Mapping[str, str] = {
         "metricsLegacyNames",
         "proxyProtocolFrom",
         "tlsServerMode",
-        "waitForArchive",
     )
 }
 """Keys of our own that have no effect yet."""
@@ -39,8 +38,7 @@ HARMLESS: Mapping[str, frozenset[str]] = {
             " enableMultiDispatch timerRocksDBEnable transRocksDBEnable indexRocksDBEnable"
             " aclEnable authenticationEnabled authorizationEnabled useTLS"
             " fetchNamesrvAddrByAddressServer"
-            " fetchNameSrvAddrByDnsLookup metricsLegacyNames proxyProtocolFrom"
-            " waitForArchive",
+            " fetchNameSrvAddrByDnsLookup metricsLegacyNames proxyProtocolFrom",
         ),
         (frozenset({"", "default"}), "storeType"),
         (frozenset({"", "disabled", "permissive"}), "tlsServerMode"),

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 __all__ = [
     "ABORT",
+    "ARCHIVE",
     "CHECKPOINT",
     "COMMIT_LOG",
     "CONFIG",
@@ -24,6 +25,8 @@ __all__ = [
     "index_name",
     "is_index_name",
     "is_spare",
+    "mark_name",
+    "marked_segment",
     "segment_name",
     "segment_start",
     "spare_path",
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 _SPARE = ".new"
+_MARK = ".done"
 AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 ABORT = "abort"
@@ -47,6 +51,8 @@ TIMER_CHECK = "timercheck"
 """Within `config`, as Java's brokers have it."""
 LAST_STOP = "laststop.json"
 """Ours: how far every queue went when the store was closed."""
+ARCHIVE = "archive"
+"""Ours: one mark for each log segment that has been archived."""
 RESERVE = "reserve"
 """Blocks set aside so that a stop on a full disk still has room."""
 SEGMENT_DIGITS = 20
@@ -64,6 +70,16 @@ def segment_start(name: str) -> int | None:
     if len(name) == SEGMENT_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
+
+
+def mark_name(start: int) -> str:
+    """The file that says that the segment starting there has been archived."""
+    return segment_name(start) + _MARK
+
+
+def marked_segment(name: str) -> int | None:
+    """Where the segment of a mark starts, or None for a name that is not a mark's."""
+    return segment_start(name.removesuffix(_MARK)) if name.endswith(_MARK) else None
 
 
 def file_start(offset: int, file_size: int) -> int:

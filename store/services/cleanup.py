@@ -11,11 +11,16 @@ readers hold loses its name at once and its mapping when the last of them lets g
 hold is not made up for by deleting more. A segment whose name cannot be removed is tried again
 every `redeleteHangedFileInterval`; until then nothing behind it goes, since the next start would
 find a hole in the log.
+
+Marks of archived segments (`archive_marks`) are looked at in every pass and once before the first
+message of a run is stored, when a mark of what a crash took from the log can still be told. They
+go with their segments.
 """
 
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from store.config import StoreConfig
+    from store.files.archive_marks import ArchiveMarks
     from store.files.commit_log import CommitLog
     from store.files.disk import Clock, Disk
     from store.files.mapped_file import MappedFile
@@ -72,6 +78,7 @@ class Cleanup:
         disk: Disk,
         clock: Clock,
         stats: StoreStats,
+        marks: ArchiveMarks,
         *,
         dispatched: Callable[[], int],
         local_hour: Callable[[int], int],
@@ -89,6 +96,9 @@ class Cleanup:
         self._disk = disk
         self._clock = clock
         self._stats = stats
+        self._marks = marks
+        self._archived: frozenset[int] = frozenset()
+        """Starts of the segments that are archived, by the last look."""
         self._dispatched = dispatched
         self._local_hour = local_hour
         self._looked = looked
@@ -118,6 +128,7 @@ class Cleanup:
         clock = self._clock
         began = clock.monotonic()
         self._elapsed = Elapsed(*self._made, self._log.last_store_timestamp)
+        await self.look_at_marks()
         self.queues.followed = self._log.min_offset
         due_at = began + FIRST_PASS_S
         while True:
@@ -141,10 +152,20 @@ class Cleanup:
         if self._held and not self._stopped:
             await self._release()
 
+    async def look_at_marks(self) -> None:
+        """Which full segments are archived, and how many still wait for that."""
+        log, waiting = self._log, self.config.wait_for_archive
+        sizes = {file.start: file.size for file in log.queue.files}
+        look = partial(self._marks.look, sizes, log.max_offset, make=waiting)
+        self._archived = await self._disk.in_thread(look)
+        full = list(sizes)[:-1]
+        self._stats.segments_waiting = waiting * sum(at not in self._archived for at in full)
+
     async def clean(self) -> None:
         """One pass."""
         manual = self.manual_passes > 0
         self.manual_passes -= manual
+        await self.look_at_marks()
         await self._retry_hanged()
         hour = self._local_hour(self._clock.now_ms())
         level = self._watch.level
@@ -181,6 +202,7 @@ class Cleanup:
             level,
             excess_bytes=self._watch.excess_bytes(self._log.segment_bytes) - self.held_bytes,
             keep_from=min(self._log.flushed, self._dispatched()),
+            crowded=self._watch.crowded,
         )
 
     def _facts(self, files: list[MappedFile]) -> list[LogFile]:
@@ -196,7 +218,8 @@ class Cleanup:
                     else first_store_time(self._disk, following.path, following.start)
                 )
                 mtime_ms = self._disk.mtime_ms(file.path)
-                known.append(LogFile(file.start, file.size, mtime_ms, newest_ms))
+                archived = file.start in self._archived
+                known.append(LogFile(file.start, file.size, mtime_ms, newest_ms, archived))
         except OSError as error:
             log.warning("cleanup.segment_unreadable", error=str(error))
         return known
@@ -208,6 +231,7 @@ class Cleanup:
         stats = self._stats
         stats.segments_deleted += 1
         stats.segments_forced += deletion.reason is Reason.SPACE
+        stats.segments_unarchived += deletion.missed_archive
         began = self._clock.monotonic()
         if not await self._unlink(file):
             return
@@ -218,6 +242,11 @@ class Cleanup:
             used_percent=self._watch.log.used_percent,
             elapsed_ms=round((self._clock.monotonic() - began) * 1_000),
         )
+        if deletion.missed_archive:
+            used_percent = self._watch.log.used_percent
+            log.warning(
+                "cleanup.unarchived_deleted", path=str(file.path), used_percent=used_percent
+            )
 
     async def _unlink(self, file: MappedFile) -> bool:
         """Take the name away, durably; False leaves it to the next attempt."""
@@ -244,6 +273,7 @@ class Cleanup:
         with contextlib.suppress(FileNotFoundError):
             file.open()
             self._disk.remove(file.path)
+        self._marks.remove(file.start)
 
     async def _retry_hanged(self) -> None:
         pause_s = self.config.redelete_hanged_file_interval_ms / 1000

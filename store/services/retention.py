@@ -4,6 +4,8 @@ Oldest first, never the last segment, never one that is not on disk or not dispa
 one that stays ends the plan. A segment is expired when its modification and its newest record are
 *both* older than the retention, so neither a copy that kept old dates nor a store written under a
 wrong clock is enough. What is forced away for space ends where the disk is below its limit again.
+With waitForArchive a segment that is not archived stays, expired or asked for as it may be, until
+the disk is known to be above diskMaxUsedSpaceRatio.
 
 A jump of the wall clock deletes nothing. `Elapsed` compares it with the monotonic clock at every
 look: time that was skipped is not time that passed, and does not count towards the age of anything
@@ -71,6 +73,8 @@ class LogFile(NamedTuple):
     mtime_ms: int
     newest_ms: int
     """Store time of its last record, or a little later; −1 when that cannot be told."""
+    archived: bool = False
+    """Whether a mark says so."""
 
 
 class Deletion(NamedTuple):
@@ -78,6 +82,8 @@ class Deletion(NamedTuple):
 
     file: LogFile
     reason: Reason
+    missed_archive: bool = False
+    """It was waited for its archive, in vain."""
 
 
 class _Skip(NamedTuple):
@@ -164,24 +170,27 @@ def plan(
     *,
     excess_bytes: int,
     keep_from: int,
+    crowded: bool,
 ) -> list[Deletion]:
     """What a pass that is due deletes, oldest first, at most `deleteFileBatchMax` segments.
 
     `files` begins with the oldest segment; the last one given always stays. `excess_bytes` is what
     the disk holds above its limit, beyond what deleted files give back anyway. Bytes of the log
-    from `keep_from` on are still needed. Source: store format §6.1.
+    from `keep_from` on are still needed. On a `crowded` disk nothing waits for its archive.
+    Source: store format §6.1.
     """
     forced = level >= Level.FORCED and config.clean_file_forcibly_enable
     reserved_ms = config.file_reserved_time_h * HOUR_MS
     deletions: list[Deletion] = []
     freed = 0
     for file in files[:-1][: config.delete_file_batch_max]:
-        if file.start + file.size > keep_from:
+        missed = config.wait_for_archive and not file.archived
+        if file.start + file.size > keep_from or (missed and not crowded):
             break
         if _expired(file, elapsed, reserved_ms):
-            deletions.append(Deletion(file, Reason.EXPIRED))
+            deletions.append(Deletion(file, Reason.EXPIRED, missed))
         elif forced and freed < excess_bytes:
-            deletions.append(Deletion(file, Reason.SPACE))
+            deletions.append(Deletion(file, Reason.SPACE, missed))
         else:
             break
         freed += file.size

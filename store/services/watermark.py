@@ -105,6 +105,12 @@ class DiskWatch:
         """Of the fuller one. Without room for a segment a disk is full, whatever the percentage."""
         return Level.FULL if self._no_space else max(self.log.level, self.root.level)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether one is known to be above diskMaxUsedSpaceRatio; no answer is not enough."""
+        known = [usage.level for usage in (self.log, self.root) if usage.used_percent != UNKNOWN]
+        return self._no_space or max(known, default=Level.ROOM) >= Level.HIGH
+
     def excess_bytes(self, segment_bytes: int) -> int:
         """What must go from the log before nothing is forced any more."""
         missing = segment_bytes - self.available_bytes if self._no_space else 0

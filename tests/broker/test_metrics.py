@@ -122,6 +122,7 @@ def test_what_was_deleted_unread_is_counted_where_there_is_something(sources: So
     sources.broker.group_out("slow", "orders").unread_deleted = 70
     sources.broker.group_out("slow", "orders").dead_letters = 3
     sources.store.segments_deleted, sources.store.segments_forced = 5, 2
+    sources.store.segments_unarchived, sources.store.segments_waiting = 1, 7
     found = scrape(sources)
     labels = {"topic": "orders", "consumer_group": "slow", "is_system": "false"}
     assert value(found, "aerobee_unread_deleted_messages_total", **labels) == 70
@@ -129,6 +130,8 @@ def test_what_was_deleted_unread_is_counted_where_there_is_something(sources: So
     assert len([name for name, _ in found if name == "aerobee_unread_deleted_messages_total"]) == 1
     assert value(found, "aerobee_log_segments_deleted_total", reason="expired") == 3
     assert value(found, "aerobee_log_segments_deleted_total", reason="disk_full") == 2
+    assert value(found, "aerobee_log_segments_unarchived_total") == 1
+    assert value(found, "aerobee_log_segments_waiting_for_archive") == 7
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])

@@ -19,6 +19,13 @@ def test_digits_of_other_scripts_are_no_segment_names() -> None:
     assert names.segment_start("٠" * 20) is None
 
 
+def test_a_mark_is_named_by_its_segment() -> None:
+    assert names.mark_name(4096) == "00000000000000004096.done"
+    assert names.marked_segment(names.mark_name(4096)) == 4096
+    for name in ("", ".done", "4096.done", "00000000000000004096", "00000000000000004096.done.tmp"):
+        assert names.marked_segment(name) is None
+
+
 def test_a_byte_lies_in_the_file_that_starts_before_it() -> None:
     assert names.file_start(2047, 2048) == 0
     assert names.file_start(2048, 2048) == 2048

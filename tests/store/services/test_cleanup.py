@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import threading
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,10 +15,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from store.flags import Flag
-from store.format.names import segment_name
+from store.format.names import mark_name, segment_name
 from store.results import GetStatus, PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
-from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s
+from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s, settled
 from tests.kit.running_store import running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from store.files.disk import Space
     from store.message_store import MessageStore
+    from tests.kit.logged import Logged
 
 R = TypeVar("R")
 BIG = bytes(3_000)
@@ -173,8 +177,6 @@ async def test_above_the_forcible_limit_no_more_goes_than_is_needed(
 async def test_forcing_can_be_turned_off_while_running(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
-    from dataclasses import replace
-
     disk = SmallDisk(tmp_path)
     async with filled(tmp_path, disk, 4) as store:
         store.reconfigure(replace(store.config, clean_file_forcibly_enable=False))
@@ -301,6 +303,111 @@ async def test_a_directory_that_cannot_be_synced_ends_deletions_and_writes(
         await pass_s(mock_clock, 3 * HOUR_S, step=1_800)
         assert segments(tmp_path) == [1, 2, 3]
         assert store.flags.has(Flag.NOT_WRITEABLE)
+
+
+# ── Archives ──
+
+
+def mark(root: Path, number: int, size: int = LOG_BYTES) -> Path:
+    path = root / "archive" / mark_name(number * LOG_BYTES)
+    path.parent.mkdir(exist_ok=True)
+    line = {"segment": segment_name(number * LOG_BYTES), "bytes": size, "records": 1}
+    path.write_text(json.dumps(line) + "\n")
+    return path
+
+
+@pytest.mark.trio
+async def test_expired_segments_wait_for_their_archive_and_go_with_their_marks(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = SmallDisk(tmp_path)
+    async with filled(tmp_path, disk, 5, delete_when=ALL_DAY, wait_for_archive=True) as store:
+        await pass_h(mock_clock, 80)
+        assert segments(tmp_path) == [0, 1, 2, 3, 4]
+        assert store.stats.segments_waiting == 4, "the last one is not full yet"
+        for number in (0, 1, 3):
+            mark(tmp_path, number)
+        await pass_s(mock_clock, 15, step=0.5)
+        assert segments(tmp_path) == [2, 3, 4]
+        assert store.stats.segments_waiting == 1
+        assert [path.name for path in (tmp_path / "archive").iterdir()] == [
+            mark_name(3 * LOG_BYTES)
+        ]
+        assert store.stats.segments_unarchived == 0
+
+
+@pytest.mark.trio
+async def test_asking_by_hand_deletes_nothing_that_waits(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = SmallDisk(tmp_path)
+    async with filled(tmp_path, disk, 3, delete_when="04", wait_for_archive=True) as store:
+        store.space.cleanup._local_hour = lambda now_ms: 5
+        await pass_h(mock_clock, 80)
+        store.space.cleanup.request()
+        await pass_s(mock_clock, 30)
+        assert segments(tmp_path) == [0, 1, 2]
+        mark(tmp_path, 0)
+        mark(tmp_path, 1, size=LOG_BYTES - 1)
+        await pass_s(mock_clock, 30)
+        assert segments(tmp_path) == [1, 2]
+
+
+@pytest.mark.trio
+async def test_above_the_limit_of_the_disk_what_is_expired_goes_without_its_archive(
+    tmp_path: Path, mock_clock: MockClock, logged: Logged
+) -> None:
+    disk = SmallDisk(tmp_path)
+    async with filled(tmp_path, disk, 3, wait_for_archive=True) as store:
+        await pass_h(mock_clock, 80)
+        disk.used_percent = 76
+        await pass_s(mock_clock, 30)
+        assert segments(tmp_path) == [2]
+        assert store.stats.segments_unarchived == 2
+        told = [line for line in logged if line["event"] == "cleanup.unarchived_deleted"]
+        assert [line["used_percent"] for line in told] == [76, 76]
+
+
+@pytest.mark.trio
+async def test_without_an_answer_about_the_disk_segments_wait(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SmallDisk(tmp_path)
+
+    def silent(path: Path) -> Space:
+        raise OSError(errno.EIO, "no answer", str(path))
+
+    async with filled(tmp_path, disk, 3, wait_for_archive=True):
+        monkeypatch.setattr(disk, "free_space", silent)
+        await pass_h(mock_clock, 80)
+        assert segments(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.trio
+async def test_waiting_can_be_turned_on_and_off_while_running(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = SmallDisk(tmp_path)
+    async with filled(tmp_path, disk, 3, delete_when=ALL_DAY, wait_for_archive=True) as store:
+        await pass_h(mock_clock, 80)
+        assert store.stats.segments_waiting == 2
+        store.reconfigure(replace(store.config, wait_for_archive=False))
+        await pass_s(mock_clock, 15, step=0.5)
+        assert segments(tmp_path) == [2]
+        assert store.stats.segments_waiting == 0
+
+
+@pytest.mark.trio
+async def test_a_mark_of_what_a_crash_took_back_is_gone_before_the_log_grows_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with filled(tmp_path, SmallDisk(tmp_path), 2, delete_when=ALL_DAY):
+        pass
+    path = mark(tmp_path, 1)
+    async with running_store(tmp_path, SmallDisk(tmp_path), wait_for_archive=True) as store:
+        await settled()
+        assert not path.exists()
+        fill(store, 1)
 
 
 # ── Pace ──

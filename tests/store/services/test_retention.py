@@ -49,11 +49,14 @@ def decide(
     excess: int = 0,
     keep_from: int = ALL,
     elapsed: Elapsed | None = None,
+    crowded: bool = False,
     **changes: object,
 ) -> list[Deletion]:
     config = StoreConfig(**changes)  # type: ignore[arg-type]  # as the test names them
     elapsed = elapsed or Elapsed(NOW, 0.0)
-    return plan(files, elapsed, config, level, excess_bytes=excess, keep_from=keep_from)
+    return plan(
+        files, elapsed, config, level, excess_bytes=excess, keep_from=keep_from, crowded=crowded
+    )
 
 
 def starts(deletions: list[Deletion]) -> list[int]:
@@ -122,6 +125,39 @@ def test_a_plan_is_always_a_beginning_of_the_log_and_never_all_of_it(
     found = starts(decide(files, level, excess=excess, keep_from=keep_from))
     assert found == list(range(len(found)))
     assert len(found) <= min(10, max(0, len(files) - 1), keep_from // SIZE)
+
+
+# ── Archives ──
+
+
+def marked(*ages_h: float, without: int) -> list[LogFile]:
+    """As `row`; all are archived but one."""
+    files = row(*ages_h)
+    return [file._replace(archived=at != without) for at, file in enumerate(files)]
+
+
+def test_a_segment_without_its_archive_stays_and_so_do_those_behind_it() -> None:
+    files = marked(100, 90, 80, 0, without=1)
+    assert starts(decide(files, wait_for_archive=True)) == [0]
+    assert starts(decide(files)) == [0, 1, 2], "nobody waits unless told to"
+
+
+def test_on_a_crowded_disk_expired_segments_go_without_their_archive() -> None:
+    files = marked(100, 90, 3, 0, without=1)
+    found = decide(files, Level.HIGH, crowded=True, wait_for_archive=True)
+    assert [deletion.missed_archive for deletion in found] == [False, True]
+    assert starts(found) == [0, 1], "as usual: what is not expired stays"
+
+
+def test_a_disk_that_is_too_full_takes_young_segments_without_their_archive() -> None:
+    files = marked(5, 4, 3, without=0)
+    found = decide(files, Level.FORCED, excess=1, crowded=True, wait_for_archive=True)
+    assert found == [Deletion(files[0], Reason.SPACE, missed_archive=True)]
+
+
+def test_a_level_that_nobody_knows_is_not_enough() -> None:
+    files = marked(100, 0, without=0)
+    assert decide(files, Level.HIGH, wait_for_archive=True) == []
 
 
 # ── When ──

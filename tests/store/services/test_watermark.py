@@ -157,3 +157,19 @@ async def test_a_disk_that_says_nothing_refuses_nothing_and_forces_nothing() -> 
     assert desk.watch.level is Level.HIGH
     assert not desk.watch.refusing
     assert desk.watch.excess_bytes(GiB) == 0
+
+
+@pytest.mark.trio
+async def test_a_disk_is_crowded_when_one_is_known_to_be_above_the_first_limit() -> None:
+    desk = Desk()
+    await desk.look(None)
+    assert not desk.watch.crowded
+    await desk.look(used(75), used(10))
+    assert not desk.watch.crowded
+    await desk.look(used(10), used(76))
+    assert desk.watch.crowded
+    await desk.look(None, used(76))
+    assert desk.watch.crowded
+    await desk.look(used(10))
+    desk.watch.no_segment(NO_SPACE)
+    assert desk.watch.crowded
