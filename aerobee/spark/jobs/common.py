@@ -1,0 +1,430 @@
+"""What every job shares: its options, its Spark session, its errors and the table it hands out.
+
+A job is a click command in a module of this package. The same command runs as `aerobee spark JOB`
+and as a file under `spark-submit`. Nothing here loads pyspark before a session is asked for, so
+`--help` works without it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from aerobee import errors
+from aerobee.cli.border import exit_code_of
+from aerobee.cli.options import namesrv_option
+from aerobee.config import name_servers
+from aerobee.errors import AerobeeError, BrokerError, ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "Output",
+    "Session",
+    "Source",
+    "instant_ms",
+    "namesrv_option",
+    "output_options",
+    "pairs",
+    "run_as_program",
+    "session_options",
+    "source_options",
+    "table_text",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FORMATS = ("parquet", "json", "csv")
+MODES = ("error", "append", "overwrite")
+ROWS_MAX = 1_000
+CELL_MAX = 60
+"""Characters of a cell in a printed table."""
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Settings of a session that a job starts; `--conf` wins."""
+INSTALL_HINT = "install it with: pip install 'aerobee[spark]'"
+JAVA_HINT = "Spark 4 needs Java 17 or later: install a JRE and have `java` on PATH or set JAVA_HOME"
+RAISED = re.compile(r"^\s*aerobee\.errors\.(\w+): (.+)$", re.MULTILINE)
+CODES = {kind: code for code, kind in reversed(errors.BY_CODE.items())}
+
+
+# ── Options ──
+
+
+def pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    """`KEY=VALUE` words as a dict. Raises: ConfigurationError."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise ConfigurationError(f"{option} {word!r}: write KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def instant_ms(text: str | None, option: str) -> int | None:
+    """Milliseconds since 1970 of a number or an ISO 8601 text (local time without a zone).
+
+    Raises: ConfigurationError.
+    """
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"{option} {text!r}: write 2025-01-31T12:00, or milliseconds since 1970"
+        ) from error
+
+
+def _gathered(
+    options: Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]],
+    name: str,
+    make: Callable[..., Any],
+    taken: Sequence[str],
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """A decorator: adds options, and gives their values as one object under `name`."""
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R]:
+        @wraps(function)
+        def called(**values: Any) -> R:
+            values[name] = make(**{key: values.pop(key) for key in taken})
+            return function(**values)
+
+        decorated: Callable[..., R] = called
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Where a job runs: a master (None: what spark-submit or Spark's defaults say), settings."""
+
+    master: str | None = None
+    conf: tuple[str, ...] = ()
+
+    @contextmanager
+    def opened(self, job: str) -> Iterator[SparkSession]:
+        """A session with our formats; one that was there before stays open.
+
+        Errors of Spark come out as AerobeeError, those that our sources raised as what they were.
+        Raises: ConfigurationError without PySpark or Java.
+        """
+        spark, ours = self._started(job)
+        try:
+            with _plainly():
+                yield spark
+        finally:
+            if ours:
+                spark.stop()
+
+    def _started(self, job: str) -> tuple[SparkSession, bool]:
+        try:
+            from pyspark.sql import SparkSession
+        except ImportError as error:
+            raise ConfigurationError(f"PySpark is not here ({error}); {INSTALL_HINT}") from error
+        from aerobee.spark import register
+
+        there = SparkSession.getActiveSession()
+        if there is not None:
+            return there, False
+        spark = self._new(job)
+        with _plainly():
+            register(spark)
+        return spark, True
+
+    def _new(self, job: str) -> SparkSession:
+        """A session of our own. Raises: ConfigurationError."""
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.appName(f"aerobee {job}")
+        if self.master is not None:
+            builder = builder.master(self.master)
+        if self.master is None or self.master.startswith("local"):
+            # Spark would take the `python3` of PATH, which need not be the one with Aerobee.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        _require_java()
+        for key, value in (QUIET | pairs(self.conf, "--conf")).items():
+            builder = builder.config(key, value)
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            raise ConfigurationError(f"Spark did not start: {error}; {JAVA_HINT}") from error
+
+
+session_options = _gathered(
+    (
+        click.option("--master", metavar="URL", help="Spark master, such as local[4]."),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
+    ),
+    "session",
+    Session,
+    ("master", "conf"),
+)
+
+
+def _require_java() -> None:
+    """Raises: ConfigurationError where there is no Java to start."""
+    home = os.environ.get("JAVA_HOME")
+    program = os.path.join(home, "bin", "java") if home else "java"
+    if shutil.which(program) is None:
+        raise ConfigurationError(f"{program} is not there; {JAVA_HINT}")
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Errors of Spark as ours: the cause in a line instead of two stack traces."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise plain(str(error)) from error
+
+
+def plain(text: str) -> AerobeeError:
+    """The error of ours that a text of Spark's quotes, else its first line."""
+    raised = RAISED.findall(text)
+    if not raised:
+        return AerobeeError(text.strip().partition("\n")[0] or "Spark failed and said nothing")
+    name, words = raised[-1]
+    kind = getattr(errors, name, AerobeeError)
+    if not issubclass(kind, BrokerError):
+        return kind(words) if _takes_a_text(kind) else AerobeeError(words)
+    error = AerobeeError(words)
+    error.code = CODES.get(kind)
+    return error
+
+
+def _takes_a_text(kind: type[AerobeeError]) -> bool:
+    """Whether an error is made of its text alone."""
+    return kind.__init__ is Exception.__init__ or "__init__" not in vars(kind)
+
+
+# ── Messages in ──
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where messages come from: a broker, a store directory, or Parquet files of an archive."""
+
+    namesrv: str | None = None
+    store: str | None = None
+    archive: str | None = None
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    since: str | None = None
+    until: str | None = None
+    options: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """What a person would call it."""
+        return self.store or self.archive or self.name_server
+
+    @property
+    def name_server(self) -> str:
+        """The name servers, by option, environment or default. Raises: ConfigurationError."""
+        return ";".join(name_servers(self.namesrv))
+
+    def read(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
+        """These columns of the messages stored in [since, until). Raises: ConfigurationError."""
+        since_ms = instant_ms(self.since, "--since")
+        until_ms = instant_ms(self.until, "--until")
+        wanted = dict.fromkeys([*columns, "storeTimestamp"])
+        found = self._loaded(spark, tuple(wanted), since_ms, until_ms)
+        if since_ms is not None:
+            found = found.where(f"storeTimestamp >= timestamp_millis({since_ms})")
+        if until_ms is not None:
+            found = found.where(f"storeTimestamp < timestamp_millis({until_ms})")
+        return found.select(*columns)
+
+    def _loaded(
+        self,
+        spark: SparkSession,
+        columns: Sequence[str],
+        since_ms: int | None,
+        until_ms: int | None,
+    ) -> DataFrame:
+        if self.store is not None and self.archive is not None:
+            raise ConfigurationError("--store and --archive: give one of them")
+        if self.archive is not None:
+            return self._archived(spark)
+        given = {"columns": ",".join(columns)} | self._bounds(since_ms, until_ms)
+        if self.store is not None:
+            given["path"] = self.store
+            if self.topics:
+                given["topics"] = ",".join(self.topics)
+            if self.pattern is not None:
+                raise ConfigurationError("--topic-pattern reads a broker; with --store say --topic")
+            return self._from(spark, "aerobee.store", given)
+        if bool(self.topics) == bool(self.pattern):
+            raise ConfigurationError("give --topic or --topic-pattern")
+        given |= {"nameServer": self.name_server}
+        given |= {"subscribe": ",".join(self.topics)} if self.topics else {}
+        given |= {"subscribePattern": self.pattern} if self.pattern else {}
+        return self._from(spark, "aerobee", given)
+
+    def _from(self, spark: SparkSession, name: str, given: Mapping[str, str]) -> DataFrame:
+        options = dict(given) | pairs(self.options, "--option")
+        return spark.read.format(name).options(**options).load()
+
+    def _archived(self, spark: SparkSession) -> DataFrame:
+        found = spark.read.parquet(str(self.archive))
+        if self.topics:
+            found = found.where(found.topic.isin(*self.topics))
+        return found.where(found.topic.rlike(self.pattern)) if self.pattern else found
+
+    @staticmethod
+    def _bounds(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
+        given = {"startingTimestamp": since_ms, "endingTimestamp": until_ms}
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _source(topic: tuple[str, ...], option: tuple[str, ...], **rest: Any) -> Source:
+    """A source of what the options say; `--topic` may be repeated or hold commas."""
+    topics = tuple(name for word in topic for name in word.split(",") if name)
+    return Source(topics=topics, options=option, **rest)
+
+
+source_options = _gathered(
+    (
+        namesrv_option,
+        click.option("--store", metavar="DIR", help="Read a store directory, not a broker."),
+        click.option("--archive", metavar="PATH", help="Read Parquet files of `archive`."),
+        click.option("--topic", multiple=True, help="A topic, several with ',' or repeated."),
+        click.option("--topic-pattern", "pattern", metavar="REGEX", help="Topics by their names."),
+        click.option("--since", metavar="TIME", help="Stored at or after: ISO 8601, or ms."),
+        click.option("--until", metavar="TIME", help="Stored before: ISO 8601, or ms."),
+        click.option("--option", multiple=True, metavar="KEY=VALUE", help="Of the data source."),
+    ),
+    "source",
+    _source,
+    ("namesrv", "store", "archive", "topic", "pattern", "since", "until", "option"),
+)
+
+
+# ── Tables out ──
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a job's table goes: files for dashboards, and lines on stdout."""
+
+    path: str | None = None
+    form: str = "parquet"
+    mode: str = "error"
+    as_json: bool = False
+    rows_max: int = ROWS_MAX
+
+    def deliver(self, table: DataFrame) -> list[dict[str, Any]]:
+        """Write the table where `--output` says, and print up to `rows_max` rows of it.
+
+        Computed once. The answer is the rows printed.
+        """
+        table = table.persist()
+        try:
+            if self.path is not None:
+                writer = table.write.mode(self.mode)
+                if self.form == "csv":
+                    writer = writer.option("header", "true")
+                writer.format(self.form).save(self.path)
+            rows = [row.asDict(recursive=True) for row in table.limit(self.rows_max + 1).collect()]
+        finally:
+            table.unpersist()
+        self.show(rows[: self.rows_max], table.columns)
+        if len(rows) > self.rows_max:
+            click.echo(f"aerobee: only the first {self.rows_max} rows are shown", err=True)
+        return rows[: self.rows_max]
+
+    def show(self, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+        """Rows on stdout: a JSON object per line, or a table for people."""
+        if self.as_json:
+            for row in rows:
+                click.echo(msgspec.json.encode(row))
+        else:
+            click.echo(table_text(rows, columns))
+
+
+output_options = _gathered(
+    (
+        click.option("--output", "path", metavar="PATH", help="Write the table there too."),
+        click.option(
+            "--format", "form", type=click.Choice(FORMATS), default=FORMATS[0], help="Of --output."
+        ),
+        click.option(
+            "--mode", type=click.Choice(MODES), default=MODES[0], help="Where --output exists."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="One JSON object per line."),
+        click.option(
+            "--rows", "rows_max", type=click.IntRange(1), default=ROWS_MAX, help="Rows printed."
+        ),
+    ),
+    "output",
+    Output,
+    ("path", "form", "mode", "as_json", "rows_max"),
+)
+
+
+def table_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Rows as aligned columns under their names, numbers to the right."""
+    if not rows:
+        return "no rows"
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    right = [isinstance(rows[0][column], int | float) for column in columns]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if numeric else cell.ljust(width)
+            for cell, width, numeric in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in ([*columns], *cells)
+    ]
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    """A value for people; nothing is a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    text = str(value)
+    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
+
+
+# ── Running ──
+
+
+def run_as_program(command: click.Command, arguments: list[str] | None = None) -> NoReturn:
+    """A job's `main`: run its command and exit with its code, errors in a line on stderr."""
+
+    def run(given: list[str] | None) -> Any:
+        return command.main(args=given, standalone_mode=False)
+
+    sys.exit(exit_code_of(run, arguments))

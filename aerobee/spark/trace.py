@@ -1,0 +1,187 @@
+"""Message traces as rows: what producers and consumers say of a message in RMQ_SYS_TRACE_TOPIC.
+
+A trace message carries records that end with 0x02, whose fields are separated by 0x01. The first
+field is the kind, and each kind has its own list of fields: the tables below. Everything is done by
+functions of Spark SQL, no Python runs per row.
+Source: the clients' trace encoding (TraceDataEncoder).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["DEFAULT_TOPIC", "FIELDS", "TYPES", "joined", "parse"]
+
+DEFAULT_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+RECORD_END = "\x02"
+FIELD_END = "\x01"
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "Pub": (
+        *("time", "region", "group", "topic", "msgId", "tags", "keys", "storeHost"),
+        *("bodyLength", "costMs", "msgType", "offsetMsgId", "success", "clientHost"),
+    ),
+    "SubBefore": ("time", "region", "group", "requestId", "msgId", "retryTimes", "keys"),
+    "SubAfter": (
+        *("requestId", "msgId", "costMs", "success", "keys", "contextCode", "time", "group"),
+    ),
+    "EndTransaction": (
+        *("time", "region", "group", "topic", "msgId", "tags", "keys", "storeHost"),
+        *("msgType", "transactionId", "state", "fromCheck"),
+    ),
+    "Recall": ("time", "region", "group", "topic", "msgId", "success"),
+}
+"""The fields behind the kind, in order; later ones are absent in the records of older clients."""
+SHORT_PUB = 13
+"""A Pub of a client before 4.1 has so many fields, the last of them `success`: no offsetMsgId."""
+TYPES = {
+    "kind": "string",
+    "time": "timestamp",
+    "region": "string",
+    "group": "string",
+    "topic": "string",
+    "msgId": "string",
+    "requestId": "string",
+    "tags": "string",
+    "keys": "string",
+    "storeHost": "string",
+    "clientHost": "string",
+    "bodyLength": "int",
+    "costMs": "int",
+    "msgType": "string",
+    "offsetMsgId": "string",
+    "success": "boolean",
+    "retryTimes": "int",
+    "contextCode": "string",
+    "transactionId": "string",
+    "state": "string",
+    "fromCheck": "boolean",
+}
+"""Column → type of a parsed record; columns that a kind does not have are null."""
+MESSAGE_TYPES = ("NORMAL", "TRANSACTION_HALF", "TRANSACTION_COMMIT", "DELAY", "ORDER")
+CONTEXT_CODES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURN_NULL", "FAILED")
+NAMED = {"msgType": MESSAGE_TYPES, "contextCode": CONTEXT_CODES}
+"""Fields whose number stands for a name; unknown numbers stay as they are."""
+
+
+def parse(df: DataFrame, body: str = "body") -> DataFrame:
+    """One row per trace record, columns of TYPES; the messages' other columns come before them.
+
+    `body` (binary or string) is split; of other columns only those are kept whose names are not
+    taken. Records of unknown kinds keep their `kind`, the rest is null. What is no number where
+    one belongs is null.
+    """
+    kept = [name for name in df.columns if name not in TYPES and name != body]
+    text = sql.make_valid_utf8(sql.col(body).cast("string"))
+    records = df.select(
+        *(sql.col(f"`{name}`") for name in kept),
+        sql.explode(sql.split(text, RECORD_END)).alias("_record"),
+    ).where("_record <> ''")
+    fields = records.withColumn("_fields", sql.split("_record", FIELD_END)).withColumn(
+        "kind", sql.get("_fields", sql.lit(0))
+    )
+    return fields.select(
+        *(sql.col(f"`{name}`") for name in kept),
+        "kind",
+        *(_column(name, kind).alias(name) for name, kind in TYPES.items() if name != "kind"),
+    )
+
+
+def _column(name: str, kind: str) -> Column:
+    """A field by its place in the kind's list, as its type."""
+    raw: Column = sql.lit(None).cast("string")
+    for record, names in FIELDS.items():
+        if name in names:
+            raw = sql.when(sql.col("kind") == record, _place(record, name, names)).otherwise(raw)
+    # Java writes what it does not have as "null".
+    raw = sql.when(raw.isin("null", ""), None).otherwise(raw)
+    if name in NAMED:
+        number = raw.try_cast("int")
+        named = sql.get(sql.array(*map(sql.lit, NAMED[name])), number)
+        return sql.coalesce(named, raw)
+    if kind == "timestamp":
+        return sql.timestamp_millis(raw.try_cast("bigint"))
+    return raw.try_cast(kind)
+
+
+def _place(record: str, name: str, names: tuple[str, ...]) -> Column:
+    """The field with this name; null where a record ends before it."""
+    found = sql.get("_fields", sql.lit(1 + names.index(name)))
+    if record != "Pub" or name not in ("success", "offsetMsgId"):
+        return found
+    short = sql.get("_fields", sql.lit(SHORT_PUB - 1)) if name == "success" else sql.lit(None)
+    return sql.when(sql.size("_fields") == SHORT_PUB, short).otherwise(found)
+
+
+def joined(parsed: DataFrame) -> DataFrame:
+    """One row per message and try of a consumer group, from the rows of `parse`.
+
+    Sends and consumption meet by msgId, the beginning and the end of a try by requestId and msgId.
+    Nothing is dropped: a message that nobody traced the consumption of has nulls there, and so has
+    one whose send was not traced. A batch of messages is sent once and has a row for each.
+    `latencyMs` is from the beginning of the send to the beginning of the try.
+    """
+    sends = _sends(parsed).alias("sent")
+    tries = _tries(parsed).alias("tried")
+    both = sends.join(tries, sql.col("sent.msgId") == sql.col("tried.msgId"), "full_outer")
+    latency = sql.unix_millis("consumeTime") - sql.unix_millis("sendTime")
+    sent = ("topic", "tags", "keys", "producerGroup", "producerHost", "storeHost", "bodyLength")
+    send = ("msgType", "sends", "sendTime", "sendCostMs", "sendSuccess")
+    consume = ("consumerGroup", "retryTimes", "consumeTime", "consumeCostMs", "consumeSuccess")
+    return both.select(
+        sql.coalesce("sent.msgId", "tried.msgId").alias("msgId"),
+        *sent,
+        *send,
+        *consume,
+        "contextCode",
+        latency.alias("latencyMs"),
+    )
+
+
+def _sends(parsed: DataFrame) -> DataFrame:
+    """One row per message sent: of several tries the last, and how many there were."""
+    last = {
+        "topic": "topic",
+        "tags": "tags",
+        "keys": "keys",
+        "group": "producerGroup",
+        "clientHost": "producerHost",
+        "storeHost": "storeHost",
+        "bodyLength": "bodyLength",
+        "msgType": "msgType",
+        "costMs": "sendCostMs",
+    }
+    sent = parsed.where("kind = 'Pub'").withColumn(
+        # A batch is one record with the ids of its messages.
+        "msgId",
+        sql.explode(sql.split("msgId", ",")),
+    )
+    return sent.groupBy("msgId").agg(
+        sql.count("*").alias("sends"),
+        sql.min("time").alias("sendTime"),
+        sql.coalesce(sql.max("success"), sql.lit(False)).alias("sendSuccess"),
+        *(sql.max_by(name, "time").alias(alias) for name, alias in last.items()),
+    )
+
+
+def _tries(parsed: DataFrame) -> DataFrame:
+    """One row per message and try of a consumer; a try that did not end yet has nulls."""
+    before = parsed.where("kind = 'SubBefore'").alias("before")
+    after = parsed.where("kind = 'SubAfter'").alias("after")
+    same = (sql.col("before.requestId") == sql.col("after.requestId")) & (
+        sql.col("before.msgId") == sql.col("after.msgId")
+    )
+    return before.join(after, same, "full_outer").select(
+        sql.coalesce("before.msgId", "after.msgId").alias("msgId"),
+        sql.coalesce("before.group", "after.group").alias("consumerGroup"),
+        "before.retryTimes",
+        sql.col("before.time").alias("consumeTime"),
+        sql.col("after.costMs").alias("consumeCostMs"),
+        sql.col("after.success").alias("consumeSuccess"),
+        "after.contextCode",
+    )
