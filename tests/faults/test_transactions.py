@@ -139,6 +139,8 @@ async def asked(bank: Bank, market: Market) -> list[Stored]:
         await bank.pass_s(10)
         market.answer(bank, producer)
         asked_s += 10
+    # What the last answer committed can be read once it is on disk.
+    await bank.parts.puts.durable()
     return visible(bank)
 
 

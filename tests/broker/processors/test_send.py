@@ -421,7 +421,7 @@ async def test_under_sync_flush_an_answer_means_on_disk(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
         desk.topic()
-        gate = Gate(disk, "fdatasync", f"commitlog/{segment_name(0)}")
+        gate = Gate(disk, "fdatasync", f"commitlog.{segment_name(0)}")
         assert desk.begin(send_header(), b"hello") is PARKED
         desk.parts.after_round()
         await gate.wait_for_a_call()
@@ -457,7 +457,7 @@ async def test_a_sync_that_takes_too_long_is_told_with_the_whole_header(
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
         desk.topic("t")
         # The first segment by its number: the thread that makes the second one syncs as well.
-        gate = Gate(disk, "fdatasync", f"commitlog/{segment_name(0)}")
+        gate = Gate(disk, "fdatasync", f"commitlog.{segment_name(0)}")
         answers: list[Any] = []
 
         async def send() -> None:
