@@ -17,7 +17,7 @@ from aerobee.steps.messages import UniqIds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_process", "make_instance", "make_uniq_ids"]
+__all__ = ["check_process", "make_instance", "make_uniq_ids", "own_address", "uniq_ids"]
 
 CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
 
@@ -55,12 +55,16 @@ def check_process(instance: Instance) -> None:
 def make_uniq_ids(instance: Instance) -> UniqIds:
     """A source of message ids for one producer."""
     host = instance.config.client_id.partition("@")[0]
+    return uniq_ids(host, instance.config.process_id, instance.random)
+
+
+def uniq_ids(host: str, process_id: int, random: Random) -> UniqIds:
+    """A source of message ids for a process on a host, named by its address."""
     try:
         address = socket.inet_aton(host)
     except OSError:
         address = socket.inet_pton(socket.AF_INET6, host.strip("[]"))[-4:]
-    salt = instance.random.getrandbits(32)
-    return UniqIds(address, instance.config.process_id, salt, instance.random.getrandbits(16))
+    return UniqIds(address, process_id, random.getrandbits(32), random.getrandbits(16))
 
 
 def own_address(peer: str) -> str:

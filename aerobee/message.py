@@ -123,9 +123,7 @@ def check_message(message: Message, max_size_bytes: int) -> None:
 
     Raises: ConfigurationError. Source: client §1.2 (Validators).
     """
-    check_name("topic", message.topic, TOPIC_MAX)
-    if message.topic in FORBIDDEN_TOPICS:
-        raise ConfigurationError(f"clients may not send to topic {message.topic}")
+    check_topic(message.topic)
     if not message.body:
         raise ConfigurationError(f"the body of a message to {message.topic} is empty")
     if len(message.body) > max_size_bytes:
@@ -139,6 +137,13 @@ def check_message(message: Message, max_size_bytes: int) -> None:
         check_property(name, value)
     for text in (message.tag, message.ordering_key, *message.keys):
         check_separators(text or "")
+
+
+def check_topic(topic: str) -> None:
+    """Refuse a topic that no client may send to. Raises: ConfigurationError."""
+    check_name("topic", topic, TOPIC_MAX)
+    if topic in FORBIDDEN_TOPICS:
+        raise ConfigurationError(f"clients may not send to topic {topic}")
 
 
 def check_property(name: str, value: str) -> None:

@@ -47,7 +47,17 @@ if TYPE_CHECKING:
     from aerobee.steps.messages import UniqIds
     from remoting.wire.command import Command
 
-__all__ = ["ProducerConfig", "QueueSelector", "Sender"]
+__all__ = [
+    "STATUS",
+    "WAITS",
+    "Parcel",
+    "ProducerConfig",
+    "QueueSelector",
+    "Sender",
+    "hashed",
+    "request",
+    "worth_retrying",
+]
 
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
 BATCH_BYTES = 1 << 20
@@ -55,6 +65,8 @@ BATCH_BYTES = 1 << 20
 LEAVE_WITHIN_S = 4.0
 ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
 """Failures that an old route explains: no such topic, no way to the broker."""
+WAITS = "WAIT\x01true\x02"
+"""The properties of a batch: answer when it is as safe as the broker is set up to make it."""
 STATUS = {status.value: status for status in SendStatus}
 
 
@@ -169,7 +181,7 @@ class Sender:
             return [(yield from self.send(chunk[0], None, timeout_s, require_ok=False))]
         ids = [self._next_id() for _ in chunk]
         body = b"".join(map(batch_item, chunk, ids))
-        properties = "WAIT\x01true\x02" if chunk[0].wait_store_ok else "WAIT\x01false\x02"
+        properties = WAITS if chunk[0].wait_store_ok else "WAIT\x01false\x02"
         parcel = Parcel(chunk[0].topic, ids, properties, body, batch=True)
         choice = self._choice(chunk[0], None)
         return (yield from self._deliver(parcel, choice, timeout_s, require_ok=False))
@@ -231,22 +243,7 @@ class Sender:
     def _ask(
         self, parcel: Parcel, queue: MessageQueue, timeout_s: float, *, oneway: bool = False
     ) -> Ask:
-        made = SendBatchMessage if parcel.batch else SendMessageV2
-        header = made(
-            producer_group=self.config.group,
-            topic=parcel.topic,
-            default_topic=AUTO_CREATE_TOPIC,
-            default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
-            queue_id=queue.queue_id,
-            sys_flag=parcel.sys_flag,
-            born_timestamp=self.instance.clock.wall_ms(),
-            flag=parcel.flag,
-            properties=parcel.properties,
-            reconsume_times=0,
-            unit_mode=False,
-            batch=parcel.batch,
-            broker_name=queue.broker_name,
-        )
+        header = request(parcel, queue, self.config.group, self.instance.clock.wall_ms())
         return Ask(
             address=self.instance.master(queue.broker_name),
             header=header,
@@ -285,6 +282,26 @@ class Sender:
             queue = queues[(counter + 1) % len(queues)]
         self._counters[topic] = (counter + step) & 0x7FFFFFFF
         return queue
+
+
+def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:
+    """The header that sends a parcel to a queue. Source: remoting §3.2."""
+    made = SendBatchMessage if parcel.batch else SendMessageV2
+    return made(
+        producer_group=group,
+        topic=parcel.topic,
+        default_topic=AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+        queue_id=queue.queue_id,
+        sys_flag=parcel.sys_flag,
+        born_timestamp=now_ms,
+        flag=parcel.flag,
+        properties=parcel.properties,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=parcel.batch,
+        broker_name=queue.broker_name,
+    )
 
 
 Choice: TypeAlias = "Callable[[Sequence[MessageQueue], MessageQueue | None], MessageQueue]"
