@@ -13,6 +13,7 @@ AerobeeError
 │  └─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
 ├─ SendFailedError, BatchSendError        all tries are used
 ├─ CompressionError                       a body that cannot be unpacked here
+├─ DataLossError                          messages that were to be read are not there any more
 └─ QueueNotAssignedError                  the queue belongs to somebody else now
 
 Source: client §16.6.
@@ -40,6 +41,7 @@ __all__ = [
     "ConfigurationError",
     "ConnectError",
     "ConsumerNotOnlineError",
+    "DataLossError",
     "FlowControlError",
     "ForkedClientError",
     "MessageIllegalError",
@@ -221,6 +223,10 @@ class BatchSendError(AerobeeError):
 
 class CompressionError(AerobeeError):
     """The body of a message cannot be unpacked: damaged, too large, or a package is missing."""
+
+
+class DataLossError(AerobeeError):
+    """Messages that were to be read are not there any more: expired, or lost with their broker."""
 
 
 class QueueNotAssignedError(AerobeeError):

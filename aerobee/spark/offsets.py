@@ -1,0 +1,161 @@
+"""Queues, offsets, positions: what they are, and how they are written as JSON. Pure.
+
+An offset is a number per (topic, broker, queue), always the next one to read; ends are exclusive.
+Law: offsets leave here in one order (topic, broker, queue number), because Spark compares them as
+text and takes the same offsets in another order for news.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "At",
+    "Committed",
+    "Earliest",
+    "Latest",
+    "Nested",
+    "Offsets",
+    "Position",
+    "Queue",
+    "Since",
+    "from_json",
+    "from_nested",
+    "to_json",
+    "to_nested",
+]
+
+EARLIEST = -2
+LATEST = -1
+LONGEST_OFFSET = 2**63 - 1
+
+
+class Queue(NamedTuple):
+    """One queue of a topic on one broker, by the broker's name."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id} of topic {self.topic} on broker {self.broker}"
+
+
+Offsets: TypeAlias = dict[Queue, int]
+"""The next offset of each queue."""
+Nested: TypeAlias = dict[str, dict[str, dict[str, int]]]
+"""Offsets as Spark keeps them: topic → broker → queue number as text → next offset."""
+
+
+# ── Positions ──
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The oldest message that each queue still has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """Behind the newest message of each queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Where the group stands; `fallback` for the queues for which the broker has nothing."""
+
+    fallback: Earliest | Latest = field(default_factory=Earliest)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """These offsets; -2 stands for the earliest, -1 for the latest."""
+
+    offsets: Mapping[Queue, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The first message stored at a time or later, ms since the epoch.
+
+    The most specific time counts: `queues`, then `topics`, then `ms`. `otherwise` says what to do
+    where no message is that new: give up, or take the end of the queue.
+    """
+
+    ms: int | None = None
+    topics: Mapping[str, int] = field(default_factory=dict)
+    queues: Mapping[Queue, int] = field(default_factory=dict)
+    otherwise: Literal["error", "latest"] = "error"
+
+    def time_of(self, queue: Queue) -> int | None:
+        """The time asked for in this queue, ms; None when none is."""
+        return self.queues.get(queue, self.topics.get(queue.topic, self.ms))
+
+
+Position: TypeAlias = Earliest | Latest | Committed | At | Since
+
+
+# ── Offsets as JSON ──
+
+
+def to_nested(offsets: Mapping[Queue, int]) -> Nested:
+    """The offsets in the one order, brokers below topics, queue numbers as text."""
+    nested: Nested = {}
+    for queue in sorted(offsets):
+        by_broker = nested.setdefault(queue.topic, {})
+        by_broker.setdefault(queue.broker, {})[str(queue.queue_id)] = int(offsets[queue])
+    return nested
+
+
+def to_json(offsets: Mapping[Queue, int]) -> str:
+    """The offsets as compact JSON; the same offsets give the same text."""
+    return json.dumps(to_nested(offsets), separators=(",", ":"), ensure_ascii=False)
+
+
+def from_json(text: str, what: str = "offsets", lowest: int = 0) -> Offsets:
+    """The offsets that a text of `to_json`'s shape names. As `from_nested`."""
+    try:
+        nested = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: not JSON ({error}): {text[:200]}") from None
+    return from_nested(nested, what, lowest)
+
+
+def from_nested(nested: object, what: str = "offsets", lowest: int = 0) -> Offsets:
+    """The offsets of {"topic": {"broker": {"queue number": next}}}, sorted.
+
+    `what` names them in errors. `lowest` -2 lets -2 (earliest) and -1 (latest) through.
+    Raises: ConfigurationError that names the place.
+    """
+    offsets: Offsets = {}
+    for topic, brokers in _object(nested, what, "topics").items():
+        for broker, queues in _object(brokers, f"{what}, topic {topic}", "broker names").items():
+            place = f"{what}, topic {topic}, broker {broker}"
+            for number, value in _object(queues, place, "queue numbers").items():
+                if not (number.isascii() and number.isdigit()):
+                    raise ConfigurationError(f"{place}: {number!r} is no queue number")
+                if isinstance(value, bool) or not isinstance(value, int):
+                    raise ConfigurationError(f"{place}, queue {number}: {value!r} is no integer")
+                if not lowest <= value <= LONGEST_OFFSET:
+                    allowed = "0 or more"
+                    if lowest:
+                        allowed = "0 or more, -1 (latest) or -2 (earliest)"
+                    raise ConfigurationError(f"{place}, queue {number}: {value} is not {allowed}")
+                offsets[Queue(topic, broker, int(number))] = value
+    return dict(sorted(offsets.items()))
+
+
+def _object(value: object, place: str, of: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        shape = '{"topic": {"broker": {"0": 23}}}'
+        raise ConfigurationError(f"{place}: an object of {of} is needed, as in {shape}")
+    return value

@@ -1,0 +1,365 @@
+"""What a batch reads: how far it goes, what of it is lost, and how it becomes partitions. Pure.
+
+Queues, offsets and positions come from `offsets` and are offered here, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from aerobee.errors import DataLossError
+from aerobee.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    At,
+    Committed,
+    Earliest,
+    Latest,
+    Nested,
+    Offsets,
+    Position,
+    Queue,
+    Since,
+    from_json,
+    from_nested,
+    to_json,
+    to_nested,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "At",
+    "Checked",
+    "Committed",
+    "Earliest",
+    "Latest",
+    "Loss",
+    "Lost",
+    "Nested",
+    "Offsets",
+    "Position",
+    "Queue",
+    "Range",
+    "Since",
+    "backlog",
+    "carried",
+    "checked",
+    "coalesce",
+    "from_json",
+    "from_nested",
+    "interleave",
+    "limit_of",
+    "limited",
+    "partitions_of",
+    "ranges_of",
+    "refuse",
+    "split",
+    "to_json",
+    "to_nested",
+    "waits",
+]
+
+TINY_OFFSETS = 1000
+"""A range below this costs more as a task of its own than its records do."""
+MANY_TINY = 8
+NAMED_LOSSES = 5
+"""How many of them an error names."""
+ASSUMED_RECORD_BYTES = 1024
+"""The mean size of a record while nobody has read one."""
+
+# ── How far a batch goes ──
+
+
+def carried(start: Mapping[Queue, int], latest: Mapping[Queue, int]) -> Offsets:
+    """Where a batch could end: `latest`, and unchanged what only `start` knows.
+
+    A broker that is down takes its queues out of the route; that is no loss of data. `latest` may
+    be the frozen target of an AvailableNow run: a queue that is new since then waits for the next.
+    """
+    return dict(sorted({**start, **latest}.items()))
+
+
+def backlog(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> int:
+    """How many offsets lie between; a queue that `start` does not have counts from 0."""
+    return sum(max(0, offset - start.get(queue, 0)) for queue, offset in end.items())
+
+
+def limited(start: Mapping[Queue, int], end: Mapping[Queue, int], limit: int) -> Offsets:
+    """The end of a batch of about `limit` offsets, given to the queues by what waits in each.
+
+    A queue's part is rounded down, but is at least 1: queues with little to read do not starve, so
+    the sum can exceed `limit` by as many offsets as there are queues. `start` has every queue.
+    """
+    sizes = {queue: max(0, offset - start[queue]) for queue, offset in end.items()}
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(sorted(end.items()))
+    chosen = {
+        queue: start[queue] + min(size, max(1, limit * size // total)) if size else end[queue]
+        for queue, size in sizes.items()
+    }
+    return dict(sorted(chosen.items()))
+
+
+def limit_of(
+    max_offsets: int | None, max_bytes: int | None, mean_record_bytes: float | None = None
+) -> int | None:
+    """How many offsets a batch may have; None without a limit.
+
+    Bytes are turned into offsets by the mean size of the records seen so far; at least 1.
+    """
+    limits = [] if max_offsets is None else [max_offsets]
+    if max_bytes is not None:
+        limits.append(max(1, int(max_bytes / (mean_record_bytes or ASSUMED_RECORD_BYTES))))
+    return min(limits, default=None)
+
+
+def waits(
+    waiting: int, min_offsets: int | None, since_last_s: float | None, max_delay_s: float
+) -> bool:
+    """Whether a batch should be put off until more has come.
+
+    `waiting` offsets lie ready; the last batch began `since_last_s` ago, None: there was none yet,
+    and the first one is never put off.
+    """
+    if min_offsets is None or waiting >= min_offsets:
+        return False
+    return since_last_s is not None and since_last_s < max_delay_s
+
+
+# ── What is lost ──
+
+
+class Lost(Enum):
+    """Why offsets cannot be read: what happened, and what to do besides going on without them."""
+
+    EXPIRED = (
+        "they expired before they were read",
+        "read more often or let the broker keep messages longer (fileReservedTime)",
+    )
+    CUT = (
+        "the queue ends before them now: its topic was made anew, or its broker came back without "
+        "its last messages",
+        "begin again with a new checkpoint",
+    )
+    MISSING = (
+        "they are missing inside the queue: files were removed, or the topic was compacted",
+        "read the queue in parts, on both sides of the hole",
+    )
+    MOVED = (
+        "the batch begins behind the end that was planned for it: the query was restarted before "
+        "its first batch was done, and where it began could not be told any more",
+        "use startingOffsets=committed with a group, or stateLocation, which keep the beginning",
+    )
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        self.reason = reason
+        self.remedy = remedy
+
+
+class Loss(NamedTuple):
+    """Offsets [start, end) of a queue that cannot be read."""
+
+    queue: Queue
+    start: int
+    end: int
+    lost: Lost
+
+    def __str__(self) -> str:
+        return f"{self.queue}: offsets [{self.start}, {self.end}): {self.lost.reason}"
+
+
+class Checked(NamedTuple):
+    """What is left to read, and what is not."""
+
+    start: Offsets
+    end: Offsets
+    losses: tuple[Loss, ...]
+
+
+def checked(
+    start: Mapping[Queue, int],
+    end: Mapping[Queue, int],
+    minima: Mapping[Queue, int],
+    maxima: Mapping[Queue, int],
+    *,
+    fail: bool,
+) -> Checked:
+    """The batch [start, end) without what its queues do not have any more.
+
+    A queue that `start` does not have begins at its minimum, and had better begin at 0. Bounds that
+    are not known, as those of a broker that is down, are not checked.
+    Raises: DataLossError with `fail`, if anything is lost.
+    """
+    begins: Offsets = {}
+    ends: Offsets = {}
+    losses: list[Loss] = []
+    for queue in sorted(end):
+        first, last = start.get(queue, 0), end[queue]
+        low, high = minima.get(queue, 0), maxima.get(queue, max(first, last))
+        if first > high:
+            losses.append(Loss(queue, high, first, Lost.CUT))
+            first = last = high
+        elif first > last:
+            losses.append(Loss(queue, last, first, Lost.MOVED))
+            first = last
+        if last > high:
+            losses.append(Loss(queue, max(first, high), last, Lost.CUT))
+            last = max(first, high)
+        if first < min(low, last):
+            losses.append(Loss(queue, first, min(low, last), Lost.EXPIRED))
+            first = min(low, last)
+        begins[queue], ends[queue] = first, last
+    if fail:
+        refuse(losses)
+    return Checked(begins, ends, tuple(losses))
+
+
+def refuse(losses: Sequence[Loss]) -> None:
+    """Raises: DataLossError if there are any, naming the first ones and what to do."""
+    if not losses:
+        return
+    named = "; ".join(str(loss) for loss in losses[:NAMED_LOSSES])
+    if len(losses) > NAMED_LOSSES:
+        named += f"; and {len(losses) - NAMED_LOSSES} more"
+    remedies = "; ".join(dict.fromkeys(loss.lost.remedy for loss in losses))
+    raise DataLossError(
+        f"messages cannot be read any more: {named}. What to do: {remedies}; or go on without them "
+        "by the option failOnDataLoss=false"
+    )
+
+
+# ── Ranges and partitions ──
+
+
+class Range(NamedTuple):
+    """Offsets [start, end) of one queue, and where to ask for them: `host:port`, best first."""
+
+    topic: str
+    broker: str
+    addresses: tuple[str, ...]
+    queue_id: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets."""
+        return self.end - self.start
+
+    @property
+    def queue(self) -> Queue:
+        """Whose offsets."""
+        return Queue(self.topic, self.broker, self.queue_id)
+
+
+def ranges_of(
+    start: Mapping[Queue, int],
+    end: Mapping[Queue, int],
+    addresses: Mapping[Queue, Sequence[str]],
+) -> list[Range]:
+    """The ranges between two offsets, empty ones left out. `start` has every queue of `end`."""
+    return [
+        Range(queue.topic, queue.broker, tuple(addresses[queue]), queue.queue_id, first, end[queue])
+        for queue in sorted(end)
+        if (first := start[queue]) < end[queue]
+    ]
+
+
+def split(
+    ranges: Iterable[Range], min_partitions: int | None = None, max_records: int | None = None
+) -> list[Range]:
+    """The same offsets in at least about `min_partitions` ranges, none above `max_records`.
+
+    Long ranges are cut in proportion to their lengths, after those that stay whole are set aside;
+    with enough ranges already, `min_partitions` cuts nothing.
+    """
+    whole = [one for one in ranges if one.size > 0]
+    if min_partitions is not None and len(whole) < min_partitions:
+        whole = _at_least(whole, min_partitions)
+    if max_records is not None:
+        whole = [part for one in whole for part in _cut(one, -(-one.size // max_records))]
+    return whole
+
+
+def _at_least(ranges: list[Range], count: int) -> list[Range]:
+    total = sum(one.size for one in ranges)
+    long = [one for one in ranges if _parts(one.size, total, count) > 1]
+    total_long = sum(one.size for one in long)
+    count_long = max(1, count - (len(ranges) - len(long)))
+    return [
+        part
+        for one in ranges
+        for part in _cut(one, _parts(one.size, total_long, count_long) if one in long else 1)
+    ]
+
+
+def _parts(size: int, total: int, count: int) -> int:
+    """The part of `count` that size / total is, rounded half up, at least 1."""
+    return max(1, (2 * size * count + total) // (2 * total))
+
+
+def _cut(one: Range, parts: int) -> list[Range]:
+    """Equal parts; what does not divide goes to the later ones."""
+    parts = min(parts, one.size)
+    edges = [one.start + one.size * part // parts for part in range(parts + 1)]
+    return [one._replace(start=first, end=last) for first, last in itertools.pairwise(edges)]
+
+
+def interleave(ranges: Iterable[Range]) -> list[Range]:
+    """The brokers take turns, so that the first wave of tasks does not hit one of them."""
+    by_broker: dict[str, list[Range]] = defaultdict(list)
+    for one in ranges:
+        by_broker[one.broker].append(one)
+    turns = [
+        (turn, at, one)
+        for at, broker in enumerate(sorted(by_broker))
+        for turn, one in enumerate(by_broker[broker])
+    ]
+    return [one for _, _, one in sorted(turns, key=lambda turn: turn[:2])]
+
+
+def coalesce(ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
+    """Partitions of one range each; many tiny ranges share some, fewer than 1000 offsets in each.
+
+    Each partition costs tens of milliseconds whatever it reads. Those that share one are of the
+    same broker as far as they fill it.
+    """
+    tiny = [one for one in ranges if one.size < TINY_OFFSETS]
+    if len(tiny) <= MANY_TINY:
+        return [(one,) for one in ranges]
+    partitions = [(one,) for one in ranges if one.size >= TINY_OFFSETS]
+    together: list[Range] = []
+    room = TINY_OFFSETS
+    for one in sorted(tiny, key=lambda one: one.broker):
+        if one.size >= room:
+            partitions.append(tuple(together))
+            together, room = [], TINY_OFFSETS
+        together.append(one)
+        room -= one.size
+    partitions.append(tuple(together))
+    return partitions
+
+
+def partitions_of(
+    ranges: Iterable[Range],
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+    *,
+    together: bool = False,
+) -> list[tuple[Range, ...]]:
+    """The ranges of each partition: split, in turns of the brokers, tiny ones `together`.
+
+    With `min_partitions` nothing is put together.
+    """
+    ordered = interleave(split(ranges, min_partitions, max_records))
+    if together and min_partitions is None:
+        return coalesce(ordered)
+    return [(one,) for one in ordered]
