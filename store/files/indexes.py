@@ -106,15 +106,15 @@ class Indexes:
             self._disk.sync_directory(self.directory)
 
     def _resume(self, dropped: IndexFile | None) -> Resume:
-        at = 0
         last = next((file for file in reversed(self.files) if not file.empty), None)
         if last is not None:
+            # Not where the dropped file began: a Java broker leaves a gap before the file that it
+            # makes in a recovery.
             at = last.head.end_physical_offset
+            return Resume(at, last.entries_of(at))
         if dropped is not None and dropped.sound and not dropped.empty:
-            at = max(at, dropped.head.begin_physical_offset)
-        if last is None or at != last.head.end_physical_offset:
-            return Resume(at)
-        return Resume(at, last.entries_of(at))
+            return Resume(dropped.head.begin_physical_offset)
+        return Resume(0)
 
     @property
     def durable_timestamp(self) -> int:
