@@ -546,3 +546,8 @@ class StoreConfig:
             extra={"key": "mappedFileSizeTimerLog", "unit": "B"},
         ),
     ] = 104_857_600
+
+    @property
+    def sync_flush(self) -> bool:
+        """Whether a send is answered when it is on disk."""
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH

@@ -58,7 +58,7 @@ class DedupingSend:
         self._send = send
         self._dedupe = dedupe
         self._store = store
-        self._waits_for_disk = config.store.flush_disk_type.name == "SYNC_FLUSH"
+        self._waits_for_disk = config.store.sync_flush
         self._region = config.broker.region_id
         self._trace_on = "true" if config.broker.trace_on else "false"
 

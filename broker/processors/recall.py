@@ -54,7 +54,7 @@ class RecallProcessor:
         self._topics = topics
         self._clock = clock
         self._store_host = store_host
-        self._waits_for_disk = config.store.flush_disk_type.name == "SYNC_FLUSH"
+        self._waits_for_disk = config.store.sync_flush
 
     def recall(self, header: RecallMessage, command: Command, connection: Connection) -> Outcome:
         """Store the wish. Raises: Refused."""

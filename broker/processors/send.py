@@ -100,7 +100,7 @@ class Send:
         self._new_unique_key = new_unique_key
         self._transactions = transactions
         self._dead_letters = dead_letters
-        self._waits_for_disk = config.store.flush_disk_type.name == "SYNC_FLUSH"
+        self._waits_for_disk = config.store.sync_flush
         broker = config.broker
         self._region = broker.region_id
         self._trace_on = "true" if broker.trace_on else "false"

@@ -75,7 +75,7 @@ class SendBack:
         self._clock = clock
         self._store_host = store_host
         self._random_queue = random_queue
-        self._waits_for_disk = config.store.flush_disk_type.name == "SYNC_FLUSH"
+        self._waits_for_disk = config.store.sync_flush
 
     def take_back(
         self, header: ConsumerSendMsgBack, command: Command, connection: Connection

@@ -63,7 +63,7 @@ class TransactionProcessor:
         self._stats = stats
         self._clock = clock
         self._store_host = store_host
-        self._waits_for_disk = config.store.flush_disk_type.name == "SYNC_FLUSH"
+        self._waits_for_disk = config.store.sync_flush
 
     def end(self, header: EndTransaction, command: Command, connection: Connection) -> Outcome:
         """Commit or roll back; a producer that does not know yet gets no answer."""

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 import trio
 
-from store.config import FlushDiskType
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -83,7 +81,7 @@ class LogFlush:
     @property
     def groups(self) -> bool:
         """Whether answers wait for the disk."""
-        return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        return self.config.sync_flush
 
     def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
         """Call back once the log is on disk up to there; with False after the time limit. Hot.
