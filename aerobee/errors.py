@@ -13,6 +13,7 @@ AerobeeError
 │  └─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
 ├─ SendFailedError, BatchSendError        all tries are used
 ├─ CompressionError                       a body that cannot be unpacked here
+├─ RecordDamagedError                     bytes of a broker or a store that are no whole record
 ├─ DataLossError                          messages that were to be read are not there any more
 └─ QueueNotAssignedError                  the queue belongs to somebody else now
 
@@ -49,6 +50,7 @@ __all__ = [
     "OffsetNotFoundError",
     "PermissionDeniedError",
     "QueueNotAssignedError",
+    "RecordDamagedError",
     "RequestTimeoutError",
     "RouteNotFoundError",
     "SendFailedError",
@@ -227,6 +229,10 @@ class CompressionError(AerobeeError):
 
 class DataLossError(AerobeeError):
     """Messages that were to be read are not there any more: expired, or lost with their broker."""
+
+
+class RecordDamagedError(AerobeeError):
+    """Bytes that should be a stored record are none; the text says where and why."""
 
 
 class QueueNotAssignedError(AerobeeError):
