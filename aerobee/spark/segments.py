@@ -63,6 +63,8 @@ __all__ = [
     "heads_of",
     "holes_between",
     "is_system",
+    "magics",
+    "named_place",
     "needed",
     "records_in",
     "splits_of",
@@ -76,8 +78,8 @@ BAD_LENGTHS = "badLengths"
 CRC = "crc"
 TAIL = "tail"
 ZEROS = "zeros"
-"""Not a fault by itself: where nothing was written."""
 BLANK = "blank"
+"""No faults: where nothing was written, and where a segment ends."""
 MORE = "more"
 
 CLOCK_SLACK_MS = 3_600_000
@@ -301,8 +303,6 @@ def _stop(data: bytes, base: int, segment_end: int, at: int) -> Stop:
     need = min(rest, FIXED_BYTES)
     if left >= BLANK_BYTES:
         size, magic = _start_at(data, at)
-        if magic == BLANK_MAGIC and size == rest:
-            return Stop(BLANK, at)
         if magic in (MAGIC_V1, MAGIC_V2) and FIXED_BYTES <= size <= rest:
             need = size
         elif left >= need:
@@ -325,12 +325,16 @@ def fault_at(data: bytes, position: int, segment_end: int) -> Fault:
     if not size and not magic:
         return Fault(ZEROS, position, "size 0 and magic 0")
     if magic == BLANK_MAGIC:
+        if size == rest:
+            return Fault(BLANK, position, "the segment ends")
         return Fault(BAD_SIZE, position, f"the blank says {size} bytes, {rest} are left")
     if magic not in (MAGIC_V1, MAGIC_V2):
         return Fault(BAD_MAGIC, position, f"magic {magic:#010x}")
     if not FIXED_BYTES <= size <= rest:
         return Fault(BAD_SIZE, position, f"size {size}, {rest} bytes left in the segment")
-    (place,) = _place_at(data, 28)
+    if len(data) < size:
+        return Fault(BAD_SIZE, position, f"size {size}, but the file ends after {len(data)} bytes")
+    place = named_place(data, 0)
     if place != position:
         return Fault(WRONG_OFFSET, position, f"names physical offset {place}")
     if isinstance(parse(data[:size], 0, position), int):
@@ -351,18 +355,33 @@ def crc_faults(data: bytes, heads: Heads) -> list[int]:
     ]
 
 
-def candidates(data: bytes, base: int, at: int = 0) -> Iterator[int]:
-    """Physical offsets from `data[at]` on where magic and place say that a record begins.
+def magics(data: bytes, at: int = 0) -> Iterator[int]:
+    """Places from `data[at]` on where the magic says that a record begins.
 
-    Records that begin in the last 35 bytes are not seen. Whether one is whole is for `parse`.
+    Records that begin in the last 35 bytes are not seen.
     """
     found = data.find(_MAGIC, at + 4)
     last = len(data) - 36
     while 0 <= found - 4 <= last:
-        begin = found - 4
-        if _place_at(data, begin + 28)[0] == base + begin and data[found + 3] in (0xA7, 0xAB):
-            yield base + begin
+        if data[found + 3] in (0xA7, 0xAB):
+            yield found - 4
         found = data.find(_MAGIC, found + 1)
+
+
+def named_place(data: bytes, at: int) -> int:
+    """The physical offset that the record at `data[at]` names."""
+    place: int = _place_at(data, at + 28)[0]
+    return place
+
+
+def candidates(data: bytes, base: int, at: int = 0) -> Iterator[int]:
+    """Physical offsets where magic and place say that a record begins.
+
+    `base` is that of `data[0]`. Whether the record is whole is for `parse`.
+    """
+    for begin in magics(data, at):
+        if named_place(data, begin) == base + begin:
+            yield base + begin
 
 
 # ── What is wanted ──

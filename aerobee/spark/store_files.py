@@ -1,0 +1,377 @@
+"""The files of a store directory, read by descriptor: a broker may write and delete meanwhile.
+
+Paths flow in, bytes and places flow out. Nothing is written, locked or mapped: what was read once
+does not change under its reader, and a file that shrinks is an error instead of a SIGBUS.
+Source: spark §9, store format §1.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.segments import (
+    BAD_LENGTHS,
+    BAD_SIZE,
+    BLANK,
+    MORE,
+    ZEROS,
+    Fault,
+    Heads,
+    Segment,
+    Split,
+    candidates,
+    fault_at,
+    magics,
+    named_place,
+    records_in,
+)
+from store.format.names import COMMIT_LOG, segment_start
+from store.format.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, START, Digest, check, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+__all__ = [
+    "WINDOW_BYTES",
+    "End",
+    "Fragment",
+    "Passage",
+    "SegmentFile",
+    "end_of_data",
+    "first_store_time",
+    "segments_of",
+    "told_nobody",
+]
+
+WINDOW_BYTES = 8 << 20
+"""How much of a segment is read at once, as long as its records are smaller."""
+SEARCH_BYTES = 1 << 20
+TAIL_BYTES = 64 << 10
+"""So much may be half written behind the data of a log in use."""
+BLANK_WITHIN = 16 << 20
+"""So near to the end of a segment lies its blank: no message is larger."""
+REUSED_WITHIN = 16 << 20
+"""How far the records of a file's earlier life are looked for."""
+_OVERLAP = 35
+"""What `candidates` needs of a record beyond its first byte."""
+_NO_HOLES = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
+
+
+class SegmentFile:
+    """One segment, opened for reading: it can be read to its end even when it is deleted."""
+
+    def __init__(self, segment: Segment) -> None:
+        """Raises: FileNotFoundError, OSError."""
+        self.segment = segment
+        self.fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        os.close(self.fd)
+
+    def read(self, begin: int, end: int) -> bytes:
+        """The bytes at physical offsets [begin, end), fewer where the file is shorter.
+
+        Raises: OSError.
+        """
+        position = begin - self.segment.start
+        left = end - begin
+        pieces = []
+        while left > 0 and (piece := os.pread(self.fd, left, position)):
+            pieces.append(piece)
+            position += len(piece)
+            left -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def digest(self, position: int) -> Digest | None:
+        """The whole record at a physical offset; None for anything else. Raises: OSError."""
+        end = self.segment.end
+        head = self.read(position, min(position + FIXED_BYTES, end))
+        if len(head) < FIXED_BYTES:
+            return None
+        size, magic = START.unpack_from(head)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= end - position:
+            return None
+        found = parse(self.read(position, position + size), 0, position)
+        return None if isinstance(found, int) else found
+
+    def fault(self, position: int) -> Fault:
+        """What is wrong at a physical offset where no whole record is. Raises: OSError."""
+        end = self.segment.end
+        size = self.size_at(position)
+        if not FIXED_BYTES < size <= end - position:
+            size = min(FIXED_BYTES, end - position)
+        return fault_at(self.read(position, position + size), position, end)
+
+    def damage(self, position: int) -> Fault:
+        """The same where there must be a record: zeros are damage, too. Raises: OSError."""
+        fault = self.fault(position)
+        return fault._replace(kind=BAD_SIZE) if fault.kind in (ZEROS, BLANK) else fault
+
+    def size_at(self, position: int) -> int:
+        """What the first bytes there say the size is; 0 behind the end. Raises: OSError."""
+        return int.from_bytes(self.read(position, position + 4), "big", signed=True)
+
+    def next_whole(self, begin: int, end: int) -> tuple[int, Digest] | None:
+        """The first whole record that begins in [begin, end). Raises: OSError."""
+        for low, high in list(self._data_ranges(begin, end)):
+            for at in range(low, high, SEARCH_BYTES):
+                data = self.read(at, min(at + SEARCH_BYTES + _OVERLAP, self.segment.end))
+                for position in candidates(data, at):
+                    if position >= end:
+                        return None
+                    found = self.digest(position)
+                    if found is not None:
+                        return position, found
+        return None
+
+    def used_behind(self, begin: int) -> int:
+        """Bytes from a physical offset to the last one that is not zero. Raises: OSError."""
+        used = 0
+        for low, high in list(self._data_ranges(begin, self.segment.end)):
+            for at in range(low, high, SEARCH_BYTES):
+                data = self.read(at, min(at + SEARCH_BYTES, high)).rstrip(b"\0")
+                used = at + len(data) - begin if data else used
+        return used
+
+    def _data_ranges(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of [begin, end) that may hold other bytes than zeros."""
+        start = self.segment.start
+        while begin < end:
+            try:
+                first = os.lseek(self.fd, begin - start, os.SEEK_DATA) + start
+                hole = os.lseek(self.fd, first - start, os.SEEK_HOLE) + start
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                if error.errno not in _NO_HOLES:
+                    raise
+                first, hole = begin, end
+            if first < end:
+                yield first, min(hole, end)
+            begin = hole
+
+
+class Fragment(NamedTuple):
+    """Whole records, one behind the other; `base` is the physical offset of `data[0]`."""
+
+    data: bytes
+    base: int
+    heads: Heads
+    names: list[bytes]
+
+
+def told_nobody(_fault: Fault, _following: int | None) -> None:
+    """What is done about damage by those who only pass over it."""
+
+
+class Passage:
+    """Iterates the records that a split owns, passing over damage of which `told` hears first.
+
+    It is given the fault and where the next whole record begins, if one follows in the data; what
+    it raises ends the passage. Each fault is told by exactly one of the splits of a segment.
+    Afterwards `at` is the place behind the last record, where the next split goes on, and None when
+    nothing follows. Raises: OSError.
+    """
+
+    def __init__(
+        self,
+        file: SegmentFile,
+        split: Split,
+        told: Callable[[Fault, int | None], None] = told_nobody,
+    ) -> None:
+        self.at: int | None = None
+        self._file = file
+        self._split = split
+        self._told = told
+
+    def __iter__(self) -> Iterator[Fragment]:
+        split = self._split
+        self.at = self._begin()
+        size = WINDOW_BYTES
+        while self.at is not None and self.at < split.end:
+            at = self.at
+            asked = min(size, split.limit - at)
+            data = self._file.read(at, at + asked)
+            walked = records_in(data, at, split.segment.end, until=min(split.end - at, len(data)))
+            if walked.names:
+                yield Fragment(data, at, walked.heads, walked.names)
+            stop = walked.stop
+            self.at = at = at + stop.at
+            size = max(stop.need, WINDOW_BYTES)
+            if stop.kind == BLANK:
+                self.at = None
+            elif stop.kind not in (MORE, "") or at + stop.need > split.limit or len(data) < asked:
+                self._pass_over(at)
+        if self.at is not None and self.at < split.limit:
+            self._see_next(self.at)
+
+    def _begin(self) -> int | None:
+        """Where the first owned record begins."""
+        segment, begin, end, limit = self._split
+        if begin == segment.start:
+            return begin
+        near = max(segment.start, segment.end - BLANK_WITHIN)
+        if limit < segment.end or begin <= near:
+            found = self._file.next_whole(begin, end)
+            return None if found is None else found[0]
+        # A blank may lie in front of it, and whole records of an earlier time behind the blank.
+        before = Passage(self._file, Split(segment, near, begin, limit))
+        for _ in before:
+            pass
+        return before.at
+
+    def _pass_over(self, at: int) -> None:
+        limit = self._split.limit
+        following = self._file.next_whole(at + 1, limit)
+        self.at = None if following is None else following[0]
+        self._told(self._file.damage(at), self.at)
+
+    def _see_next(self, at: int) -> None:
+        """What follows the last record belongs to the next split, if it is a record."""
+        if self._file.digest(at) is None and self._file.fault(at).kind != BLANK:
+            self._pass_over(at)
+
+
+# ── The end ──
+
+
+class End(NamedTuple):
+    """Where the data of the last segment ends.
+
+    `used` bytes behind it are not zero; `why` says what they are. With `fault` they are none of
+    what a crash, a running broker or a reused file leaves.
+    """
+
+    position: int
+    used: int
+    why: str
+    fault: Fault | None
+
+
+def end_of_data(segment: Segment) -> End:
+    """Walk the last segment to where its data ends, over damage too.
+
+    What is in front of the end was whole when this looked, so no reader after it sees a record half
+    written. Raises: FileNotFoundError, OSError.
+    """
+    with SegmentFile(segment) as file:
+        at, stored = segment.start, 0
+        while True:
+            at, stored, closed = _walk(file, at, stored)
+            if closed:
+                return End(at, 0, "", None)
+            following = file.next_whole(at + 1, segment.end)
+            if file.digest(at) is not None:
+                # Written since we looked.
+                continue
+            if following is None or following[1][5] < stored:
+                return _judged(file, at, stale=following is not None)
+            at = following[0]
+
+
+def _walk(file: SegmentFile, at: int, stored: int) -> tuple[int, int, bool]:
+    """Pass whole records: the place behind them, the last store time, whether a blank is there."""
+    end = file.segment.end
+    size = WINDOW_BYTES
+    while at < end:
+        asked = min(size, end - at)
+        data = file.read(at, at + asked)
+        walked = records_in(data, at, end)
+        if walked.names:
+            stored = int(walked.heads.stored[-1])
+        stop = walked.stop
+        at += stop.at
+        if stop.kind not in (MORE, "") or len(data) < asked:
+            return at, stored, stop.kind == BLANK
+        size = max(stop.need, WINDOW_BYTES)
+    return at, stored, True
+
+
+def _judged(file: SegmentFile, at: int, *, stale: bool) -> End:
+    """What the bytes behind the last record are. Source: spark §9."""
+    used = file.used_behind(at)
+    if not used:
+        return End(at, 0, "", None)
+    damage = file.damage(at)
+    if stale:
+        why = "of an earlier end of the log, which a cut leaves"
+    elif used <= TAIL_BYTES or (damage.kind == BAD_LENGTHS and file.size_at(at) >= used):
+        why = f"half written: {damage.detail}"
+    elif _reused(file, at):
+        why = "records of a file that is used again"
+    else:
+        return End(at, used, damage.detail, damage)
+    return End(at, used, why, None)
+
+
+def _reused(file: SegmentFile, at: int) -> bool:
+    """Whether a whole record that names another place lies behind."""
+    data = file.read(at, min(at + REUSED_WITHIN, file.segment.end))
+    for begin in magics(data):
+        place = named_place(data, begin)
+        if place != at + begin and check(data, begin, place) > 0:
+            return True
+    return False
+
+
+# ── The segments ──
+
+
+def segments_of(root: str | Path) -> list[Segment]:
+    """The segments of the log below a store root, in order; empty ones made ahead left out.
+
+    Raises: ConfigurationError when there is no log, OSError.
+    """
+    directory = Path(root) / COMMIT_LOG
+    try:
+        names = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigurationError(
+            f"path: {root} holds no directory {COMMIT_LOG}: give the root of a store "
+            "(storePathRootDir) or of a copy of it"
+        ) from None
+    segments = []
+    for name in names:
+        start = segment_start(name)
+        if start is None:
+            continue
+        # Deleted by the broker since the listing: older than the others.
+        with contextlib.suppress(FileNotFoundError):
+            path = directory / name
+            segments.append(Segment(str(path), start, path.stat().st_size))
+    while segments and not _in_use(segments[-1]):
+        segments.pop()
+    return segments
+
+
+def _in_use(segment: Segment) -> bool:
+    """Whether a whole record lies in it."""
+    try:
+        with SegmentFile(segment) as file:
+            return file.next_whole(segment.start, segment.end) is not None
+    except FileNotFoundError:
+        return False
+
+
+def first_store_time(segment: Segment) -> int | None:
+    """Store time in ms of the record a segment begins with; None when that is not whole.
+
+    Raises: FileNotFoundError, OSError.
+    """
+    with SegmentFile(segment) as file:
+        found = file.digest(segment.start)
+        return None if found is None else found[5]
