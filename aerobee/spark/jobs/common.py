@@ -35,6 +35,7 @@ __all__ = [
     "Output",
     "Session",
     "Source",
+    "gathered",
     "instant_ms",
     "namesrv_option",
     "output_options",
@@ -95,7 +96,7 @@ def instant_ms(text: str | None, option: str) -> int | None:
         ) from error
 
 
-def _gathered(
+def gathered(
     options: Sequence[Callable[[Callable[..., Any]], Callable[..., Any]]],
     name: str,
     make: Callable[..., Any],
@@ -174,7 +175,7 @@ class Session:
             raise ConfigurationError(f"Spark did not start: {error}; {JAVA_HINT}") from error
 
 
-session_options = _gathered(
+session_options = gathered(
     (
         click.option("--master", metavar="URL", help="Spark master, such as local[4]."),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark."),
@@ -196,7 +197,7 @@ def _require_java() -> None:
 @contextmanager
 def _plainly() -> Iterator[None]:
     """Errors of Spark as ours: the cause in a line instead of two stack traces."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException
 
     try:
@@ -211,7 +212,7 @@ def plain(text: str) -> AerobeeError:
     if not raised:
         return AerobeeError(text.strip().partition("\n")[0] or "Spark failed and said nothing")
     name, words = raised[-1]
-    kind = getattr(errors, name, AerobeeError)
+    kind: type[AerobeeError] = getattr(errors, name, AerobeeError)
     if not issubclass(kind, BrokerError):
         return kind(words) if _takes_a_text(kind) else AerobeeError(words)
     error = AerobeeError(words)
@@ -310,7 +311,7 @@ def _source(topic: tuple[str, ...], option: tuple[str, ...], **rest: Any) -> Sou
     return Source(topics=topics, options=option, **rest)
 
 
-source_options = _gathered(
+source_options = gathered(
     (
         namesrv_option,
         click.option("--store", metavar="DIR", help="Read a store directory, not a broker."),
@@ -369,7 +370,7 @@ class Output:
             click.echo(table_text(rows, columns))
 
 
-output_options = _gathered(
+output_options = gathered(
     (
         click.option("--output", "path", metavar="PATH", help="Write the table there too."),
         click.option(

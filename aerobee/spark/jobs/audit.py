@@ -1,0 +1,84 @@
+"""Job `audit`: every record of a store directory checked on as many cores as there are.
+
+`aerobee store verify` looks deeper and at more kinds of files, in one process; this is for
+directories of hundreds of gigabytes and for tables that a dashboard reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from aerobee.cli.border import DONE, STORE_REFUSED
+from aerobee.spark.jobs.common import output_options, pairs, run_as_program, session_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from aerobee.spark.jobs.common import Output, Session
+
+__all__ = ["NO_DAMAGE", "command", "main", "summary"]
+
+NO_DAMAGE = ("tail",)
+"""Kinds of findings that a running broker, or the next start, mends by itself."""
+
+
+def summary(found: DataFrame) -> DataFrame:
+    """Findings per kind and topic: how many, the first and the last place."""
+    from pyspark.sql import functions as sql
+
+    return (
+        found.groupBy("kind", "topic")
+        .agg(
+            sql.count("*").alias("findings"),
+            sql.min("physicalOffset").alias("firstPhysicalOffset"),
+            sql.max("physicalOffset").alias("lastPhysicalOffset"),
+        )
+        .orderBy("kind", "topic")
+    )
+
+
+@click.command("audit", short_help="Look for damage in a store directory.")
+@click.argument("directory")
+@click.option("--crc/--no-crc", default=True, help="Check bodies; without it is twice as fast.")
+@click.option("--summary", "wants_summary", is_flag=True, help="A row per kind and topic.")
+@click.option("--option", multiple=True, metavar="KEY=VALUE", help="Of format aerobee.store.")
+@output_options
+@session_options
+def command(
+    *,
+    directory: str,
+    crc: bool,
+    wants_summary: bool,
+    option: tuple[str, ...],
+    output: Output,
+    session: Session,
+) -> int:
+    """Look for damage in DIRECTORY: records, their numbers, and what consume queues say of them.
+
+    Exit code 3 where damage is found.
+    """
+    options = {"path": directory, "mode": "audit", "verifyCrc": str(crc).lower()}
+    options |= pairs(option, "--option")
+    with session.opened("audit") as spark:
+        found = spark.read.format("aerobee.store").options(**options).load()
+        # Found once, though it is counted and shown.
+        found = found.persist()
+        try:
+            damage = found.where(~found.kind.isin(*NO_DAMAGE)).count()
+            order = ("segment", "physicalOffset", "topic", "queueId", "queueOffset")
+            output.deliver(summary(found) if wants_summary else found.orderBy(*order))
+        finally:
+            found.unpersist()
+    click.echo(f"{damage} findings of damage" if damage else "sound", err=True)
+    return STORE_REFUSED if damage else DONE
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the job and exit with its code."""
+    run_as_program(command, arguments)
+
+
+if __name__ == "__main__":
+    main()

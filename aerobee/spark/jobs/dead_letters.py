@@ -1,0 +1,300 @@
+"""Job `dead-letters`: what consumer groups gave up, and sending it to where it came from again.
+
+Dead letters of a group lie in `%DLQ%group`. Brokers do not store the reason; what can be known is
+the origin, how often a message was tried, and when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from aerobee.cli.border import DONE, REFUSED, complain
+from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.spark.columns import ddl_of
+from aerobee.spark.jobs.common import (
+    gathered,
+    output_options,
+    run_as_program,
+    session_options,
+    source_options,
+)
+from aerobee.spark.jobs.sending import NEEDED, new_run, outgoing, planned, send
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from aerobee.spark.jobs.common import Output, Session, Source
+
+__all__ = [
+    "COLUMNS",
+    "PREFIX",
+    "Choice",
+    "analysed",
+    "command",
+    "main",
+    "origin",
+    "readable_topics",
+]
+
+PREFIX = "%DLQ%"
+COLUMNS = (
+    *("topic", "tags", "keys", "properties"),
+    *("reconsumeTimes", "bornTimestamp", "storeTimestamp"),
+)
+"""What an analysis reads; a re-drive reads what is sent, too."""
+PLACE = ("topic", "brokerName", "queueId", "queueOffset")
+"""What names a dead letter for good."""
+PERM_HINT = (
+    "make it readable: mqadmin updateTopicPerm -n '{namesrv}' -c DefaultCluster -t '{topic}' -p 6"
+    " (your cluster's name behind -c), or: aerobee topic create -n '{namesrv}' --queues 1 '{topic}'"
+)
+
+
+# ── What there is ──
+
+
+def origin() -> Column:
+    """The topic that a dead letter came from; null where it does not say.
+
+    Clients of 5.x and brokers that forward write DLQ_ORIGIN_TOPIC; a message that was handed back
+    for another try carries RETRY_TOPIC.
+    """
+    from pyspark.sql import functions as sql
+
+    properties = sql.col("properties")
+    named = (properties[name] for name in ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC"))
+    return sql.coalesce(
+        *(sql.when(~sql.startswith(name, sql.lit("%RETRY%")), name) for name in named)
+    )
+
+
+def analysed(messages: DataFrame) -> DataFrame:
+    """Per group, origin, tags and number of tries: how many dead letters, since when.
+
+    `why` tells those given up at the first try (the consumer asked for it, or its limit is so low)
+    from those that used up their tries. `ageP50Ms` is from birth to death. Source columns: COLUMNS.
+    """
+    from pyspark.sql import functions as sql
+
+    tried = sql.col("reconsumeTimes")
+    why = sql.when(tried <= 1, "given up at the first try").otherwise("tries used up")
+    age = sql.unix_millis("storeTimestamp") - sql.unix_millis("bornTimestamp")
+    group = sql.regexp_replace("topic", f"^{PREFIX}", "")
+    keys = {"group": group, "origin": origin(), "tags": sql.col("tags"), "why": why, "tries": tried}
+    return (
+        messages.select(
+            *(value.alias(name) for name, value in keys.items()),
+            "storeTimestamp",
+            age.alias("_age"),
+        )
+        .groupBy(*keys)
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.min("storeTimestamp").alias("first"),
+            sql.max("storeTimestamp").alias("last"),
+            sql.percentile_approx("_age", 0.5).alias("ageP50Ms"),
+        )
+        .orderBy(sql.desc("messages"), "group", "origin")
+    )
+
+
+def readable_topics(name_server: str, wanted: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Topics of dead letters that can be read, and those whose queues cannot.
+
+    All of the cluster unless some are named; those that do not exist are in neither list.
+    Raises: NoNameServerError, TransportError.
+    """
+    from aerobee.spark.brokers import cluster_of
+
+    cluster = cluster_of(tuple(name_server.split(";")))
+    there = {name for name in cluster.topics() if name.startswith(PREFIX)}
+    there &= set(wanted or there)
+    readable = {queue.topic for queue, _addresses in cluster.queues(sorted(there))}
+    return sorted(readable), sorted(there - readable)
+
+
+# ── Which of them ──
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The dead letters that a person asks for; empty is all."""
+
+    groups: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    condition: str | None = None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of the groups."""
+        return tuple(f"{PREFIX}{group}" for group in self.groups)
+
+    def of(self, messages: DataFrame) -> DataFrame:
+        """Those of the messages. Raises: AnalysisException for a condition that is none."""
+        from pyspark.sql import functions as sql
+
+        found = messages.where(sql.startswith("topic", sql.lit(PREFIX)))
+        if self.topics:
+            found = found.where(sql.col("topic").isin(*self.topics))
+        if self.origins:
+            found = found.where(origin().isin(*self.origins))
+        if self.tags:
+            found = found.where(sql.col("tags").isin(*self.tags))
+        if self.keys:
+            has = sql.split(sql.coalesce("keys", sql.lit("")), " ")
+            found = found.where(sql.arrays_overlap(has, sql.array(*map(sql.lit, self.keys))))
+        return found.where(self.condition) if self.condition is not None else found
+
+
+choice_options = gathered(
+    (
+        click.option("--group", "groups", multiple=True, help="Of this consumer group."),
+        click.option("--origin", "origins", multiple=True, help="That came from this topic."),
+        click.option("--tag", "tags", multiple=True, help="With this tag."),
+        click.option("--key", "keys", multiple=True, help="With this key."),
+        click.option(
+            "--where", "condition", metavar="SQL", help="Any condition: 'reconsumeTimes < 3'."
+        ),
+    ),
+    "choice",
+    Choice,
+    ("groups", "origins", "tags", "keys", "condition"),
+)
+
+
+# ── Sending again ──
+
+
+def not_sent_before(messages: DataFrame, record: str | None) -> DataFrame:
+    """Without those whose places stand in the record of earlier runs."""
+    from pyspark.errors import AnalysisException
+
+    if record is None:
+        return messages
+    try:
+        done = messages.sparkSession.read.parquet(record).select(*PLACE)
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return messages
+    return messages.join(done, list(PLACE), "left_anti")
+
+
+def redriven(
+    letters: DataFrame, target: Column, name_server: str, *, record: str | None, run: str
+) -> DataFrame:
+    """Send these dead letters; answers one row with what was sent.
+
+    With a record each is noted there after it is sent: a run that dies in between sends again.
+    Raises: AerobeeError if one does not say where it came from.
+    """
+    lost = letters.where(target.isNull()).limit(1).count()
+    if lost:
+        raise AerobeeError(
+            "some of these dead letters do not say where they came from; name it by --to-topic"
+        )
+    if record is None:
+        return send(outgoing(letters, target, run, keep_queues=False), name_server, {})
+    # What is noted must be what was sent, though more may have died in between.
+    letters = letters.persist()
+    try:
+        sent = send(outgoing(letters, target, run, keep_queues=False), name_server, {})
+        letters.select(*PLACE, "msgId").write.mode("append").parquet(record)
+    finally:
+        letters.unpersist()
+    return sent
+
+
+@click.command("dead-letters", short_help="Who gave up what; send it again.")
+@source_options
+@choice_options
+@click.option("--redrive", is_flag=True, help="Send them to where they came from.")
+@click.option("--to-topic", metavar="TOPIC", help="Send them there instead.")
+@click.option("--record", metavar="PATH", help="Parquet: what was sent is never sent again.")
+@click.option("--yes", is_flag=True, help="Send; without, only say what would be sent.")
+@output_options
+@session_options
+def command(
+    *,
+    source: Source,
+    choice: Choice,
+    redrive: bool,
+    to_topic: str | None,
+    record: str | None,
+    yes: bool,
+    output: Output,
+    session: Session,
+) -> int:
+    """Count dead letters by group, origin, tag and tries; with --redrive --yes send them again.
+
+    Exit code 5 if a topic of dead letters cannot be read; how to open it is said on stderr.
+    """
+    if not redrive and (yes or to_topic or record):
+        raise ConfigurationError("--yes, --to-topic and --record are for --redrive")
+    with session.opened("dead-letters") as spark:
+        letters, closed = found(spark, source, choice, (*COLUMNS, *NEEDED) if redrive else COLUMNS)
+        for topic in closed:
+            hint = PERM_HINT.format(namesrv=source.name_server, topic=topic)
+            complain(f"{topic} cannot be read; {hint}")
+        if not redrive:
+            output.deliver(analysed(letters))
+        else:
+            again(letters, source.name_server, output, to_topic=to_topic, record=record, yes=yes)
+    return REFUSED if closed else DONE
+
+
+def found(
+    spark: SparkSession, source: Source, choice: Choice, names: Sequence[str]
+) -> tuple[DataFrame, list[str]]:
+    """The dead letters asked for, and the topics that they cannot be read from.
+
+    A cluster where nothing has died has a table without rows.
+    """
+    columns = tuple(dict.fromkeys(names))
+    if source.store or source.archive:
+        return choice.of(source.read(spark, columns)), []
+    if source.pattern:
+        raise ConfigurationError("--topic-pattern: name groups by --group")
+    readable, closed = readable_topics(source.name_server, source.topics or choice.topics)
+    if not readable:
+        return spark.createDataFrame([], ddl_of(columns)), closed
+    return choice.of(replace(source, topics=tuple(readable)).read(spark, columns)), closed
+
+
+def again(
+    letters: DataFrame,
+    name_server: str,
+    output: Output,
+    *,
+    to_topic: str | None,
+    record: str | None,
+    yes: bool,
+) -> None:
+    """Say what would be sent, or send it and say what was."""
+    from pyspark.sql import functions as sql
+
+    target = origin() if to_topic is None else sql.lit(to_topic)
+    letters = not_sent_before(letters, record)
+    if not yes:
+        output.deliver(planned(outgoing(letters, target, "", keep_queues=False)))
+        click.echo("nothing sent: say --yes", err=True)
+        return
+    run = new_run()
+    output.deliver(redriven(letters, target, name_server, record=record, run=run))
+    click.echo(f"sent with AB_REPLAY={run}", err=True)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the job and exit with its code."""
+    run_as_program(command, arguments)
+
+
+if __name__ == "__main__":
+    main()
