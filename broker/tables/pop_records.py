@@ -74,32 +74,19 @@ class PopKey(NamedTuple):
     broker: str
 
 
-class CheckPoint(Body, msgspec.Struct, kw_only=True):
-    """Messages of one queue handed out by one pop; times in ms. `diffs` count from the start."""
+class OfPop(Body, msgspec.Struct, kw_only=True):
+    """What every record of a pop says: which it was. Times in ms."""
 
-    start_offset: I64 = msgspec.field(name="so")
-    pop_time: I64 = msgspec.field(name="pt")
-    invisible_time: I64 = msgspec.field(name="it")
-    bit_map: int = msgspec.field(name="bm", default=0)
-    count: int = msgspec.field(name="n", default=0)
-    queue_id: int = msgspec.field(name="q")
     topic: str = msgspec.field(name="t")
     group: str = msgspec.field(name="c")
-    revive_offset: I64 = msgspec.field(name="ro", default=0)
-    diffs: list[int] = msgspec.field(name="d", default_factory=list)
+    queue_id: int = msgspec.field(name="q")
+    start_offset: I64 = msgspec.field(name="so")
+    pop_time: I64 = msgspec.field(name="pt")
     broker: str = msgspec.field(name="bn", default="")
-    revive_times: str | int | msgspec.UnsetType = msgspec.field(name="rp", default=msgspec.UNSET)
-    """How often putting a message back failed; absent as long as it never did."""
-    revive_time: I64 = msgspec.field(name="reviveTime", default=0)
-
-    @property
-    def due_ms(self) -> int:
-        """When what is not acknowledged becomes visible again."""
-        return self.pop_time + self.invisible_time
 
     @property
     def key(self) -> PopKey:
-        """What its acknowledgements carry too."""
+        """The pop: what its check point and its acknowledgements share."""
         return PopKey(
             self.topic,
             self.group,
@@ -108,6 +95,24 @@ class CheckPoint(Body, msgspec.Struct, kw_only=True):
             self.pop_time,
             self.broker,
         )
+
+
+class CheckPoint(OfPop, kw_only=True):
+    """Messages of one queue handed out by one pop; times in ms. `diffs` count from the start."""
+
+    invisible_time: I64 = msgspec.field(name="it")
+    bit_map: int = msgspec.field(name="bm", default=0)
+    count: int = msgspec.field(name="n", default=0)
+    revive_offset: I64 = msgspec.field(name="ro", default=0)
+    diffs: list[int] = msgspec.field(name="d", default_factory=list)
+    revive_times: str | int | msgspec.UnsetType = msgspec.field(name="rp", default=msgspec.UNSET)
+    """How often putting a message back failed; absent as long as it never did."""
+    revive_time: I64 = msgspec.field(name="reviveTime", default=0)
+
+    @property
+    def due_ms(self) -> int:
+        """When what is not acknowledged becomes visible again."""
+        return self.pop_time + self.invisible_time
 
     @property
     def unique_key(self) -> str:
@@ -123,17 +128,11 @@ class CheckPoint(Body, msgspec.Struct, kw_only=True):
         return [self.start_offset + diff for diff in diffs]
 
 
-class Ack(Body, msgspec.Struct, kw_only=True, omit_defaults=True):
+class Ack(OfPop, kw_only=True, omit_defaults=True):
     """Messages of one pop that were acknowledged: one, or with `ao` −1 those in `aol`."""
 
     offset: I64 = msgspec.field(name="ao")
     offsets: list[int] = msgspec.field(name="aol", default_factory=list)
-    start_offset: I64 = msgspec.field(name="so")
-    group: str = msgspec.field(name="c")
-    topic: str = msgspec.field(name="t")
-    queue_id: int = msgspec.field(name="q")
-    pop_time: I64 = msgspec.field(name="pt")
-    broker: str = msgspec.field(name="bn", default="")
 
     @classmethod
     def of(cls, key: PopKey, offsets: Sequence[int]) -> Ack:
@@ -148,18 +147,6 @@ class Ack(Body, msgspec.Struct, kw_only=True, omit_defaults=True):
             queue_id=key.queue_id,
             pop_time=key.pop_time,
             broker=key.broker,
-        )
-
-    @property
-    def key(self) -> PopKey:
-        """The pop that it belongs to."""
-        return PopKey(
-            self.topic,
-            self.group,
-            self.queue_id,
-            self.start_offset,
-            self.pop_time,
-            self.broker,
         )
 
     @property
