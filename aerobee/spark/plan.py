@@ -335,7 +335,7 @@ def coalesce(ranges: Sequence[Range]) -> list[tuple[Range, ...]]:
     tiny = [one for one in ranges if one.size < TINY_OFFSETS]
     if len(tiny) <= MANY_TINY:
         return [(one,) for one in ranges]
-    partitions = [(one,) for one in ranges if one.size >= TINY_OFFSETS]
+    partitions: list[tuple[Range, ...]] = [(one,) for one in ranges if one.size >= TINY_OFFSETS]
     together: list[Range] = []
     room = TINY_OFFSETS
     for one in sorted(tiny, key=lambda one: one.broker):
