@@ -1,0 +1,138 @@
+"""The columns that rows to be sent may have, and which of a table's columns are they.
+
+A table of names and types; no row is looked at. Names are matched without regard to case, as SQL
+does. Source: spark §5.6.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["SINK_COLUMNS", "SinkColumn", "places"]
+
+
+class SinkColumn(NamedTuple):
+    """One column: `kinds` says its Spark types in words, `fits` knows their Arrow types."""
+
+    name: str
+    kinds: str
+    fits: Callable[[Any], bool]
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is a string."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_body(kind: Any) -> bool:
+    """Whether an Arrow type holds bytes, or text that is to be sent as UTF-8."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind)) or is_text(kind)
+
+
+def is_texts(kind: Any) -> bool:
+    """Whether an Arrow type is a string or a list of strings."""
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return is_text(kind) or (bool(listed) and is_text(kind.value_type))
+
+
+def is_text_map(kind: Any) -> bool:
+    """Whether an Arrow type maps strings to strings."""
+    return bool(pa.types.is_map(kind)) and is_text(kind.key_type) and is_text(kind.item_type)
+
+
+def is_instant(kind: Any) -> bool:
+    """Whether an Arrow type is a point in time; one without a time zone is none."""
+    return bool(pa.types.is_timestamp(kind)) and kind.tz is not None
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is a whole number."""
+    return bool(pa.types.is_integer(kind))
+
+
+SINK_COLUMNS: Mapping[str, SinkColumn] = {
+    column.name: column
+    for column in (
+        SinkColumn("body", "binary or string", is_body),
+        SinkColumn("topic", "string", is_text),
+        SinkColumn("tags", "string", is_text),
+        SinkColumn("keys", "string or array<string>", is_texts),
+        SinkColumn("properties", "map<string,string>", is_text_map),
+        SinkColumn("shardingKey", "string", is_text),
+        SinkColumn("queueId", "int", is_number),
+        SinkColumn("brokerName", "string", is_text),
+        SinkColumn("flag", "int", is_number),
+        SinkColumn("delayLevel", "int", is_number),
+        SinkColumn("deliverTime", "timestamp (with a time zone)", is_instant),
+        SinkColumn("delayMs", "bigint", is_number),
+        SinkColumn("msgId", "string", is_text),
+        SinkColumn("bornTimestamp", "timestamp (with a time zone)", is_instant),
+    )
+}
+ALIASES = {"value": "body"}
+"""Names from other sinks."""
+_BY_NAME = {name.lower(): name for name in SINK_COLUMNS} | ALIASES
+
+
+def places(schema: Any, *, topic: str | None, order_by: str | None = None) -> dict[str, int]:
+    """Sink column → its place in an Arrow schema.
+
+    `topic` and `order_by` are the options: the first makes a topic column needless, the second
+    names the column whose text stands for `shardingKey`. Raises: ConfigurationError.
+    """
+    found: dict[str, int] = {}
+    ordering = -1
+    for place, field in enumerate(schema):
+        name = _BY_NAME.get(field.name.lower())
+        if order_by is not None and field.name.lower() == order_by.lower():
+            ordering = place
+            if not (is_text(field.type) or is_number(field.type)):
+                raise ConfigurationError(
+                    f"option orderBy: column {field.name} is {field.type}, not a string or a number"
+                )
+            if name is None:
+                continue
+        if name is None:
+            raise ConfigurationError(_unknown(field.name))
+        if name in found:
+            first = schema[found[name]].name
+            raise ConfigurationError(f"columns {first} and {field.name} both say the {name}")
+        _check_type(field, SINK_COLUMNS[name])
+        found[name] = place
+    if "body" not in found:
+        raise ConfigurationError(
+            "a write needs a column body (binary or string); there are: "
+            + (", ".join(schema.names) or "none")
+        )
+    if topic is None and "topic" not in found:
+        raise ConfigurationError("where to? Give the option topic or a column topic")
+    if order_by is not None:
+        if ordering < 0:
+            raise ConfigurationError(f"option orderBy: there is no column {order_by}")
+        found["shardingKey"] = ordering
+    return found
+
+
+def _check_type(field: Any, column: SinkColumn) -> None:
+    """Raises: ConfigurationError. A column of nothing but nulls is as good as none."""
+    if not column.fits(field.type) and (column.name == "body" or not pa.types.is_null(field.type)):
+        raise ConfigurationError(
+            f"column {field.name} is {field.type}, but {column.name} is {column.kinds}: cast it"
+        )
+
+
+def _unknown(name: str) -> str:
+    close = get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.5)
+    meant = f" (is {_BY_NAME[close[0]]} meant?)" if close else ""
+    return (
+        f"column {name} cannot be sent{meant}: a message has {', '.join(SINK_COLUMNS)}; "
+        f"leave it out with .drop({name!r}) or put it into properties"
+    )
