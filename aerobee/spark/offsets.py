@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "STARTED",
     "At",
     "Committed",
     "Earliest",
@@ -36,6 +37,8 @@ __all__ = [
 
 EARLIEST = -2
 LATEST = -1
+STARTED = "@start"
+"""Among the topics of a stream's offsets: where its first batch began. No topic has such a name."""
 LONGEST_OFFSET = 2**63 - 1
 
 
@@ -133,11 +136,14 @@ def from_json(text: str, what: str = "offsets", lowest: int = 0) -> Offsets:
 def from_nested(nested: object, what: str = "offsets", lowest: int = 0) -> Offsets:
     """The offsets of {"topic": {"broker": {"queue number": next}}}, sorted.
 
-    `what` names them in errors. `lowest` -2 lets -2 (earliest) and -1 (latest) through.
+    `what` names them in errors. `lowest` -2 lets -2 (earliest) and -1 (latest) through. What a
+    stream noted under `STARTED` is left out.
     Raises: ConfigurationError that names the place.
     """
     offsets: Offsets = {}
     for topic, brokers in _object(nested, what, "topics").items():
+        if topic == STARTED:
+            continue
         for broker, queues in _object(brokers, f"{what}, topic {topic}", "broker names").items():
             place = f"{what}, topic {topic}, broker {broker}"
             for number, value in _object(queues, place, "queue numbers").items():
