@@ -1,0 +1,5 @@
+"""Where Spark finds `format("aerobee")`: it loads every top-level module called `pyspark_…`."""
+
+from aerobee.spark.source import AerobeeSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,132 @@
+"""A batch read: fixed ranges of offsets when it is planned, each task reads its own.
+
+The driver plans (`partitions`), tasks read (`read`); between them go names and numbers only. What
+is planned is read exactly, or the read fails, or the log says what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.columns import sources_of
+from aerobee.spark.pushdown import EVERYTHING, narrowed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+
+    from aerobee.spark.brokers import Cluster
+    from aerobee.spark.offsets import Offsets, Queue
+    from aerobee.spark.options import ReadOptions
+
+__all__ = ["BatchReader", "PushingReader"]
+
+log = logging.getLogger("aerobee.spark")
+
+
+class BatchReader(DataSourceReader):
+    """Plain data only: Spark pickles it into every task."""
+
+    def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
+        self.options = options
+        self.names = names
+        """The columns, as the schema preset calls them."""
+        self.narrowed = EVERYTHING
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges to read; each partition's value is a tuple of `plan.Range`.
+
+        Raises: ConfigurationError, RouteNotFoundError for a missing topic, DataLossError, and the
+        errors of brokers and connections.
+        """
+        from aerobee.spark.brokers import cluster_of
+        from aerobee.spark.plan import partitions_of, ranges_of
+        from aerobee.spark.positions import queues_of
+
+        options = self.options
+        cluster = cluster_of(options.name_servers)
+        addresses = {
+            queue: known
+            for queue, known in queues_of(cluster, options).items()
+            if self.narrowed.wants(queue)
+        }
+        start, end = self._bounds(cluster, list(addresses))
+        planned = partitions_of(
+            ranges_of(start, end, addresses),
+            options.min_partitions,
+            options.max_records_per_partition,
+        )
+        return [InputPartition(ranges) for ranges in planned]
+
+    def _bounds(self, cluster: Cluster, queues: list[Queue]) -> tuple[Offsets, Offsets]:
+        """Where the read begins and ends in each queue, inside what the queues have."""
+        from aerobee.spark.plan import checked
+        from aerobee.spark.positions import resolved
+
+        options = self.options
+        start = resolved(cluster, options.starting, queues, options)
+        end = resolved(cluster, options.ending, queues, options)
+        for queue in queues:
+            if start[queue] > end[queue]:
+                _refuse_backwards(options, queue, start[queue], end[queue])
+                end[queue] = start[queue]
+        least, most = cluster.min_offsets(queues), cluster.max_offsets(queues)
+        found = checked(start, end, least, most, fail=options.fail_on_data_loss)
+        for loss in found.losses:
+            log.warning("%s; skipped", loss)
+        return self._shortened(cluster, found.start, found.end)
+
+    def _shortened(self, cluster: Cluster, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
+        """The part of it that the conditions of the query leave."""
+        left = self.narrowed
+        start = {queue: max(offset, left.least) for queue, offset in start.items()}
+        end = {queue: min(offset, left.below) for queue, offset in end.items()}
+        if left.since_ms is not None:
+            since = cluster.offsets_at(list(start), left.since_ms)
+            start = {queue: max(offset, since[queue]) for queue, offset in start.items()}
+        if left.until_ms is not None:
+            until = cluster.offsets_at(list(end), left.until_ms)
+            end = {queue: min(offset, until[queue]) for queue, offset in end.items()}
+        return start, end
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The messages of one partition."""
+        from aerobee.spark.task import record_batches
+
+        # An empty plan comes as one partition without a value.
+        if partition is not None and partition.value is not None:
+            options, tags = self.options, self.narrowed.tags
+            if tags:
+                options = replace(options, sub_expression="||".join(sorted(tags)))
+            yield from record_batches(partition.value, options, self.names)
+
+
+class PushingReader(BatchReader):
+    """Takes conditions of the query over. A class of its own: Spark refuses every read of a reader
+    that has `pushFilters` unless `spark.sql.python.filterPushdown.enabled` is set.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
+        """Keep what shortens the read; the filters that Spark must apply itself."""
+        options = self.options
+        columns = dict(zip(self.names, sources_of(self.names, options.schema_preset), strict=True))
+        with_tags = options.sub_expression == "*" and options.expression_type == "TAG"
+        self.narrowed, rest = narrowed(filters, columns, with_tags=with_tags)
+        return rest
+
+
+def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:
+    """Raises: ConfigurationError if the options themselves say that the end comes first."""
+    from aerobee.spark.offsets import At
+
+    if isinstance(options.starting, At) and isinstance(options.ending, At):
+        raise ConfigurationError(
+            f"{queue}: startingOffsets {start} lies behind endingOffsets {end}; swap them"
+        )

@@ -1,0 +1,98 @@
+"""`format("aerobee")`: topics of a running broker as a table, a stream and a sink.
+
+Spark builds one of these per `load()` and per query, pickles it, and asks it for the part that the
+query needs. Everything is checked here, so that a wrong option fails in `load()` and not in a task.
+Nothing heavier than Spark's own module is loaded at import: Spark imports this in every session
+that uses any data source in Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from aerobee.spark.options import ReadOptions
+
+__all__ = ["AerobeeSource"]
+
+
+class AerobeeSource(DataSource):
+    """The data source; docs/spark.md describes its options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(…)` calls it."""
+        return "aerobee"
+
+    def schema(self) -> str:
+        """The columns that the options choose. Raises: ConfigurationError for any wrong option."""
+        from aerobee.spark.columns import chosen, ddl_of
+
+        options = self._read_options()
+        return ddl_of(chosen(options.columns, options.schema_preset), options.schema_preset)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read. Raises: ConfigurationError for a wrong option or column."""
+        from aerobee.spark.batch_reader import BatchReader, PushingReader
+        from aerobee.spark.options import read_options
+
+        options = read_options(self.options, stream=False)
+        made = PushingReader if options.push_filters else BatchReader
+        return made(options, _names(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
+        """A stream. Raises: ConfigurationError for a wrong option or column."""
+        from aerobee.spark.options import read_options
+        from aerobee.spark.stream_reader import StreamReader
+
+        options = read_options(self.options, stream=True)
+        return StreamReader(options, _names(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """A batch write. Raises: ConfigurationError for a wrong option, column or save mode."""
+        from aerobee.spark.writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(  # noqa: N802  (Spark's)
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """The sink of a stream. Raises: ConfigurationError for a wrong option, column or mode."""
+        from aerobee.spark.writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+    def _read_options(self) -> ReadOptions:
+        """The options of a read, of either kind: Spark does not say yet which it will be."""
+        from aerobee.spark.options import read_options
+
+        try:
+            return read_options(self.options, stream=False)
+        except ConfigurationError as error:
+            try:
+                return read_options(self.options, stream=True)
+            except ConfigurationError:
+                raise error from None
+
+
+def _names(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
+    """The columns of a schema that Spark hands back or the user gave."""
+    from aerobee.spark.columns import accepted
+
+    for field in schema.fields:
+        if not field.nullable:
+            raise ConfigurationError(f"schema: column {field.name!r} must not be NOT NULL")
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    return accepted(fields, options.schema_preset)

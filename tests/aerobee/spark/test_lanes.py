@@ -1,0 +1,400 @@
+"""Lanes against a real broker, and against a peer that answers what no healthy broker does."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.errors import (
+    DataLossError,
+    RequestTimeoutError,
+    TopicNotFoundError,
+    TransportError,
+)
+from aerobee.spark.lanes import Chunk, Pulling, pulled
+from aerobee.spark.plan import Range
+from remoting.client.blocking_channel import BlockingChannel
+from remoting.errors import ConnectFailed
+from store.format.record import FIXED_BYTES
+from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
+from tests.kit.raw_client import RawConnection, pull_fields, records
+from tests.remoting.client.peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import AnyBroker, StartBroker
+    from tests.kit.plain_frames import Plain
+
+COUNT = 3_000
+MESSAGES = bodies(COUNT, 40)
+SHORT_MS = 200
+PULL_MESSAGE = 11
+NOT_FOUND, AGAIN, MOVED, BUSY = 19, 20, 21, 2
+
+
+class Connections:
+    """What a task keeps: one open connection per address."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, BlockingChannel] = {}
+        self.made = 0
+
+    def __call__(self, address: str) -> BlockingChannel:
+        if address not in self.open or self.open[address].closed:
+            self.open[address] = BlockingChannel.connect(address, 1.0)
+            self.made += 1
+        return self.open[address]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connections]:
+    connections = Connections()
+    yield connections
+    for channel in connections.open.values():
+        channel.close()
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    broker = start_broker()
+    make_topic(broker, "numbers")
+    fill(broker, "numbers", MESSAGES)
+    return broker
+
+
+def the_range(broker: AnyBroker, start: int, end: int, topic: str = "numbers") -> Range:
+    return Range(topic, "broker-a", (broker.address,), 0, start, end)
+
+
+def read(chunks: Iterator[Chunk]) -> list[bytes]:
+    """The bodies, after checks of what a chunk promises."""
+    found = []
+    for chunk in chunks:
+        stored = list(records(bytes(chunk.buffer)))
+        assert stored[0].queue_offset == chunk.first_offset
+        assert len(stored) == len(chunk.starts)
+        assert chunk.starts[0] == 0
+        found += [record.body for record in stored]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, COUNT), (0, 1), (17, 18), (1000, 2100), (1023, 1025), (5, 5)]
+)
+@pytest.mark.parametrize("bulk_bytes", [4 << 20, None])
+def test_a_range_comes_exactly_and_in_order_from_brokers_that_answer_much_or_little(
+    broker: AnyBroker, connect: Connections, start: int, end: int, bulk_bytes: int | None
+) -> None:
+    how = Pulling(group="g", bulk_bytes=bulk_bytes)
+    assert read(pulled(the_range(broker, start, end), how, connect)) == MESSAGES[start:end]
+
+
+def test_answers_of_one_message_at_a_time_are_enough(
+    broker: AnyBroker, connect: Connections
+) -> None:
+    how = Pulling(group="g", batch_size=1, window=3)
+    assert read(pulled(the_range(broker, 1000, 1100), how, connect)) == MESSAGES[1000:1100]
+
+
+def test_a_reader_that_stops_early_leaves_the_connection_usable(
+    broker: AnyBroker, connect: Connections
+) -> None:
+    chunks = pulled(the_range(broker, 0, COUNT), Pulling(group="g"), connect)
+    next(chunks)
+    del chunks
+    assert read(pulled(the_range(broker, 9, 12), Pulling(group="g"), connect)) == MESSAGES[9:12]
+    assert connect.made == 1
+
+
+def test_an_expression_leaves_offsets_out_and_that_is_no_loss(
+    broker: AnyBroker, connect: Connections
+) -> None:
+    make_topic(broker, "tagged")
+    for at in range(0, 300, 100):
+        fill(broker, "tagged", MESSAGES[at : at + 50], TAGS="a")
+        fill(broker, "tagged", MESSAGES[at + 50 : at + 100], TAGS="b")
+    how = Pulling(group="g", expression="a")
+    some = pulled(the_range(broker, 20, 230, "tagged"), how, connect)
+    assert read(some) == MESSAGES[20:50] + MESSAGES[100:150] + MESSAGES[200:230]
+    nothing = pulled(the_range(broker, 55, 95, "tagged"), how, connect)
+    assert read(nothing) == []
+
+
+def test_a_topic_that_does_not_exist_is_said_at_once(
+    broker: AnyBroker, connect: Connections
+) -> None:
+    with pytest.raises(TopicNotFoundError, match="nowhere"):
+        read(pulled(the_range(broker, 0, 10, "nowhere"), Pulling(group="g"), connect))
+
+
+def test_offsets_behind_the_end_are_lost(
+    broker: AnyBroker, connect: Connections, caplog: pytest.LogCaptureFixture
+) -> None:
+    beyond = the_range(broker, COUNT - 10, COUNT + 5_000)
+    with pytest.raises(DataLossError, match=rf"queue 0 .* offsets {COUNT} to .* ends at {COUNT}"):
+        read(pulled(beyond, Pulling(group="g"), connect))
+    with caplog.at_level(logging.WARNING, "aerobee.spark"):
+        there = read(pulled(beyond, Pulling(group="g", fail_on_data_loss=False), connect))
+    assert there == MESSAGES[-10:]
+    assert len(caplog.records) == 1
+    assert f"offsets {COUNT} to {COUNT + 4_999} are gone" in caplog.text
+
+
+@pytest.mark.ours
+def test_offsets_that_expired_are_lost(
+    start_broker: StartBroker, connect: Connections, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = start_broker(mappedFileSizeCommitLog=65_536)
+    make_topic(broker, "numbers")
+    fill(broker, "numbers", MESSAGES)
+    expire(broker, 3)
+    with RawConnection(broker.address) as raw:
+        moved = raw.call(PULL_MESSAGE, pull_fields("g", "numbers", 0, 0))
+    least = int(moved.ext["minOffset"])
+    assert 1 < least < COUNT
+    with pytest.raises(DataLossError, match=r"offsets 0 to .* begins at .* failOnDataLoss"):
+        read(pulled(the_range(broker, 0, COUNT), Pulling(group="g"), connect))
+    for expression in ("*", "none || at all"):
+        caplog.clear()
+        how = Pulling(group="g", expression=expression, fail_on_data_loss=False)
+        with caplog.at_level(logging.WARNING, "aerobee.spark"):
+            there = read(pulled(the_range(broker, 0, COUNT), how, connect))
+        assert there == (MESSAGES[least:] if expression == "*" else [])
+        assert [record.getMessage() for record in caplog.records] == [
+            f"topic numbers, queue 0 of broker broker-a: offsets 0 to {least - 1} are gone: "
+            f"the queue begins at {least} now (expired); skipped"
+        ]
+
+
+def test_a_broker_that_goes_and_comes_back_is_read_on(
+    start_broker: StartBroker, connect: Connections
+) -> None:
+    broker = start_broker()
+    make_topic(broker, "numbers")
+    fill(broker, "numbers", MESSAGES)
+    chunks = pulled(the_range(broker, 0, COUNT), Pulling(group="g", window=1), connect)
+    first = next(chunks)
+    broker.kill()
+    back = threading.Thread(target=broker.start)
+    back.start()
+    rest = read(chunks)
+    back.join()
+    assert read(iter([first])) + rest == MESSAGES
+
+
+def test_a_broker_that_stays_away_is_waited_for_five_time_outs_and_no_longer(
+    start_broker: StartBroker, connect: Connections
+) -> None:
+    broker = start_broker()
+    make_topic(broker, "numbers")
+    fill(broker, "numbers", MESSAGES)
+    how = Pulling(group="g", window=1, timeout_ms=SHORT_MS)
+    chunks = pulled(the_range(broker, 0, COUNT), how, connect)
+    next(chunks)
+    broker.kill()
+    with pytest.raises(RequestTimeoutError, match=r"no progress at offset .* Connection refused"):
+        read(chunks)
+
+
+# -- a peer that answers what it is told -----------------------------------------------------------
+
+
+class Script:
+    """A peer in a thread of its own: `reply` says what each pull gets; None is silence."""
+
+    def __init__(self, reply: Callable[[Script, Plain], None]) -> None:
+        self.peer = Peer()
+        self.asked: list[int] = []
+        self._reply = reply
+        self._over = False
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Script:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        # A thread in accept or recv does not see a close.
+        self._over = True
+        for waited_on in (self.peer.listener, self.peer.socket):
+            if waited_on is not None:
+                with suppress(OSError):
+                    waited_on.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self.peer.__exit__(None, None, None)
+
+    def _run(self) -> None:
+        while not self._over:
+            try:
+                heard = self.peer.hear()
+            except (OSError, AssertionError):
+                # The client has hung up, or the test is over.
+                self.peer.close()
+                self.peer.socket = None
+                continue
+            self.asked.append(int(heard.ext["queueOffset"]))
+            self._reply(self, heard)
+
+    def found(self, heard: Plain, offsets: list[int]) -> None:
+        self.say(heard, 0, b"".join(map(stored, offsets)), offsets[-1] + 1)
+
+    def say(
+        self, heard: Plain, code: int, body: bytes, at: int, least: int = 0, most: int = 1 << 40
+    ) -> None:
+        numbers = {"nextBeginOffset": at, "minOffset": least, "maxOffset": most}
+        ext = {name: str(number) for name, number in numbers.items()}
+        self.peer.answer(heard.opaque, body, code, suggestWhichBrokerId="0", **ext)
+
+    def read(self, end: int, connect: Connections, *, start: int = 0, **how: object) -> list[int]:
+        """The offsets that come out of a read of this peer."""
+        what = Range("t", "b", (self.peer.address,), 3, start, end)
+        asked = Pulling(group="g", timeout_ms=SHORT_MS, **how)  # type: ignore[arg-type]  # by name
+        chunks = pulled(what, asked, connect)
+        return [record.queue_offset for chunk in chunks for record in records(bytes(chunk.buffer))]
+
+
+def stored(offset: int) -> bytes:
+    """An empty message without a topic, as it lies in the log."""
+    record = bytearray(FIXED_BYTES)
+    record[0:4] = FIXED_BYTES.to_bytes(4, "big")
+    record[4:8] = bytes.fromhex("daa320a7")
+    record[20:28] = offset.to_bytes(8, "big")
+    return bytes(record)
+
+
+def test_a_hole_in_the_middle_is_a_loss(
+    connect: Connections, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Offsets 3 to 5 and 8 are missing, and the answers know nothing of lanes."""
+
+    def reply(script: Script, heard: Plain) -> None:
+        at = int(heard.ext["queueOffset"])
+        script.found(heard, [n for n in range(max(at - 1, 0), at + 7) if n not in (3, 4, 5, 8)])
+
+    with Script(reply) as script:
+        with pytest.raises(DataLossError, match="queue 3 of broker b: offsets 3 to 5 are gone"):
+            script.read(10, connect)
+        with caplog.at_level(logging.WARNING, "aerobee.spark"):
+            there = script.read(10, connect, fail_on_data_loss=False)
+    assert there == [0, 1, 2, 6, 7, 9]
+    why = "the broker goes on behind them"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"topic t, queue 3 of broker b: offsets {gone} are gone: {why}; skipped"
+        for gone in ("3 to 5", "8 to 8")
+    ]
+
+
+def test_a_hole_over_the_end_of_the_range_is_a_loss(connect: Connections) -> None:
+    with Script(lambda script, heard: script.found(heard, [0, 1, 20])) as script:
+        with pytest.raises(DataLossError, match="offsets 2 to 9 are gone"):
+            script.read(10, connect)
+        assert script.read(10, connect, fail_on_data_loss=False) == [0, 1]
+
+
+def test_a_rolled_file_without_messages_is_a_loss_unless_an_expression_is_asked_for(
+    connect: Connections,
+) -> None:
+    def reply(script: Script, heard: Plain) -> None:
+        at = int(heard.ext["queueOffset"])
+        if at < 5:
+            script.say(heard, AGAIN, b"", 5)
+        else:
+            script.found(heard, list(range(5, 10)))
+
+    with Script(reply) as script:
+        with pytest.raises(DataLossError, match="offsets 0 to 4 are gone"):
+            script.read(10, connect)
+        assert script.read(10, connect, expression="a") == [5, 6, 7, 8, 9]
+
+
+def test_a_reset_of_the_group_in_between_changes_nothing(connect: Connections) -> None:
+    """The broker sends the group elsewhere once; what a query reads is fixed."""
+
+    def reply(script: Script, heard: Plain) -> None:
+        if len(script.asked) == 1:
+            script.say(heard, MOVED, b"", 2, most=10)
+        else:
+            script.found(heard, list(range(10)))
+
+    with Script(reply) as script:
+        assert script.read(10, connect, start=5) == [5, 6, 7, 8, 9]
+        assert script.asked == [5, 5]
+
+
+def test_a_busy_broker_is_asked_again(connect: Connections) -> None:
+    def reply(script: Script, heard: Plain) -> None:
+        if len(script.asked) < 3:
+            script.peer.answer(heard.opaque, code=BUSY)
+        else:
+            script.found(heard, [0, 1])
+
+    with Script(reply) as script:
+        assert script.read(2, connect) == [0, 1]
+
+
+def test_a_silent_broker_gets_a_new_connection_and_then_an_end(connect: Connections) -> None:
+    with (
+        Script(lambda script, heard: None) as script,
+        pytest.raises(
+            RequestTimeoutError,
+            match=r"no progress at offset 0 .* 5 times pullTimeoutMs, .*did not answer in",
+        ),
+    ):
+        script.read(10, connect)
+    assert len(script.asked) == connect.made == 5
+
+
+def test_a_lost_answer_is_asked_for_again(connect: Connections) -> None:
+    def reply(script: Script, heard: Plain) -> None:
+        if len(script.asked) > 1:
+            script.found(heard, [0, 1])
+
+    with Script(reply) as script:
+        assert script.read(2, connect) == [0, 1]
+    assert connect.made == 2
+
+
+def test_a_replica_that_lags_is_left_for_the_next_address(connect: Connections) -> None:
+    def behind(script: Script, heard: Plain) -> None:
+        script.say(heard, NOT_FOUND, b"", 0, most=0)
+
+    def ahead(script: Script, heard: Plain) -> None:
+        script.found(heard, [0, 1])
+
+    with Script(behind) as slave, Script(ahead) as master:
+        addresses = (slave.peer.address, master.peer.address)
+        what = Range("t", "b", addresses, 3, 0, 2)
+        chunks = list(pulled(what, Pulling(group="g", timeout_ms=SHORT_MS), connect))
+    assert [len(chunk.starts) for chunk in chunks] == [2]
+
+
+def test_the_next_address_is_taken_when_one_cannot_be_reached(connect: Connections) -> None:
+    with Script(lambda script, heard: script.found(heard, [0, 1])) as master:
+        with Peer() as gone:
+            nobody = gone.address
+        what = Range("t", "b", (nobody, master.peer.address), 3, 0, 2)
+        chunks = list(pulled(what, Pulling(group="g"), connect))
+    assert [len(chunk.starts) for chunk in chunks] == [2]
+
+
+def test_found_without_messages_makes_no_sense(connect: Connections) -> None:
+    with (
+        Script(lambda script, heard: script.say(heard, 0, b"", 1)) as script,
+        pytest.raises(TransportError, match="FOUND without messages"),
+    ):
+        script.read(10, connect)
+
+
+def test_nobody_there_at_all_is_a_clear_end() -> None:
+    def connect(address: str) -> BlockingChannel:
+        raise ConnectFailed(f"{address}: no route to host")
+
+    what = Range("t", "b", ("10.0.0.1:1",), 3, 0, 2)
+    with pytest.raises(RequestTimeoutError, match=r"queue 3 of broker b.*10\.0\.0\.1:1: no route"):
+        list(pulled(what, Pulling(group="g", timeout_ms=20), connect))
