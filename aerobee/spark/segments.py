@@ -33,7 +33,7 @@ from store.format.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -60,14 +60,16 @@ __all__ = [
     "candidates",
     "crc_faults",
     "fault_at",
+    "field_at",
     "heads_of",
     "holes_between",
     "is_system",
     "magics",
     "named_place",
-    "needed",
     "records_in",
     "splits_of",
+    "topic_filter",
+    "visible",
     "within_times",
 ]
 
@@ -131,6 +133,10 @@ class Split(NamedTuple):
     begin: int
     end: int
     limit: int
+    first: bool = False
+    """Whether what lies in front of it is not read."""
+    last: bool = False
+    """Whether what lies behind it is not read."""
 
 
 class Fault(NamedTuple):
@@ -272,6 +278,11 @@ def _field(data: bytes, offset: int, kind: str) -> NDArray[np.int64]:
     return np.ndarray((max(len(data) - offset - width + 1, 0),), kind, data, offset, (1,))
 
 
+def field_at(data: bytes, offset: int, kind: str, starts: Ints) -> Ints:
+    """A number of each record: that at `offset` behind its start, of a numpy type such as `>i4`."""
+    return _field(data, offset, kind)[starts].astype(np.int64)
+
+
 def _names(data: bytes, heads: Heads) -> list[bytes]:
     """The topics of the first records, up to the first that is not whole."""
     count = len(heads.starts)
@@ -392,13 +403,20 @@ def is_system(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
 
 
-def needed(heads: Heads) -> Bools:
+def topic_filter(topics: Sequence[str] | None, *, exclude_system: bool) -> Callable[[str], bool]:
+    """Whether a topic is wanted: the named ones; without names all, or all but the system's."""
+    if topics:
+        return frozenset(topics).__contains__
+    return (lambda topic: not is_system(topic)) if exclude_system else (lambda _: True)
+
+
+def visible(heads: Heads) -> Bools:
     """Records that consumers can get to see: not the prepared or rolled back ones of old brokers.
 
     Newer brokers park those in a topic of their own.
     """
-    visible: Bools = heads.sys_flags & TRANSACTION_PREPARED == 0
-    return visible
+    neither: Bools = heads.sys_flags & TRANSACTION_PREPARED == 0
+    return neither
 
 
 def splits_of(segment: Segment, begin: int, end: int, limit: int, split_bytes: int) -> list[Split]:
@@ -407,7 +425,11 @@ def splits_of(segment: Segment, begin: int, end: int, limit: int, split_bytes: i
     # Cuts lie at multiples from the segment's start, so that they do not move with the bounds.
     first = segment.start + (begin - segment.start) // split_bytes * split_bytes
     cuts = [begin, *range(first + split_bytes, end, split_bytes), end]
-    return [Split(segment, low, high, limit) for low, high in pairwise(cuts) if low < high]
+    return [
+        Split(segment, low, high, limit, first=low == begin, last=high == end)
+        for low, high in pairwise(cuts)
+        if low < high
+    ]
 
 
 def within_times(

@@ -37,14 +37,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from aerobee.spark.segments import Ints
+
 __all__ = [
     "WINDOW_BYTES",
     "End",
     "Fragment",
     "Passage",
     "SegmentFile",
+    "all_segments",
+    "data_ranges",
     "end_of_data",
     "first_store_time",
+    "read_at",
     "segments_of",
     "told_nobody",
 ]
@@ -87,14 +92,7 @@ class SegmentFile:
 
         Raises: OSError.
         """
-        position = begin - self.segment.start
-        left = end - begin
-        pieces = []
-        while left > 0 and (piece := os.pread(self.fd, left, position)):
-            pieces.append(piece)
-            position += len(piece)
-            left -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return read_at(self.fd, begin - self.segment.start, end - begin)
 
     def digest(self, position: int) -> Digest | None:
         """The whole record at a physical offset; None for anything else. Raises: OSError."""
@@ -127,7 +125,7 @@ class SegmentFile:
 
     def next_whole(self, begin: int, end: int) -> tuple[int, Digest] | None:
         """The first whole record that begins in [begin, end). Raises: OSError."""
-        for low, high in list(self._data_ranges(begin, end)):
+        for low, high in self._data_ranges(begin, end):
             for at in range(low, high, SEARCH_BYTES):
                 data = self.read(at, min(at + SEARCH_BYTES + _OVERLAP, self.segment.end))
                 for position in candidates(data, at):
@@ -141,36 +139,53 @@ class SegmentFile:
     def used_behind(self, begin: int) -> int:
         """Bytes from a physical offset to the last one that is not zero. Raises: OSError."""
         used = 0
-        for low, high in list(self._data_ranges(begin, self.segment.end)):
+        for low, high in self._data_ranges(begin, self.segment.end):
             for at in range(low, high, SEARCH_BYTES):
                 data = self.read(at, min(at + SEARCH_BYTES, high)).rstrip(b"\0")
                 used = at + len(data) - begin if data else used
         return used
 
-    def _data_ranges(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of [begin, end) that may hold other bytes than zeros."""
+    def _data_ranges(self, begin: int, end: int) -> list[tuple[int, int]]:
         start = self.segment.start
-        while begin < end:
-            try:
-                first = os.lseek(self.fd, begin - start, os.SEEK_DATA) + start
-                hole = os.lseek(self.fd, first - start, os.SEEK_HOLE) + start
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return
-                if error.errno not in _NO_HOLES:
-                    raise
-                first, hole = begin, end
-            if first < end:
-                yield first, min(hole, end)
-            begin = hole
+        found = data_ranges(self.fd, begin - start, end - start)
+        return [(low + start, high + start) for low, high in found]
+
+
+def data_ranges(fd: int, begin: int, end: int) -> list[tuple[int, int]]:
+    """The parts of [begin, end) of a file that may hold other bytes than zeros. Raises: OSError."""
+    found = []
+    while begin < end:
+        try:
+            first = os.lseek(fd, begin, os.SEEK_DATA)
+            hole = os.lseek(fd, first, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break
+            if error.errno not in _NO_HOLES:
+                raise
+            first, hole = begin, end
+        if first < end:
+            found.append((first, min(hole, end)))
+        begin = hole
+    return found
+
+
+def read_at(fd: int, position: int, count: int) -> bytes:
+    """`count` bytes of a file, fewer where it is shorter. Raises: OSError."""
+    pieces = []
+    while count > 0 and (piece := os.pread(fd, count, position)):
+        pieces.append(piece)
+        position += len(piece)
+        count -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 class Fragment(NamedTuple):
-    """Whole records, one behind the other; `base` is the physical offset of `data[0]`."""
+    """Whole records, their physical offsets and topics, in ascending order within `data`."""
 
     data: bytes
-    base: int
     heads: Heads
+    places: Ints
     names: list[bytes]
 
 
@@ -208,7 +223,7 @@ class Passage:
             data = self._file.read(at, at + asked)
             walked = records_in(data, at, split.segment.end, until=min(split.end - at, len(data)))
             if walked.names:
-                yield Fragment(data, at, walked.heads, walked.names)
+                yield Fragment(data, walked.heads, walked.heads.starts + at, walked.names)
             stop = walked.stop
             self.at = at = at + stop.at
             size = max(stop.need, WINDOW_BYTES)
@@ -216,23 +231,34 @@ class Passage:
                 self.at = None
             elif stop.kind not in (MORE, "") or at + stop.need > split.limit or len(data) < asked:
                 self._pass_over(at)
-        if self.at is not None and self.at < split.limit:
+        if self.at is not None and self.at < split.limit and not split.last:
             self._see_next(self.at)
 
     def _begin(self) -> int | None:
         """Where the first owned record begins."""
-        segment, begin, end, limit = self._split
+        split = self._split
+        segment, begin = split.segment, split.begin
         if begin == segment.start:
             return begin
-        near = max(segment.start, segment.end - BLANK_WITHIN)
-        if limit < segment.end or begin <= near:
-            found = self._file.next_whole(begin, end)
+        sure = split.limit < segment.end or begin <= segment.end - BLANK_WITHIN
+        if sure and not split.first:
+            found = self._file.next_whole(begin, split.end)
             return None if found is None else found[0]
-        # A blank may lie in front of it, and whole records of an earlier time behind the blank.
-        before = Passage(self._file, Split(segment, near, begin, limit))
+        # In front of it may lie a blank, behind which a segment keeps whole records of an earlier
+        # time; or damage that nobody else tells of.
+        low = max(begin - BLANK_WITHIN, segment.start)
+        before = Passage(
+            self._file,
+            Split(segment, low, begin, split.limit),
+            self._told_before if split.first else told_nobody,
+        )
         for _ in before:
             pass
         return before.at
+
+    def _told_before(self, fault: Fault, following: int | None) -> None:
+        if following is None or following > self._split.begin:
+            self._told(fault, following)
 
     def _pass_over(self, at: int) -> None:
         limit = self._split.limit
@@ -260,6 +286,8 @@ class End(NamedTuple):
     used: int
     why: str
     fault: Fault | None
+    closed: bool = False
+    """Whether the blank is there, so that the log goes on in the next segment."""
 
 
 def end_of_data(segment: Segment) -> End:
@@ -273,7 +301,7 @@ def end_of_data(segment: Segment) -> End:
         while True:
             at, stored, closed = _walk(file, at, stored)
             if closed:
-                return End(at, 0, "", None)
+                return End(at, 0, "", None, closed=True)
             following = file.next_whole(at + 1, segment.end)
             if file.digest(at) is not None:
                 # Written since we looked.
@@ -331,8 +359,8 @@ def _reused(file: SegmentFile, at: int) -> bool:
 # ── The segments ──
 
 
-def segments_of(root: str | Path) -> list[Segment]:
-    """The segments of the log below a store root, in order; empty ones made ahead left out.
+def all_segments(root: str | Path) -> list[Segment]:
+    """Every segment file of the log below a store root, in order.
 
     Raises: ConfigurationError when there is no log, OSError.
     """
@@ -353,6 +381,15 @@ def segments_of(root: str | Path) -> list[Segment]:
         with contextlib.suppress(FileNotFoundError):
             path = directory / name
             segments.append(Segment(str(path), start, path.stat().st_size))
+    return segments
+
+
+def segments_of(root: str | Path) -> list[Segment]:
+    """The segments that hold records: empty ones at the end, made ahead, are left out.
+
+    Raises: ConfigurationError when there is no log, OSError.
+    """
+    segments = all_segments(root)
     while segments and not _in_use(segments[-1]):
         segments.pop()
     return segments

@@ -1,0 +1,240 @@
+"""Messages by way of their consume queue: units → records, queue by queue, in queue order.
+
+A plan of ranges of queue offsets flows out first, then of each range the records. A unit that leads
+nowhere is damage; one that leads in front of the log or behind what is wanted is not, as long as no
+unit after it, or before it, leads into what is wanted.
+Source: spark §9.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.queue_files import (
+    LIGHT_QUEUES,
+    Queue,
+    QueueReader,
+    has_queues,
+    places_of,
+    queues_of,
+)
+from aerobee.spark.segments import Fault, field_at, heads_of, topic_filter
+from aerobee.spark.store_damage import removed
+from aerobee.spark.store_files import WINDOW_BYTES, Fragment, SegmentFile, all_segments
+from store.format.record import FIXED_BYTES, HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.spark.options import StoreOptions
+    from aerobee.spark.queue_files import Units
+    from aerobee.spark.segments import Bools, Ints, Segment
+    from aerobee.spark.store_damage import Damage
+
+__all__ = ["CQ_MISMATCH", "QueuePiece", "queue_fragments", "queue_pieces"]
+
+CQ_MISMATCH = "cqMismatch"
+CHUNK_UNITS = 4_096
+GAP_BYTES = 16 << 10
+"""So much of the log is read for nothing rather than with a call of its own."""
+SAMPLE_UNITS = 1_000
+RECORD_BYTES = 1_024
+"""What a record is taken for where no unit tells."""
+
+
+class QueuePiece(NamedTuple):
+    """Queue offsets [begin, end) of a queue, and the bytes [low, high) of the log that count."""
+
+    queue: Queue
+    begin: int
+    end: int
+    low: int
+    high: int
+
+
+def queue_pieces(options: StoreOptions, low: int, high: int) -> list[QueuePiece]:
+    """Pieces that lead to about `splitBytes` of the log each.
+
+    Raises: ConfigurationError where there are no queues, OSError.
+    """
+    if not has_queues(options.path):
+        raise ConfigurationError(
+            f"via=consumequeue: {options.path} has no consume queues; read it via=commitlog"
+        )
+    wanted = topic_filter(options.topics, exclude_system=options.exclude_system)
+    pieces: list[QueuePiece] = []
+    for queue in queues_of(
+        options.path, lambda topic: wanted(topic) and not topic.startswith(LIGHT_QUEUES)
+    ):
+        with QueueReader(queue) as reader:
+            first, end = queue.first, reader.end()
+            sample = reader.read(max(first, end - SAMPLE_UNITS), min(end - first, SAMPLE_UNITS))
+        sizes = sample["size"][(sample["size"] > 0) & (sample["place"] > 0)]
+        mean = int(np.median(sizes)) if len(sizes) else RECORD_BYTES
+        step = max(options.split_bytes // max(mean, FIXED_BYTES), 1)
+        pieces += [
+            QueuePiece(queue, at, min(at + step, end), low, high) for at in range(first, end, step)
+        ]
+    return pieces
+
+
+def queue_fragments(piece: QueuePiece, options: StoreOptions, damage: Damage) -> Iterator[Fragment]:
+    """The records of a piece. Raises: RecordDamagedError, DataLossError, OSError."""
+    with QueueReader(piece.queue) as reader, ExitStack() as stack:
+        records = _Records(piece, options, damage, stack)
+        for queue_offsets, units in _wanted(piece, reader, damage):
+            yield from records.of(queue_offsets, units)
+
+
+def _wanted(piece: QueuePiece, reader: QueueReader, damage: Damage) -> Iterator[tuple[Ints, Units]]:
+    """The units that lead into the wanted part of the log. What lies between such must, too."""
+    queue, begin, end, _, _ = piece
+    entered = begin > queue.first and bool(_inside(piece, reader.read(begin - 1, 1))[0])
+    doubted: list[tuple[int, int]] = []
+    for at in range(begin, end, CHUNK_UNITS):
+        count = min(CHUNK_UNITS, end - at)
+        # One more, since it tells about the last ones.
+        units = reader.read(at, count + 1)
+        inside = _inside(piece, units)
+        places = places_of(units)
+        behind = 0 if entered else int(inside.argmax()) if inside.any() else count
+        doubted += [
+            (at + number, int(places[number]))
+            for number in np.flatnonzero(~inside[:count]).tolist()
+            if number >= behind
+        ]
+        last = int(np.flatnonzero(inside)[-1]) + at if inside.any() else -1
+        for queue_offset, place in [one for one in doubted if one[0] < last]:
+            detail = f"the unit of queue offset {queue_offset} leads to no message of the queue"
+            damage.told_of(Fault(CQ_MISMATCH, place, detail))
+        doubted = [one for one in doubted if one[0] > last]
+        entered = entered or last >= 0
+        chosen = np.flatnonzero(inside[:count])
+        if len(chosen):
+            yield chosen + at, units[chosen]
+
+
+def _inside(piece: QueuePiece, units: Units) -> Bools:
+    places = places_of(units)
+    inside: Bools = (units["size"] > 0) & (places >= piece.low) & (places < piece.high)
+    return inside
+
+
+class _Records:
+    """Reads the records that units lead to: one call for those that lie close together."""
+
+    def __init__(
+        self, piece: QueuePiece, options: StoreOptions, damage: Damage, stack: ExitStack
+    ) -> None:
+        self._queue = piece.queue
+        self._options = options
+        self._damage = damage
+        self._stack = stack
+        self._segments = all_segments(options.path)
+        self._starts = [segment.start for segment in self._segments]
+        self._file: SegmentFile | None = None
+
+    def of(self, queue_offsets: Ints, units: Units) -> Iterator[Fragment]:
+        """The records of these units, so many at a time as fit into a window."""
+        pieces: list[bytes] = []
+        found: list[tuple[int, int, int]] = []
+        room = WINDOW_BYTES
+        for queue_offset, place, size, data in self._read(queue_offsets, units):
+            if len(data) > room and pieces:
+                yield from self._checked(pieces, found)
+                pieces, found, room = [], [], WINDOW_BYTES
+            pieces.append(data)
+            found.append((queue_offset, place, size))
+            room -= len(data)
+        if pieces:
+            yield from self._checked(pieces, found)
+
+    def _read(self, queue_offsets: Ints, units: Units) -> Iterator[tuple[int, int, int, bytes]]:
+        """Queue offset, place, size and bytes of each record."""
+        rows = list(zip(queue_offsets.tolist(), *_columns(units), strict=True))
+        at = 0
+        while at < len(rows):
+            queue_offset, place, size = rows[at]
+            segment = self._segment(queue_offset, place, size)
+            if segment is None:
+                at += 1
+                continue
+            behind, end = at + 1, place + size
+            while behind < len(rows):
+                _, following, more = rows[behind]
+                if (
+                    not end <= following <= end + GAP_BYTES
+                    or following + more > min(place + WINDOW_BYTES, segment.end)
+                    or more < FIXED_BYTES
+                ):
+                    break
+                end = following + more
+                behind += 1
+            data = self._bytes(segment, place, end)
+            if data is not None:
+                for number, begin, length in rows[at:behind]:
+                    low = begin - place
+                    yield number, begin, length, data[low : low + length].ljust(length, b"\0")
+            at = behind
+
+    def _segment(self, queue_offset: int, place: int, size: int) -> Segment | None:
+        """The segment that can hold such a record."""
+        number = bisect_right(self._starts, place) - 1
+        segment = self._segments[number] if number >= 0 else None
+        if segment is None:
+            removed(self._options, f"the segment of physical offset {place}")
+        elif place + size > segment.end or size < FIXED_BYTES or self._said(segment, place) != size:
+            detail = f"queue offset {queue_offset}: no record of {size} bytes is there"
+            self._damage.told_of(Fault(CQ_MISMATCH, place, detail))
+        else:
+            return segment
+        return None
+
+    def _said(self, segment: Segment, place: int) -> int:
+        """The size that the record says: a wrong one in the unit must not be read."""
+        head = self._bytes(segment, place, place + 4)
+        return -1 if head is None else int.from_bytes(head, "big", signed=True)
+
+    def _bytes(self, segment: Segment, begin: int, end: int) -> bytes | None:
+        if self._file is None or self._file.segment != segment:
+            self._stack.close()
+            try:
+                self._file = self._stack.enter_context(SegmentFile(segment))
+            except FileNotFoundError:
+                self._file = None
+                removed(self._options, segment.path)
+                return None
+        return self._file.read(begin, end)
+
+    def _checked(
+        self, pieces: list[bytes], found: list[tuple[int, int, int]]
+    ) -> Iterator[Fragment]:
+        """The records that are whole, and of this queue at this offset."""
+        data = b"".join(pieces)
+        numbers, places, sizes = np.array(found, np.int64).T
+        ends = np.cumsum(sizes)
+        heads = heads_of(data, ends - sizes, ends, places)
+        queue, starts = self._queue, ends - sizes
+        right = heads.whole.copy()
+        right &= field_at(data, HEAD.offset["queue_id"], ">i4", starts) == queue.queue_id
+        right &= field_at(data, HEAD.offset["queue_offset"], ">i8", starts) == numbers
+        name = queue.topic.encode()
+        for number in np.flatnonzero(right).tolist():
+            if data[heads.topics[number] : heads.topic_ends[number]] != name:
+                right[number] = False
+        for number in np.flatnonzero(~right).tolist():
+            what = "another message" if heads.whole[number] else "no whole record"
+            detail = f"queue offset {numbers[number]} leads to {what}"
+            self._damage.told_of(Fault(CQ_MISMATCH, int(places[number]), detail))
+        count = int(right.sum())
+        if count:
+            yield Fragment(data, heads.chosen(right), places[right], [name] * count)
+
+
+def _columns(units: Units) -> tuple[list[int], list[int]]:
+    return units["place"].tolist(), units["size"].tolist()
