@@ -1,0 +1,389 @@
+"""A stream of micro-batches: where it begins, how far each batch goes, what each task reads.
+
+Spark keeps one object of this class in a process of the driver for the whole query and asks it for
+offsets and partitions; what is on `self` lives as long as the query runs. `read` runs on another
+object in another process, which knows the options only. Offsets travel through Spark's checkpoint
+as dicts of texts and numbers, and are compared there as JSON text: no news must be the same text.
+
+Law: what a batch reads depends on its two offsets and on nothing that was learned later. So the
+end of the first batch tells where that batch began (`@start`), for Spark asks a restarted query
+anew where it begins, and "latest" means something else by then.
+A broker that is down is no loss of data: its queues stay where they are until it is back.
+Source: spark §5.3, §5.4.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from importlib import import_module
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from aerobee.errors import AerobeeError, BrokerNotFoundError
+from aerobee.spark.offsets import STARTED, At, Committed, from_nested, to_nested
+from aerobee.spark.plan import (
+    Range,
+    backlog,
+    carried,
+    checked,
+    limit_of,
+    limited,
+    partitions_of,
+    ranges_of,
+    waits,
+)
+from aerobee.spark.positions import queues_of, resolved
+from aerobee.spark.state_location import StateLocation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from aerobee.errors import RouteNotFoundError
+    from aerobee.spark.brokers import Cluster
+    from aerobee.spark.offsets import Offsets, Queue
+    from aerobee.spark.options import ReadOptions
+
+__all__ = ["StreamReader"]
+
+log = logging.getLogger("aerobee.spark")
+
+try:
+    LIMITS: Any = import_module("pyspark.sql.streaming.datasource")
+except ImportError:
+    # PySpark before 4.2: no limits, no AvailableNow for sources in Python.
+    LIMITS = None
+
+ROUTES_KEPT_S = 10.0
+"""How old the list of queues may be when a batch is planned."""
+COMPLAIN_EVERY_S = 60.0
+"""How often the same trouble is told again while it lasts."""
+SAMPLE_RECORDS = 32
+"""How many records tell how large records are; one answer of any broker."""
+
+Json: TypeAlias = dict[str, Any]
+"""Offsets as Spark keeps them: topic → broker → queue number → next offset."""
+
+
+class StreamReader(DataSourceStreamReader):
+    """One source of a streaming query, for PySpark 4.0 to 4.3. `clock` counts in seconds."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        names: tuple[str, ...],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.options = options
+        self.names = names
+        """The columns, as the schema preset calls them."""
+        self._clock = clock
+        self._initial: Offsets | None = None
+        self._addresses: dict[Queue, tuple[str, ...]] = {}
+        """Of all queues ever seen: one whose broker is down is still known."""
+        self._routed: tuple[Queue, ...] = ()
+        """The queues of the last route."""
+        self._routed_at: float | None = None
+        self._target: Offsets | None = None
+        """Where an AvailableNow run ends."""
+        self._latest: Offsets | None = None
+        """What `latestOffset` saw last, without limits."""
+        self._last_end: Json | None = None
+        self._last_batch_at: float | None = None
+        self._committed: Offsets = {}
+        self._mean_bytes: float | None = None
+        self._sampled_at: float | None = None
+        self._told_at: dict[str, float] = {}
+
+    # -- what Spark asks -------------------------------------------------------------------------
+
+    def initialOffset(self) -> Json:  # noqa: N802  (Spark's name)
+        """Where the first batch begins; asked more than once, answered once.
+
+        Raises: ConfigurationError, RouteNotFoundError, and the errors of brokers: a stream does not
+        begin with a part of its queues.
+        """
+        if self._initial is None:
+            self._initial = self._settled()
+        return to_nested(self._initial)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
+        """Freeze where the run ends. Raises: the errors of brokers, for none may be left out."""
+        self._look_up(strict=True)
+        self._target = self._cluster.max_offsets(list(self._routed))
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802  (Spark's name)
+        """The options' limit as Spark's object; `latestOffset` gets it back, or another one."""
+        options = self.options
+        if options.max_offsets_per_trigger is not None:
+            return LIMITS.ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return LIMITS.ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return LIMITS.ReadMinRows(options.min_offsets_per_trigger)
+        return LIMITS.ReadAllAvailable()
+
+    def latestOffset(  # noqa: N802  (Spark's name)
+        self, start: Json | None = None, limit: object = None
+    ) -> Json:
+        """Where the next batch ends; `start` itself when there is nothing for a batch.
+
+        PySpark before 4.2 gives no arguments. Raises: DataLossError where a queue ends before
+        `start`, unless losses are to be skipped.
+        """
+        if start is None:
+            start = self._last_end or self.initialOffset()
+        begin = from_nested(start, "offsets of the checkpoint")
+        # Spark says that a batch is done only when it plans the one after the next.
+        self._commit(begin)
+        self._look_up()
+        self._latest = carried(begin, self._maxima())
+        end = self._admitted(begin, self._latest, limit)
+        if STARTED not in start and start == to_nested(self._initial or {}):
+            return {**to_nested(end), STARTED: start}
+        return start if end == begin else to_nested(end)
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802  (Spark's name)
+        """The ends of the queues when `latestOffset` looked last; nothing is asked for it."""
+        return None if self._latest is None else to_nested(self._latest)
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """The tasks of a batch; each partition's value is a tuple of `plan.Range`.
+
+        Raises: DataLossError, BrokerNotFoundError for a queue without a known address.
+        """
+        self._last_end = end
+        if start == end:
+            return []
+        begin = from_nested(end.get(STARTED, start), "offsets of the checkpoint")
+        found = checked(
+            *self._to_read(begin, from_nested(end, "offsets of the checkpoint")),
+            fail=self.options.fail_on_data_loss,
+        )
+        for loss in found.losses:
+            log.warning("%s; skipped", loss)
+        planned = partitions_of(
+            ranges_of(found.start, found.end, self._addresses),
+            self.options.min_partitions,
+            self.options.max_records_per_partition,
+            together=True,
+        )
+        return [InputPartition(ranges) for ranges in planned]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one partition; in a process that has planned nothing."""
+        from aerobee.spark.task import record_batches
+
+        yield from record_batches(partition.value, self.options, self.names)
+
+    def commit(self, end: Json) -> None:
+        """Everything before `end` is done: tell the broker if the options say so."""
+        self._commit(from_nested(end, "offsets of the checkpoint"))
+
+    # -- where it begins -------------------------------------------------------------------------
+
+    def _settled(self) -> Offsets:
+        """The start: kept by an earlier run, or resolved now and kept."""
+        options = self.options
+        state = None
+        if options.state_location is not None:
+            state = StateLocation(options.state_location, self._source)
+            if (kept := state.read()) is not None:
+                return from_nested(kept, f"offsets of {state.place}")
+        self._look_up(strict=True)
+        queues = list(self._routed)
+        initial = resolved(self._cluster, options.starting, queues, options)
+        if isinstance(options.starting, Committed) and options.commit_offsets:
+            # A restart before the first batch is done finds these again.
+            self._commit(initial)
+        if state is not None:
+            kept = state.settle(self._starting, to_nested(initial))
+            initial = from_nested(kept, f"offsets of {state.place}")
+        return initial
+
+    @property
+    def _source(self) -> str:
+        """What is read, in words that stay the same from run to run."""
+        options = self.options
+        what = options.subscribe_pattern or ",".join(
+            map(str, options.assign or options.subscribe or ())
+        )
+        return f"{what} for group {options.group}" if options.group_given else what
+
+    @property
+    def _starting(self) -> str:
+        """The position, in words."""
+        starting = self.options.starting
+        if isinstance(starting, At):
+            return f"offsets {to_nested(dict(starting.offsets))}"
+        return repr(starting)
+
+    # -- how far a batch goes --------------------------------------------------------------------
+
+    def _maxima(self) -> Offsets:
+        """The end of each queue that can be asked; of an AvailableNow run the frozen ones."""
+        if self._target is not None:
+            return self._target
+        return self._of_brokers(self._routed, self._cluster.max_offsets)
+
+    def _admitted(self, begin: Offsets, latest: Offsets, limit: object) -> Offsets:
+        """`latest`, or as much before it as the limits allow; `begin` to wait for more.
+
+        Raises: DataLossError where `latest` lies before `begin`.
+        """
+        options = self.options
+        now = self._clock()
+        # Trigger.Once says that everything is to be read, whatever the options say.
+        everything = LIMITS is not None and isinstance(limit, LIMITS.ReadAllAvailable)
+        if not everything and self._target is None:
+            since = None if self._last_batch_at is None else now - self._last_batch_at
+            least, delay_s = options.min_offsets_per_trigger, options.max_trigger_delay_s
+            if waits(backlog(begin, latest), least, since, delay_s):
+                return begin
+        max_rows = getattr(limit, "max_rows", options.max_offsets_per_trigger)
+        max_bytes = getattr(limit, "max_bytes", options.max_bytes_per_trigger)
+        limitless = everything or (max_rows is None and max_bytes is None)
+        minima: Offsets = {}
+        if not limitless:
+            waiting = [queue for queue in latest if begin.get(queue, 0) < latest[queue]]
+            minima = self._of_brokers(waiting, self._cluster.min_offsets)
+        found = checked(begin, latest, minima, latest, fail=options.fail_on_data_loss)
+        end = carried(begin, latest)
+        if not limitless:
+            mean = None if max_bytes is None else self._mean_record_bytes(found.start, found.end)
+            count = limit_of(max_rows, max_bytes, mean)
+            assert count is not None
+            end = limited(found.start, found.end, count)
+        if end != begin:
+            self._last_batch_at = now
+        return end
+
+    def _mean_record_bytes(self, start: Offsets, end: Offsets) -> float | None:
+        """The size of the records that come next, by a look at a few in the longest queue."""
+        from aerobee.spark.lanes import pulled
+        from aerobee.spark.task import pulling
+
+        now = self._clock()
+        fresh = self._sampled_at is not None and now - self._sampled_at < ROUTES_KEPT_S
+        longest = max(end, key=lambda queue: end[queue] - start[queue], default=None)
+        if fresh or longest is None or end[longest] <= start[longest]:
+            return self._mean_bytes
+        first = start[longest]
+        some = Range(
+            longest.topic,
+            longest.broker,
+            self._addresses[longest],
+            longest.queue_id,
+            first,
+            min(end[longest], first + SAMPLE_RECORDS),
+        )
+        how = replace(
+            pulling(self.options), expression="*", expression_type="TAG", fail_on_data_loss=False
+        )
+        try:
+            chunks = list(pulled(some, how, self._cluster.channel))
+        except AerobeeError as error:
+            self._complain("the size of messages", f"is not known: {error}")
+            return self._mean_bytes
+        self._sampled_at = now
+        if count := sum(len(chunk.starts) for chunk in chunks):
+            seen = sum(len(chunk.buffer) for chunk in chunks) / count
+            self._mean_bytes = seen if self._mean_bytes is None else (self._mean_bytes + seen) / 2
+        return self._mean_bytes
+
+    # -- what a batch reads ----------------------------------------------------------------------
+
+    def _to_read(self, begin: Offsets, end: Offsets) -> tuple[Offsets, Offsets, Offsets, Offsets]:
+        """The part of a batch that is not empty, and the bounds of its queues."""
+        read = {queue: offset for queue, offset in end.items() if begin.get(queue, -1) != offset}
+        self._look_up()
+        if unknown := [queue for queue in read if queue not in self._addresses]:
+            raise BrokerNotFoundError(
+                f"{unknown[0]}: no name server knows where to read it, but the batch that was "
+                "planned before needs it; start the query again when its broker is back"
+            )
+        minima = self._of_brokers(read, self._cluster.min_offsets)
+        maxima = self._of_brokers(read, self._cluster.max_offsets)
+        return {queue: begin[queue] for queue in read if queue in begin}, read, minima, maxima
+
+    # -- the cluster -----------------------------------------------------------------------------
+
+    @property
+    def _cluster(self) -> Cluster:
+        from aerobee.spark.brokers import cluster_of
+
+        return cluster_of(self.options.name_servers)
+
+    def _look_up(self, *, strict: bool = False) -> None:
+        """Learn the queues again if what is known is old.
+
+        Without `strict` what cannot be asked is told, and what was known stays.
+        """
+        now = self._clock()
+        if self._routed_at is not None and now - self._routed_at < ROUTES_KEPT_S and not strict:
+            return
+        try:
+            found = queues_of(self._cluster, self.options, None if strict else self._gone)
+        except AerobeeError as error:
+            if strict:
+                raise
+            self._complain("queues", f"cannot be listed, the known ones stay: {error}")
+            return
+        for queue in self._routed:
+            if queue not in found:
+                self._complain(str(queue), "is in no route now; the stream waits for it")
+        self._routed = tuple(found)
+        self._addresses |= found
+        self._routed_at = now
+
+    def _gone(self, topic: str, error: RouteNotFoundError) -> None:
+        self._complain(f"topic {topic}", f"is not there now; the stream waits for it: {error}")
+
+    def _of_brokers(
+        self, queues: Iterable[Queue], ask: Callable[[list[Queue]], Mapping[Queue, int]]
+    ) -> Offsets:
+        """The answers of those brokers that answer; the others are told."""
+        by_broker: dict[str, list[Queue]] = {}
+        for queue in queues:
+            by_broker.setdefault(queue.broker, []).append(queue)
+        answers: Offsets = {}
+        for broker, asked in by_broker.items():
+            try:
+                answers |= ask(asked)
+            except AerobeeError as error:
+                self._complain(f"broker {broker}", f"does not tell its offsets: {error}")
+        return answers
+
+    def _commit(self, offsets: Offsets) -> None:
+        """Tell the broker what is done, as far as it changed; trouble is told and tried again."""
+        if not self.options.commit_offsets:
+            return
+        changed = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if self._committed.get(queue) != offset
+        }
+        if not changed:
+            return
+        try:
+            self._cluster.commit(self.options.group, changed)
+        except AerobeeError as error:
+            self._complain("the progress", f"could not be told to the broker: {error}")
+        else:
+            self._committed |= changed
+
+    def _complain(self, of: str, trouble: str) -> None:
+        """Warn, but not of the same thing at every trigger."""
+        now = self._clock()
+        last = self._told_at.get(of)
+        if last is None or now - last >= COMPLAIN_EVERY_S:
+            self._told_at[of] = now
+            log.warning("%s %s", of, trouble)
+
+
+if LIMITS is not None:
+    LIMITS.SupportsTriggerAvailableNow.register(StreamReader)
