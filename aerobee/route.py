@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from remoting.wire.bodies.route import TopicRouteData
 
-__all__ = ["MASTER_ID", "TopicRoute", "read_route"]
+__all__ = ["MASTER_ID", "TopicRoute", "read_route", "readable_queues"]
 
 MASTER_ID = 0
 PERM_READ = 4
@@ -47,14 +47,22 @@ def read_route(topic: str, data: TopicRouteData, queues_at_most: int | None = No
         return TopicRoute(queues, queues, brokers)
     limit = queues_at_most if queues_at_most is not None else 1 << 30
     publish: list[MessageQueue] = []
-    subscribe: list[MessageQueue] = []
     for q in sorted(data.queue_datas, key=lambda q: q.broker_name):
         name = q.broker_name
         if q.perm & PERM_WRITE and MASTER_ID in brokers.get(name, {}):
             publish += _queues(topic, name, min(limit, q.write_queue_nums))
+    return TopicRoute(tuple(publish), readable_queues(topic, data, limit), brokers)
+
+
+def readable_queues(
+    topic: str, data: TopicRouteData, queues_at_most: int = 1 << 30
+) -> tuple[MessageQueue, ...]:
+    """Every queue that may be read, sorted, whether or not the topic has an order of its own."""
+    found: list[MessageQueue] = []
+    for q in sorted(data.queue_datas, key=lambda q: q.broker_name):
         if q.perm & PERM_READ:
-            subscribe += _queues(topic, name, min(limit, q.read_queue_nums))
-    return TopicRoute(tuple(publish), tuple(subscribe), brokers)
+            found += _queues(topic, q.broker_name, min(queues_at_most, q.read_queue_nums))
+    return tuple(found)
 
 
 def _queues(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
