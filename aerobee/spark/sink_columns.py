@@ -14,9 +14,9 @@ import pyarrow as pa
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["SINK_COLUMNS", "SinkColumn", "places"]
+__all__ = ["SINK_COLUMNS", "SinkColumn", "arrow_schema", "places"]
 
 
 class SinkColumn(NamedTuple):
@@ -136,3 +136,37 @@ def _unknown(name: str) -> str:
         f"column {name} cannot be sent{meant}: a message has {', '.join(SINK_COLUMNS)}; "
         f"leave it out with .drop({name!r}) or put it into properties"
     )
+
+
+ARROW_TYPES = {
+    "binary": pa.binary(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "array<string>": pa.list_(pa.string()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+    "void": pa.null(),
+    "boolean": pa.bool_(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+}
+"""Spark type in SQL → Arrow type, for columns that can be sent and those that are often tried."""
+
+
+def arrow_schema(fields: Iterable[tuple[str, str]]) -> Any:
+    """Names and Spark types in SQL → the schema in which the rows arrive.
+
+    Raises: ConfigurationError for a type that no message has.
+    """
+    found = []
+    for name, kind in fields:
+        text = kind.startswith(("string", "char", "varchar"))
+        arrow = pa.string() if text else ARROW_TYPES.get(kind)
+        if arrow is None:
+            raise ConfigurationError(f"column {name} is {kind}: no column of a message is")
+        found.append(pa.field(name, arrow))
+    return pa.schema(found)

@@ -1,0 +1,165 @@
+"""Which micro-batches a partition of a sink has written already: a mark, kept by the brokers.
+
+The mark is a consumer offset: of a group named after the sink and its query, on the sink's topic,
+in the place of the queue that has the partition's number. It is the last batch written, plus one,
+because 0 is what some brokers answer for an offset that nobody stored. Every broker of the topic
+is told; the highest answer counts.
+
+Law: a mark is set after all acknowledgements of its batch, so a marked batch is in the topic.
+Whatever is not known is not written yet. Source: spark §5.7.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from aerobee.errors import (
+    AerobeeError,
+    BrokerError,
+    ConfigurationError,
+    OffsetNotFoundError,
+    RouteNotFoundError,
+    TopicNotFoundError,
+)
+from aerobee.message import GROUP_MAX, check_name
+from aerobee.route import MASTER_ID
+from remoting.errors import RemotingError
+from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from remoting.wire.codes import ResponseCode
+from remoting.wire.headers.group import CreateGroup
+from remoting.wire.headers.offset import (
+    QueryConsumerOffset,
+    QueryConsumerOffsetResponse,
+    UpdateConsumerOffset,
+)
+
+if TYPE_CHECKING:
+    from aerobee.route import TopicRoute
+    from remoting.wire.command import Command
+    from remoting.wire.header import Header
+
+__all__ = ["Brokers", "Fence", "group_of"]
+
+log = logging.getLogger("aerobee.spark")
+
+PREFIX = "SPARK_SINK_"
+
+
+class Brokers(Protocol):
+    """What a fence needs of the cluster."""
+
+    def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
+        """Where a topic is. Raises: RouteNotFoundError and its kin."""
+
+    def call(self, address: str, header: Header, body: bytes = b"") -> Command:
+        """One request. Raises: AerobeeError."""
+
+
+def group_of(sink_id: str, query_id: str | None) -> str:
+    """The group that keeps the marks. Raises: ConfigurationError for a sinkId too long.
+
+    A query from a new checkpoint counts its batches from 0 again and has another id, so it never
+    finds the marks of the one before.
+    """
+    suffix = "" if query_id is None else f"_{zlib.crc32(query_id.encode()):08x}"
+    longest = GROUP_MAX - len(PREFIX) - 9
+    check_name("option sinkId", sink_id, longest)
+    return f"{PREFIX}{sink_id}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """The marks of one partition."""
+
+    brokers: Brokers
+    topic: str
+    group: str
+    partition: int
+
+    def passed(self, batch_id: int) -> bool:
+        """Whether this batch is written already.
+
+        Raises: ConfigurationError if a later one is; the last error if no broker answers.
+        """
+        marks: list[int] = []
+        failed: list[AerobeeError | RemotingError] = []
+        addresses = self._masters()
+        for address in addresses:
+            try:
+                marks.append(self._mark(address))
+            except (AerobeeError, RemotingError) as error:
+                failed.append(error)
+        if failed and not marks:
+            raise failed[-1]
+        mark = max(marks, default=0)
+        if mark > batch_id + 1:
+            raise ConfigurationError(
+                f"partition {self.partition} has written batch {mark - 1} to topic {self.topic} "
+                f"already, and now batch {batch_id} is to be written: the checkpoint is older than "
+                f"the topic. Take another sinkId than the one of group {self.group}, or dedupe=none"
+            )
+        return mark == batch_id + 1
+
+    def _mark(self, address: str) -> int:
+        """What one broker knows; 0 for nothing. The group is there afterwards."""
+        header = QueryConsumerOffset(
+            consumer_group=self.group,
+            topic=self.topic,
+            queue_id=self.partition,
+            set_zero_if_not_found=False,
+        )
+        try:
+            answer = self.brokers.call(address, header)
+        except OffsetNotFoundError:
+            self._make_group(address)
+            return 0
+        return answer.header(QueryConsumerOffsetResponse).offset
+
+    def store(self, batch_id: int) -> None:
+        """Mark a batch that is written. Failures are logged: the rows are there all the same."""
+        header = UpdateConsumerOffset(
+            consumer_group=self.group,
+            topic=self.topic,
+            queue_id=self.partition,
+            commit_offset=batch_id + 1,
+        )
+        stored = 0
+        for address in self._masters():
+            try:
+                self._update(address, header)
+                stored += 1
+            except (AerobeeError, RemotingError) as error:
+                log.warning("batch %d is written, but %s: %s", batch_id, address, error)
+        if not stored:
+            log.warning(
+                "no broker keeps that partition %d of batch %d is written to topic %s: a restart "
+                "of this batch writes it again",
+                self.partition,
+                batch_id,
+                self.topic,
+            )
+
+    def _update(self, address: str, header: UpdateConsumerOffset) -> None:
+        try:
+            self.brokers.call(address, header)
+        except BrokerError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            self._make_group(address)
+            self.brokers.call(address, header)
+
+    def _make_group(self, address: str) -> None:
+        """Brokers keep offsets only of groups that they know."""
+        config = SubscriptionGroupConfig(group_name=self.group)
+        self.brokers.call(address, CreateGroup(), config.to_bytes())
+
+    def _masters(self) -> list[str]:
+        """Where marks are; nowhere while the topic is not made yet."""
+        try:
+            route = self.brokers.route(self.topic, fresh=True)
+        except (RouteNotFoundError, TopicNotFoundError):
+            return []
+        return [by_id[MASTER_ID] for by_id in route.brokers.values() if MASTER_ID in by_id]
