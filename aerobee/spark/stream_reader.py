@@ -15,6 +15,7 @@ Source: spark §5.3, §5.4.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from time import monotonic
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from aerobee.errors import AerobeeError, BrokerNotFoundError
+from aerobee.errors import AerobeeError, BrokerNotFoundError, SubscriptionError
 from aerobee.spark.offsets import STARTED, At, Committed, from_nested, to_nested
 from aerobee.spark.plan import (
     Range,
@@ -37,6 +38,7 @@ from aerobee.spark.plan import (
 )
 from aerobee.spark.positions import queues_of, resolved
 from aerobee.spark.state_location import StateLocation
+from remoting.wire.headers.pull import PullMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,6 +66,8 @@ COMPLAIN_EVERY_S = 60.0
 """How often the same trouble is told again while it lasts."""
 SAMPLE_RECORDS = 32
 """How many records tell how large records are; one answer of any broker."""
+SUBSCRIPTION_INLINE = 4
+"""The flag of a pull that brings its own subscription."""
 
 Json: TypeAlias = dict[str, Any]
 """Offsets as Spark keeps them: topic → broker → queue number → next offset."""
@@ -138,9 +142,9 @@ class StreamReader(DataSourceStreamReader):
         if start is None:
             start = self._last_end or self.initialOffset()
         begin = from_nested(start, "offsets of the checkpoint")
-        # Spark says that a batch is done only when it plans the one after the next.
-        self._commit(begin)
         self._look_up()
+        # Spark calls `commit` only while it plans another batch, and never for the last one.
+        self._commit(begin)
         self._latest = carried(begin, self._maxima())
         end = self._admitted(begin, self._latest, limit)
         if STARTED not in start and start == to_nested(self._initial or {}):
@@ -369,12 +373,39 @@ class StreamReader(DataSourceStreamReader):
         }
         if not changed:
             return
+        group = self.options.group
         try:
-            self._cluster.commit(self.options.group, changed)
+            try:
+                self._cluster.commit(group, changed)
+            except SubscriptionError:
+                self._introduce(changed)
+                self._cluster.commit(group, changed)
         except AerobeeError as error:
             self._complain("the progress", f"could not be told to the broker: {error}")
         else:
             self._committed |= changed
+
+    def _introduce(self, queues: Iterable[Queue]) -> None:
+        """Pull once by the name of the group: that makes it known where brokers make groups."""
+        self._look_up()
+        for queue in {queue.broker: queue for queue in queues}.values():
+            header = PullMessage(
+                consumer_group=self.options.group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                queue_offset=0,
+                max_msg_nums=1,
+                sys_flag=SUBSCRIPTION_INLINE,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                subscription="*",
+                sub_version=0,
+                expression_type="TAG",
+            )
+            for address in self._addresses.get(queue, ()):
+                # Whatever it answers, and if it is not there, the commit says so.
+                with suppress(AerobeeError):
+                    self._cluster.call(address, header, tries=1)
 
     def _complain(self, of: str, trouble: str) -> None:
         """Warn, but not of the same thing at every trigger."""
