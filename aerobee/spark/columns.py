@@ -126,7 +126,8 @@ def _ddl(name: str, preset: str) -> str:
 
 def ddl_of(names: Iterable[str], preset: str = AEROBEE) -> str:
     """The schema as Spark reads it: `topic string, body binary`."""
-    return ", ".join(f"{name} {_ddl(name, preset)}" for name in names)
+    known = _checked(tuple(names), preset)
+    return ", ".join(f"{name} {_ddl(name, preset)}" for name in known)
 
 
 def arrow_schema(names: Iterable[str], preset: str = AEROBEE) -> pa.Schema:
@@ -136,7 +137,8 @@ def arrow_schema(names: Iterable[str], preset: str = AEROBEE) -> pa.Schema:
     """
     import pyarrow as pa
 
-    return pa.schema([pa.field(name, _arrow_type(_ddl(name, preset))) for name in names])
+    known = _checked(tuple(names), preset)
+    return pa.schema([pa.field(name, _arrow_type(_ddl(name, preset))) for name in known])
 
 
 def _arrow_type(ddl: str) -> Any:

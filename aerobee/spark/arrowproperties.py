@@ -1,0 +1,259 @@
+"""Property strings of many rows → Arrow maps and single values, without an object per row.
+
+In come the strings `name 0x01 value 0x02 …` as one Arrow binary array. Rows whose 0x01 and 0x02
+alternate, that end with 0x02 and are UTF-8 (all that brokers write) are cut by numpy; the few
+others go through `store.format.properties`, which has the last word on what a string means.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store.format import properties
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Mask: TypeAlias = NDArray[np.bool_]
+
+__all__ = ["HIDDEN", "Properties", "as_numpy"]
+
+HIDDEN = b"__CRC32#"
+"""A checksum that some brokers append to the properties; no property of the message."""
+ENTRIES_MAX = 32
+"""Rows with more entries are read one by one: equal names are looked for in pairs."""
+WORD = 8
+IS, END = 1, 2
+ALTERNATING = np.frombuffer(bytes((IS, END)), np.uint16)[0]
+MASKS = np.array([(1 << 8 * length) - 1 for length in range(WORD + 1)], np.uint64)
+"""The bytes of a little-endian word that belong to a name of so many bytes."""
+MIX = np.uint64(0x9E37_79B9_7F4A_7C15)
+MAP = pa.map_(pa.string(), pa.string())
+
+
+def as_numpy(strings: Any) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Offsets (one more than rows) and bytes of a binary or string array that is no slice."""
+    assert strings.offset == 0
+    _, offsets, data = strings.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[: len(strings) + 1]
+    if data is None:
+        return bounds, np.empty(0, np.uint8)
+    return bounds, np.frombuffer(data, np.uint8)[: bounds[-1]]
+
+
+class Properties:
+    """The properties of `len(strings)` rows; `strings` is an Arrow binary array without nulls."""
+
+    def __init__(self, strings: Any) -> None:
+        self.rows = len(strings)
+        self.odd: dict[int, dict[str, str]] = {}
+        """Rows that numpy cannot cut, read one by one."""
+        bounds, data = as_numpy(strings)
+        marks = np.flatnonzero(data <= END)
+        if not _regular(strings, bounds, data, marks):
+            mask = _irregular(bounds, data, marks) | _not_utf8(strings)
+            self._read_one_by_one(strings, mask)
+            strings = pc.if_else(pa.array(mask), pa.scalar(b""), strings)
+            bounds, data = as_numpy(strings)
+            marks = np.flatnonzero(data <= END)
+        self._strings, self._bounds, self._data = strings, bounds, data
+        # Of each entry: where the name begins, where its 0x01 is, where the 0x02 behind the value.
+        self._names, self._ends = marks[0::2], marks[1::2]
+        self._starts = np.zeros(len(self._ends), np.int64)
+        # A row begins where the one before ends: so does a name.
+        np.add(self._ends[:-1], 1, out=self._starts[1:])
+        self._lengths = self._names - self._starts
+
+    def value_of(self, name: bytes) -> Any:
+        """The value of one property in each row, null where it is absent. Name: ≤ 8 bytes."""
+        found = self._named(name)
+        found = found[self._ends[found] - self._names[found] > 1]
+        places = np.empty(2 * len(found) + 1, np.int32)
+        np.add(self._names[found], 1, out=places[0:-1:2], casting="unsafe")
+        places[1::2] = self._ends[found]
+        places[-1] = len(self._data)
+        slots = _slots(places, self._data)
+        values = slots.take(self._picked(found))
+        if not self.odd:
+            return values
+        mask = np.zeros(self.rows, np.bool_)
+        mask[list(self.odd)] = True
+        others = [self.odd[row].get(name.decode()) for row in sorted(self.odd)]
+        return pc.replace_with_mask(values, pa.array(mask), pa.array(others, pa.string()))
+
+    def map(self) -> Any:
+        """All properties of each row but HIDDEN, as a map array."""
+        firsts = self._firsts
+        entries = np.arange(len(self._ends))
+        dropped = self._dropped()
+        if dropped is not None:
+            entries = entries[~dropped]
+            firsts = np.concatenate(([0], np.cumsum(~dropped)))[firsts]
+        places = np.empty(4 * len(self._ends) + 1, np.int32)
+        table = places[:-1].reshape(-1, 4)
+        table[:, 0] = self._starts
+        table[:, 1] = self._names
+        table[:, 2] = self._names + 1
+        table[:, 3] = self._ends
+        places[-1] = len(self._data)
+        slots = _slots(places, self._data)
+        entries *= 4
+        made = pa.MapArray.from_arrays(
+            pa.array(firsts.astype(np.int32)),
+            slots.take(pa.array(entries)),
+            slots.take(pa.array(entries + 2)),
+        )
+        if not self.odd:
+            return made
+        rows = sorted(self.odd)
+        hidden = HIDDEN.decode()
+        others = [[kv for kv in self.odd[row].items() if kv[0] != hidden] for row in rows]
+        order = np.arange(self.rows)
+        order[rows] = np.arange(self.rows, self.rows + len(rows))
+        return pa.concat_arrays([made, pa.array(others, MAP)]).take(pa.array(order))
+
+    def _read_one_by_one(self, strings: Any, mask: Mask) -> None:
+        for row in np.flatnonzero(mask).tolist():
+            self.odd[row] = properties.decode(strings[row].as_py())
+
+    @cached_property
+    def _firsts(self) -> Ints:
+        """The first entry of each row, and one more."""
+        return np.searchsorted(self._ends, self._bounds.astype(np.int64))
+
+    @cached_property
+    def _row_of(self) -> Ints:
+        """The row of each entry."""
+        return np.repeat(np.arange(self.rows), np.diff(self._firsts))
+
+    @cached_property
+    def _padded(self) -> NDArray[np.uint8]:
+        """The bytes, with a word more at either end."""
+        padded = np.zeros(len(self._data) + 2 * WORD, np.uint8)
+        padded[WORD:-WORD] = self._data
+        return padded
+
+    def _words_at(self, places: Any) -> NDArray[np.uint64]:
+        """The little-endian word from each place of the padded bytes on."""
+        count = len(self._padded) - WORD + 1
+        return np.ndarray((count,), "<u8", buffer=self._padded.data, strides=(1,))[places]
+
+    @cached_property
+    def _words(self) -> NDArray[np.uint64]:
+        """The first 8 bytes of each name, and of what follows a shorter one."""
+        return self._words_at(self._starts + WORD)
+
+    def _named(self, name: bytes) -> Ints:
+        """The entries with this name."""
+        assert len(name) <= WORD
+        # No name holds a 0x01, so with the one behind it a name is told from longer ones.
+        whole = (name + b"\x01")[:WORD]
+        same = (self._words & MASKS[len(whole)]) == np.frombuffer(whole.ljust(WORD, b"\0"), "<u8")[
+            0
+        ]
+        found = np.flatnonzero(same)
+        if len(name) == WORD:
+            found = found[self._lengths[found] == WORD]
+        return found
+
+    def _picked(self, found: Ints) -> Any:
+        """For each row the slot of its value among those found, or null; of several the last."""
+        ends, bounds = self._ends[found], self._bounds
+        if len(found) == self.rows and ((ends < bounds[1:]) & (ends >= bounds[:-1])).all():
+            return pa.array(np.arange(0, 2 * self.rows, 2))
+        # numpy keeps the last value written to an index.
+        picked = np.full(self.rows, -1, np.int64)
+        picked[np.searchsorted(bounds, ends, "right") - 1] = np.arange(0, 2 * len(found), 2)
+        return pa.array(picked, mask=picked < 0)
+
+    def _dropped(self) -> Mask | None:
+        """Entries that are no part of the map, and all of rows that may hold a name twice."""
+        dropped: Mask | None = None
+        sizes = self._ends - self._names
+        if len(sizes) and (self._lengths.min() == 0 or sizes.min() == 1):
+            dropped = (self._lengths == 0) | (sizes == 1)
+        hidden = self._named(HIDDEN)
+        doubled = self._rows_with_equal_names(dropped)
+        if len(hidden) or doubled is not None:
+            dropped = np.zeros(len(sizes), np.bool_) if dropped is None else dropped
+            dropped[hidden] = True
+        if doubled is not None:
+            assert dropped is not None
+            self._read_one_by_one(self._strings, doubled)
+            dropped |= doubled[self._row_of]
+        return dropped
+
+    def _rows_with_equal_names(self, dropped: Mask | None) -> Mask | None:
+        """Rows that may hold a name twice, or too many names to tell; few of them do not."""
+        counts = np.diff(self._firsts)
+        most = int(counts.max(initial=0))
+        doubled = counts > ENTRIES_MAX if most > ENTRIES_MAX else None
+        marks = self._words & MASKS[np.minimum(self._lengths, WORD)]
+        long = np.flatnonzero(self._lengths > WORD)
+        if len(long):
+            marks[long] ^= self._words_at(self._names[long]) * MIX
+            marks[long] ^= self._lengths[long].astype(np.uint64)
+        for apart in range(1, min(most, ENTRIES_MAX)):
+            same = marks[apart:] == marks[:-apart]
+            if same.any():
+                at = np.flatnonzero(same)
+                rows = self._row_of
+                at = at[rows[at] == rows[at + apart]]
+                if len(at):
+                    doubled = np.zeros(self.rows, np.bool_) if doubled is None else doubled
+                    doubled[rows[at]] = True
+        return doubled
+
+
+def _slots(places: NDArray[np.int32], data: NDArray[np.uint8]) -> Any:
+    """The bytes between each two places that follow each other, as text: known to be UTF-8."""
+    return pa.Array.from_buffers(
+        pa.string(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
+    )
+
+
+def _regular(strings: Any, bounds: Any, data: NDArray[np.uint8], marks: Ints) -> bool:
+    """Whether every row is entries and nothing else, and all is UTF-8."""
+    if len(marks) % 2 or not (data[marks].view(np.uint16) == ALTERNATING).all():
+        return False
+    filled = bounds[1:] > bounds[:-1]
+    lasts = bounds[1:] if filled.all() else bounds[1:][filled]
+    if not (data[lasts - 1] == END).all():
+        return False
+    try:
+        strings.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _irregular(bounds: Any, data: NDArray[np.uint8], marks: Ints) -> Mask:
+    """Rows that are not entries only; whether they are UTF-8 is not looked at."""
+    firsts = np.searchsorted(marks, bounds.astype(np.int64))
+    counts = np.diff(firsts)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    wanted = IS + (np.arange(len(marks)) - firsts[rows]) % 2
+    mask: Mask = counts % 2 == 1
+    mask[rows[data[marks] != wanted]] = True
+    filled = np.flatnonzero(bounds[1:] > bounds[:-1])
+    mask[filled[data[bounds[1:][filled] - 1] != END]] = True
+    return mask
+
+
+def _not_utf8(strings: Any) -> Mask:
+    mask = np.zeros(len(strings), np.bool_)
+    try:
+        strings.cast(pa.string())
+    except pa.ArrowInvalid:
+        for row, value in enumerate(strings.to_pylist()):
+            try:
+                value.decode()
+            except UnicodeDecodeError:
+                mask[row] = True
+    return mask
