@@ -20,6 +20,7 @@ COMMANDS = {
     "consume": "aerobee.cli.message:consume",
     "healthcheck": "aerobee.cli.healthcheck:healthcheck",
     "produce": "aerobee.cli.message:produce",
+    "spark": "aerobee.cli.spark:spark",
     "store": "aerobee.cli.store:store",
     "topic": "aerobee.cli.topic:topic",
 }
@@ -30,6 +31,7 @@ SUMMARIES = {
     "consume": "Print the messages of a topic.",
     "healthcheck": "Ask a running broker how it is.",
     "produce": "Send messages to a topic.",
+    "spark": "Run a Spark job.",
     "store": "Verify, show and repair a data directory.",
     "topic": "Create and list topics.",
 }

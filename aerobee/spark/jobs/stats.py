@@ -24,92 +24,126 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.common import Output, Session, Source
 
-__all__ = ["COLUMNS", "LEVELS", "command", "delays", "level_ms", "main", "rates"]
+__all__ = [
+    "COLUMNS",
+    "LEVELS",
+    "amounts",
+    "command",
+    "delays",
+    "level_ms",
+    "main",
+    "measured",
+    "rates",
+]
 
 COLUMNS = ("topic", "storeSize", "bornTimestamp", "storeTimestamp", "properties")
 """What both tables are made of."""
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """A broker's messageDelayLevel, unless it has another."""
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-PARKED = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "RETRY_TOPIC")
+HELD = (
+    *("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
+    *("RETRY_TOPIC", "TRAN_MSG"),
+)
 """Properties of messages that were stored long after they were born because somebody asked so."""
 QUANTILES = (0.5, 0.9, 0.99)
 
 
-def rates(messages: DataFrame, window: str) -> DataFrame:
-    """Per topic and window of store time: how many, how large, how long from born to stored.
+def measured(messages: DataFrame, levels: str = LEVELS) -> DataFrame:
+    """What the tables are made of, a row per message: size, store time, how late it was.
 
-    Sizes are bytes of whole records. Latency is of messages that nobody delayed, in ms; it can be
-    negative where clocks differ. Source columns: COLUMNS.
+    `latencyMs` is from born to stored, null for what somebody held back on purpose; it is negative
+    where clocks differ. `delay` and `lateMs` are of delayed messages: what they asked for, and how
+    long after that they were stored. Timers count from the time they name, levels and relative
+    timers from birth, so what a message took to its broker is in it. Source columns: COLUMNS.
+    Raises: ConfigurationError for levels that are none.
     """
     from pyspark.sql import functions as sql
 
-    held = sql.exists(sql.map_keys("properties"), lambda name: name.isin(*PARKED, "TRAN_MSG"))
-    born_ms, store_ms = sql.unix_millis("bornTimestamp"), sql.unix_millis("storeTimestamp")
-    latency = sql.when(sql.coalesce(held, sql.lit(False)), None).otherwise(store_ms - born_ms)
-    grouped = (
-        messages.withColumn("_latency", latency)
-        .groupBy("topic", sql.window("storeTimestamp", window).alias("_window"))
-        .agg(
-            sql.count("*").alias("messages"),
-            sql.sum("storeSize").alias("bytes"),
-            sql.percentile_approx("storeSize", [0.5, 0.99]).alias("_size"),
-            sql.max("storeSize").alias("sizeMax"),
-            sql.percentile_approx("_latency", list(QUANTILES)).alias("_late"),
-            sql.max("_latency").alias("latencyMaxMs"),
-        )
+    held = sql.exists(sql.map_keys("properties"), lambda name: name.isin(*HELD))
+    store_ms = sql.unix_millis("storeTimestamp")
+    latency = store_ms - sql.unix_millis("bornTimestamp")
+    delay, due_ms = _asked(levels)
+    properties = sql.col("properties")
+    delivered = properties["RETRY_TOPIC"].isNull() & properties["REAL_TOPIC"].isNotNull()
+    return messages.select(
+        *("topic", "storeSize", "storeTimestamp"),
+        sql.when(sql.coalesce(held, sql.lit(False)), None).otherwise(latency).alias("latencyMs"),
+        sql.when(delivered, delay).alias("delay"),
+        sql.when(delivered, store_ms - due_ms).alias("lateMs"),
     )
-    seconds = (sql.unix_millis("_window.end") - sql.unix_millis("_window.start")) / sql.lit(1000.0)
-    return grouped.select(
-        sql.col("_window.start").alias("windowStart"),
-        sql.col("_window.end").alias("windowEnd"),
-        "topic",
-        "messages",
-        "bytes",
-        (sql.col("messages") / seconds).alias("messagesPerSecond"),
-        (sql.col("bytes") / seconds).alias("bytesPerSecond"),
-        (sql.col("bytes") / sql.col("messages")).alias("sizeMean"),
-        *_places("_size", ("sizeP50", "sizeP99")),
-        "sizeMax",
-        *_places("_late", ("latencyP50Ms", "latencyP90Ms", "latencyP99Ms")),
-        "latencyMaxMs",
-    ).orderBy("windowStart", "topic")
 
 
-def delays(messages: DataFrame, levels: str = LEVELS) -> DataFrame:
-    """Per topic and delay: how late messages were stored, in ms behind the time asked for.
-
-    Timers count from the time they name; levels and relative timers from the time of birth, so
-    what a message took to its broker is in it. Retries are left out. Negative is too early.
-    Source columns: COLUMNS. Raises: ConfigurationError for levels that are none.
-    """
+def _asked(levels: str) -> tuple[Column, Column]:
+    """The name of the delay that a message asked for, and when it was due in ms; or nulls."""
     from pyspark.sql import functions as sql
 
     properties = sql.col("properties")
     born_ms = sql.unix_millis("bornTimestamp")
     steps = sql.array(*(sql.lit(step) for step in level_ms(levels)))
-    asked = {
-        "timer": properties["TIMER_DELIVER_MS"].try_cast("bigint"),
-        "timer ms": born_ms + properties["TIMER_DELAY_MS"].try_cast("bigint"),
-        "timer s": born_ms + properties["TIMER_DELAY_SEC"].try_cast("bigint") * 1000,
-    }
     level = properties["DELAY"].try_cast("int")
-    kind = sql.concat(sql.lit("level "), level.cast("string"))
-    due = born_ms + sql.get(steps, level - 1)
-    for name, at in reversed(asked.items()):
-        kind = sql.when(at.isNotNull(), sql.lit(name)).otherwise(kind)
-        due = sql.coalesce(at, due)
-    late = sql.unix_millis("storeTimestamp") - due
+    name, due_ms = sql.concat(sql.lit("level "), level), born_ms + sql.get(steps, level - 1)
+    for kind, at_ms in (
+        ("timer s", born_ms + properties["TIMER_DELAY_SEC"].try_cast("bigint") * 1000),
+        ("timer ms", born_ms + properties["TIMER_DELAY_MS"].try_cast("bigint")),
+        ("timer", properties["TIMER_DELIVER_MS"].try_cast("bigint")),
+    ):
+        name = sql.when(at_ms.isNotNull(), sql.lit(kind)).otherwise(name)
+        due_ms = sql.coalesce(at_ms, due_ms)
+    return name, due_ms
+
+
+def amounts(sizes: DataFrame, *keys: Column | str) -> DataFrame:
+    """Rows of `measured` per keys: how many, how large (whole records), how late."""
+    from pyspark.sql import functions as sql
+
+    grouped = sizes.groupBy(*keys).agg(
+        sql.count("*").alias("messages"),
+        sql.sum("storeSize").alias("bytes"),
+        sql.avg("storeSize").alias("sizeMean"),
+        sql.percentile_approx("storeSize", [0.5, 0.99]).alias("_size"),
+        sql.max("storeSize").alias("sizeMax"),
+        sql.percentile_approx("latencyMs", list(QUANTILES)).alias("_late"),
+        sql.max("latencyMs").alias("latencyMaxMs"),
+    )
+    made = ("_size", "sizeMax", "_late", "latencyMaxMs")
+    return grouped.select(
+        *(name for name in grouped.columns if name not in made),
+        *_places("_size", ("sizeP50", "sizeP99")),
+        "sizeMax",
+        *_places("_late", ("latencyP50Ms", "latencyP90Ms", "latencyP99Ms")),
+        "latencyMaxMs",
+    )
+
+
+def rates(sizes: DataFrame, window: str, *, by_topic: bool = True) -> DataFrame:
+    """`amounts` per window of store time and topic, or all topics together, and per second."""
+    from pyspark.sql import functions as sql
+
+    keys = ["topic"] if by_topic else []
+    found = amounts(sizes, sql.window("storeTimestamp", window).alias("_window"), *keys)
+    start, end = sql.col("_window.start"), sql.col("_window.end")
+    seconds = (sql.unix_millis(end) - sql.unix_millis(start)) / sql.lit(1000.0)
+    rest = [name for name in found.columns if name not in ("_window", *keys, "messages", "bytes")]
+    columns: list[Column | str] = [start.alias("windowStart"), end.alias("windowEnd"), *keys]
+    columns += ["messages", "bytes"]
+    columns.append((sql.col("messages") / seconds).alias("messagesPerSecond"))
+    columns.append((sql.col("bytes") / seconds).alias("bytesPerSecond"))
+    return found.select([*columns, *rest]).orderBy("windowStart", *keys)
+
+
+def delays(sizes: DataFrame) -> DataFrame:
+    """Rows of `measured` per topic and delay: how late messages were stored; negative is early."""
+    from pyspark.sql import functions as sql
+
     return (
-        messages.where(properties["RETRY_TOPIC"].isNull() & properties["REAL_TOPIC"].isNotNull())
-        .select("topic", kind.alias("delay"), late.alias("_late_ms"))
-        .where("_late_ms is not null")
+        sizes.where("lateMs is not null")
         .groupBy("topic", "delay")
         .agg(
             sql.count("*").alias("messages"),
-            sql.percentile_approx("_late_ms", list(QUANTILES)).alias("_late"),
-            sql.min("_late_ms").alias("lateMinMs"),
-            sql.max("_late_ms").alias("lateMaxMs"),
+            sql.percentile_approx("lateMs", list(QUANTILES)).alias("_late"),
+            sql.min("lateMs").alias("lateMinMs"),
+            sql.max("lateMs").alias("lateMaxMs"),
         )
         .select(
             *("topic", "delay", "messages", "lateMinMs"),
@@ -160,10 +194,10 @@ def command(
 
     Latency is store time minus born time, without delayed messages and retries.
     """
-    level_ms(levels)
+    level_ms(levels)  # Before a JVM is started for nothing.
     with session.opened("stats") as spark:
-        messages = source.read(spark, COLUMNS)
-        output.deliver(delays(messages, levels) if wants_delays else rates(messages, window))
+        sizes = measured(source.read(spark, COLUMNS), levels)
+        output.deliver(delays(sizes) if wants_delays else rates(sizes, window))
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -1,0 +1,50 @@
+"""`aerobee spark JOB`: the Spark jobs, each loaded only when it is asked for by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+__all__ = ["JOBS", "spark"]
+
+JOBS = {
+    "audit": ("aerobee.spark.jobs.audit", "Look for damage in a store directory."),
+    "dead-letters": ("aerobee.spark.jobs.dead_letters", "Who gave up what; send it again."),
+    "replay": ("aerobee.spark.jobs.replay", "Send a range of a topic to another topic."),
+    "report": ("aerobee.spark.jobs.report", "One HTML page with pictures."),
+    "stats": ("aerobee.spark.jobs.stats", "Throughput, sizes, latency, delay accuracy."),
+    "traces": ("aerobee.spark.jobs.traces", "Message traces: sends joined with consumption."),
+}
+"""Name of a job → its module, whose `command` it is, and what it does."""
+
+
+class Jobs(click.Group):
+    """A group that imports a job's module when the job is asked for by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, without importing any of them."""
+        return sorted(JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The job's command, imported; None for an unknown name."""
+        if cmd_name not in JOBS:
+            return None
+        module = import_module(JOBS[cmd_name][0])
+        command: click.Command = module.command
+        command.epilog = f"The same on a cluster: spark-submit --master URL {module.__file__} …"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help's list of jobs, from the table."""
+        with formatter.section("Jobs"):
+            formatter.write_dl([(name, JOBS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=Jobs, subcommand_metavar="JOB [OPTIONS]", short_help="Run a Spark job.")
+def spark() -> None:
+    """Run a Spark job, here or on a cluster (`--master`).
+
+    Needs Java 17 and `pip install 'aerobee[spark]'`. Each job's `--help` names its
+    file, which spark-submit takes as well.
+    """

@@ -1,0 +1,345 @@
+"""The report's page: rows in, one HTML file out, with everything it needs inside. Pure.
+
+Each picture has its numbers as a table below it, folded. Light or dark is what the reader's system
+says; on paper it is light.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from aerobee.spark.jobs.charts import (
+    WIDE,
+    Bar,
+    Series,
+    bars,
+    bytes_text,
+    count_text,
+    duration_text,
+    lines,
+)
+from aerobee.spark.jobs.style import STYLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Report", "render", "windows_ms"]
+
+TOPICS_SHOWN = 5
+"""Topics with a colour of their own in the throughput; the rest is one area."""
+BARS_SHOWN = 12
+ROWS_SHOWN = 200
+"""Rows of a folded table; the job's table has all."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What the page shows; rows as `stats`, `dead-letters` and `format("aerobee.lag")` have them.
+
+    `lag` and `dead_letters` are None where nobody could be asked, empty where there is nothing.
+    """
+
+    title: str
+    place: str
+    made_at: datetime
+    window_ms: int
+    rates: Sequence[Row] = ()
+    """Per window and topic."""
+    totals: Sequence[Row] = ()
+    """Per window, all topics together."""
+    topics: Sequence[Row] = ()
+    """Per topic, the whole time together."""
+    delays: Sequence[Row] = ()
+    lag: Sequence[Row] | None = None
+    dead_letters: Sequence[Row] | None = None
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def windows_ms(rows: Sequence[Row], window_ms: int) -> list[int]:
+    """The beginnings of all windows from the first to the last row, empty ones too."""
+    starts = [_ms(row["windowStart"]) for row in rows]
+    return list(range(min(starts), max(starts) + 1, window_ms)) if starts else []
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    title = escape(report.title)
+    sections = (
+        _throughput(report),
+        _latency(report),
+        _topics(report),
+        _sizes(report),
+        _lag(report),
+        _dead_letters(report),
+        _delays(report),
+    )
+    notes = "".join(f'<p class="note">{escape(note)}</p>' for note in report.notes)
+    made = report.made_at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{title}</h1><p>{escape(report.place)} · {_span(report)}</p></header>\n"
+        f"{_tiles(report)}{notes}\n"
+        f'<div class="sections">{"".join(filter(None, sections))}</div>\n'
+        f"<footer>Aerobee · made {made} · times are UTC</footer>\n</main>\n</body>\n</html>\n"
+    )
+
+
+# ── Parts ──
+
+
+def _tiles(report: Report) -> str:
+    """The numbers that one looks at first."""
+    messages = sum(row["messages"] for row in report.topics)
+    size = sum(row["bytes"] or 0 for row in report.topics)
+    peak = max((row["messagesPerSecond"] for row in report.totals), default=0.0)
+    late = [row["latencyP99Ms"] for row in report.totals if row["latencyP99Ms"] is not None]
+    tiles = [
+        ("messages", count_text(messages), f"in {len(report.topics)} topics"),
+        ("stored", bytes_text(size), f"{bytes_text(size / messages)} each" if messages else ""),
+        ("peak", f"{count_text(peak)}/s", f"per {duration_text(report.window_ms)}"),
+        ("worst p99", duration_text(max(late)) if late else "–", "born to stored"),
+    ]
+    if report.lag is not None:
+        behind = sum(max(0, row["lag"] or 0) for row in report.lag)
+        tiles.append(("behind", count_text(behind), "messages, all groups"))
+    if report.dead_letters is not None:
+        dead = sum(row["messages"] for row in report.dead_letters)
+        tiles.append(("dead letters", count_text(dead), "given up by their groups"))
+    shown = "".join(
+        f'<div class="tile"><span>{escape(name)}</span><b>{escape(value)}</b>'
+        f"<small>{escape(more)}</small></div>"
+        for name, value, more in tiles
+    )
+    return f'<div class="tiles">{shown}</div>'
+
+
+def _throughput(report: Report) -> str:
+    times = windows_ms(report.rates, report.window_ms)
+    if not times:
+        return _section("Throughput", "", '<p class="empty">No messages in this time.</p>', "")
+    by_topic: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in report.rates:
+        by_topic[row["topic"]][_ms(row["windowStart"])] = row["messagesPerSecond"]
+    largest = sorted(by_topic, key=lambda topic: -sum(by_topic[topic].values()))
+    shown, rest = largest[:TOPICS_SHOWN], largest[TOPICS_SHOWN:]
+    series = [
+        Series(topic, [by_topic[topic].get(at, 0.0) for at in times], f"s{place}")
+        for place, topic in enumerate(shown)
+    ]
+    if rest:
+        values = [sum(by_topic[topic].get(at, 0.0) for topic in rest) for at in times]
+        series.append(Series(f"{len(rest)} more", values, "rest"))
+    picture = lines(
+        _seen(times, report),
+        _twice(series),
+        _rate,
+        "messages per second",
+        stacked=True,
+        width=WIDE,
+    )
+    columns = ("windowStart", "topic", "messages", "messagesPerSecond", "bytesPerSecond")
+    table = _table(report.rates, columns)
+    return _section("Throughput", "messages per second", _legend(series) + picture, table, "wide")
+
+
+def _latency(report: Report) -> str:
+    times = windows_ms(report.totals, report.window_ms)
+    if not any(row["latencyP50Ms"] is not None for row in report.totals):
+        return ""
+    rows = {_ms(row["windowStart"]): row for row in report.totals}
+    names = {"p50": "latencyP50Ms", "p90": "latencyP90Ms", "p99": "latencyP99Ms"}
+    series = [
+        Series(name, [rows[at][column] if at in rows else None for at in times], f"q{place}")
+        for place, (name, column) in enumerate(names.items())
+    ]
+    picture = lines(
+        _seen(times, report), _twice(series), duration_text, "store latency percentiles", log=True
+    )
+    about = "born to stored, without delayed messages and retries; log scale"
+    table = _table(report.totals, ("windowStart", *names.values(), "latencyMaxMs"))
+    return _section("Latency", about, _legend(series) + picture, table)
+
+
+def _topics(report: Report) -> str:
+    if not report.topics:
+        return ""
+    largest = sorted(report.topics, key=lambda row: -row["messages"])[:BARS_SHOWN]
+    shown = [Bar(row["topic"], row["messages"], count_text(row["messages"])) for row in largest]
+    columns = ("topic", "messages", "bytes", "sizeMean", "latencyP50Ms", "latencyP99Ms")
+    return _section(
+        "Topics", "messages", bars(shown, "messages per topic"), _table(report.topics, columns)
+    )
+
+
+def _sizes(report: Report) -> str:
+    if not report.topics:
+        return ""
+    largest = sorted(report.topics, key=lambda row: -(row["bytes"] or 0))[:BARS_SHOWN]
+    shown = [
+        Bar(
+            row["topic"],
+            row["bytes"] or 0,
+            f"{bytes_text(row['bytes'] or 0)} · p99 {bytes_text(row['sizeP99'] or 0)}",
+            "s2",
+        )
+        for row in largest
+    ]
+    columns = ("topic", "bytes", "sizeMean", "sizeP50", "sizeP99", "sizeMax")
+    picture = bars(shown, "bytes per topic")
+    return _section("Sizes", "bytes of whole records", picture, _table(report.topics, columns))
+
+
+def _lag(report: Report) -> str:
+    if report.lag is None:
+        return ""
+    about = "messages that a group has not consumed yet"
+    if not report.lag:
+        return _section("Lag", about, '<p class="empty">No consumer groups.</p>', "")
+    behind = sorted(report.lag, key=lambda row: -(row["lag"] or 0))[:BARS_SHOWN]
+    shown = [
+        Bar(f"{row['group']} ← {row['topic']}", max(0, row["lag"] or 0), _behind(row), "s3")
+        for row in behind
+    ]
+    columns = ("group", "topic", "lag", "timeLagMs", "queues")
+    return _section("Lag", about, bars(shown, about), _table(report.lag, columns))
+
+
+def _dead_letters(report: Report) -> str:
+    if report.dead_letters is None:
+        return ""
+    about = "messages that a group gave up"
+    if not report.dead_letters:
+        return _section("Dead letters", about, '<p class="empty good">None.</p>', "")
+    shown = [
+        Bar(
+            f"{row['group']} ← {row['origin'] or '?'}",
+            row["messages"],
+            f"{count_text(row['messages'])} · {_tries(row['tries'])}",
+            "bad",
+        )
+        for row in report.dead_letters[:BARS_SHOWN]
+    ]
+    columns = ("group", "origin", "tags", "why", "tries", "messages", "first", "last")
+    return _section("Dead letters", about, bars(shown, about), _table(report.dead_letters, columns))
+
+
+def _delays(report: Report) -> str:
+    if not report.delays:
+        return ""
+    shown = [
+        Bar(
+            f"{row['topic']} · {row['delay']}",
+            max(0, row["lateP99Ms"]),
+            f"p99 {duration_text(row['lateP99Ms'])}",
+            "s4",
+        )
+        for row in report.delays[:BARS_SHOWN]
+    ]
+    about = "how late delayed messages came, behind the time they asked for"
+    columns = ("topic", "delay", "messages", "lateMinMs", "lateP50Ms", "lateP99Ms", "lateMaxMs")
+    return _section("Delays", about, bars(shown, about), _table(report.delays, columns))
+
+
+# ── Pieces ──
+
+
+def _section(name: str, about: str, picture: str, table: str, more: str = "") -> str:
+    said = f"<p>{escape(about)}</p>" if about else ""
+    folded = f"<details><summary>numbers</summary>{table}</details>" if table else ""
+    return f'<section class="{more}"><h2>{escape(name)}</h2>{said}{picture}{folded}</section>\n'
+
+
+def _legend(series: Sequence[Series]) -> str:
+    names = "".join(f'<li class="{one.style}"><i></i>{escape(one.name)}</li>' for one in series)
+    return f'<ul class="legend">{names}</ul>'
+
+
+def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Rows as an HTML table; numbers stand under each other."""
+    head = "".join(f"<th>{escape(_heading(column))}</th>" for column in columns)
+    body = "".join(
+        "<tr>" + "".join(_cell(column, row.get(column)) for column in columns) + "</tr>"
+        for row in rows[:ROWS_SHOWN]
+    )
+    more = len(rows) - ROWS_SHOWN
+    left = f'<p class="note">{more} more rows in the table of the job.</p>' if more > 0 else ""
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        f"</div>{left}"
+    )
+
+
+def _heading(column: str) -> str:
+    """`latencyP99Ms` as `latency P99`, `bytesPerSecond` as `bytes/s`."""
+    plain = column.removesuffix("Ms").replace("PerSecond", "/s")
+    return "".join(f" {c}" if c.isupper() else c for c in plain)
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return "<td>–</td>"
+    if isinstance(value, datetime):
+        return f"<td>{value.strftime('%Y-%m-%d %H:%M:%S')}</td>"
+    if isinstance(value, int | float):
+        return f'<td class="number">{escape(_number(column, value))}</td>'
+    return f"<td>{escape(str(value))}</td>"
+
+
+def _number(column: str, value: float) -> str:
+    if column.endswith("Ms"):
+        return duration_text(value)
+    if column.startswith(("bytes", "size")):
+        return bytes_text(value) + ("/s" if column.endswith("PerSecond") else "")
+    return f"{value:,}" if isinstance(value, int) else count_text(value)
+
+
+def _behind(row: Row) -> str:
+    late = row.get("timeLagMs")
+    return count_text(max(0, row["lag"] or 0)) + (f" · {duration_text(late)}" if late else "")
+
+
+def _tries(count: int) -> str:
+    return "1 try" if count == 1 else f"{count} tries"
+
+
+def _rate(value: float) -> str:
+    return f"{count_text(value)}/s"
+
+
+def _span(report: Report) -> str:
+    times = windows_ms(report.totals, report.window_ms)
+    if not times:
+        return "no messages"
+    first, last = (
+        datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M")
+        for at in (times[0], times[-1] + report.window_ms)
+    )
+    return f"{first} to {last}"
+
+
+def _seen(times: Sequence[int], report: Report) -> Sequence[int]:
+    """A single window is drawn from its beginning to its end, or there would be nothing to see."""
+    return times if len(times) > 1 else [times[0], times[0] + report.window_ms]
+
+
+def _twice(series: Sequence[Series]) -> Sequence[Series]:
+    return [
+        one if len(one.values) > 1 else one._replace(values=[*one.values, *one.values])
+        for one in series
+    ]
+
+
+def _ms(at: datetime) -> int:
+    """Spark's naive times of a session in UTC, or times with a zone, in ms."""
+    aware = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1_000)
