@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import pickle
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.serializers import CPickleSerializer
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxBytes,
@@ -459,7 +459,8 @@ def test_partitions_hold_what_was_planned_and_nothing_empty(topic: Topic) -> Non
 def test_a_reader_that_was_never_asked_anything_reads_a_partition(topic: Topic) -> None:
     topic.fill(30)
     [part] = topic.reader().partitions(topic.at(10, 0), topic.at(20, 0))
-    elsewhere: StreamReader = pickle.loads(pickle.dumps(topic.reader()))
+    pickling = CPickleSerializer()
+    elsewhere: StreamReader = pickling.loads(pickling.dumps(topic.reader()))
     batches = list(elsewhere.read(part))
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [row["queueOffset"] for row in rows] == list(range(10, 20))
