@@ -1,0 +1,5 @@
+"""Where Spark finds `format("aerobee.lag")`: it loads every top-level module called `pyspark_…`."""
+
+from aerobee.spark.lag import LagSource as DefaultSource
+
+__all__ = ["DefaultSource"]
