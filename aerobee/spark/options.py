@@ -106,7 +106,7 @@ class WriteOptions:
     window: int
     send_timeout_ms: int
     retries: int
-    compress: Literal["none", "zlib", "zstd", "lz4"]
+    compress: Literal["zlib", "zstd", "lz4"] | None
     compress_over: int
     on_error: Literal["fail"]
     dedupe: Literal["none", "fence"]
@@ -118,7 +118,8 @@ class StoreOptions:
     """Which part of a store directory to read, and as what. Timestamps are ms since the epoch."""
 
     path: str
-    topics: tuple[str, ...] | None
+    topics: tuple[str, ...]
+    """Empty for all."""
     exclude_system: bool
     starting_physical_offset: int | None
     ending_physical_offset: int | None
@@ -140,11 +141,11 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagOptions:
-    """Whose progress to look at; None for all."""
+    """Whose progress to look at; empty for all."""
 
     name_servers: tuple[str, ...]
-    groups: tuple[str, ...] | None
-    topics: tuple[str, ...] | None
+    groups: tuple[str, ...]
+    topics: tuple[str, ...]
 
 
 # ── Reading ──
@@ -192,6 +193,8 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
             raise ConfigurationError("option topic: rows go to one topic; use the column for more")
     if fields["dedupe"] == "fence" and fields["sink_id"] is None:
         raise ConfigurationError("option dedupe: fence needs sinkId, a name for this sink")
+    if fields["compress"] == "none":
+        fields["compress"] = None
     return WriteOptions(**_of(WriteOptions, fields))
 
 
@@ -205,6 +208,7 @@ def store_options(raw: Mapping[str, str]) -> StoreOptions:
         first, last = fields[f"starting_{kind}"], fields[f"ending_{kind}"]
         if first is not None and last is not None and first > last:
             raise ConfigurationError(f"options: starting_{kind} {first} is after the end, {last}")
+    fields["topics"] = fields["topics"] or ()
     return StoreOptions(**_of(StoreOptions, fields))
 
 
@@ -213,6 +217,8 @@ def lag_options(raw: Mapping[str, str]) -> LagOptions:
     given = _given(raw, "lag")
     fields = _fields(_filled(given, "lag"))
     fields["name_servers"] = _name_servers(given)
+    fields["groups"] = fields["groups"] or ()
+    fields["topics"] = fields["topics"] or ()
     return LagOptions(**_of(LagOptions, fields))
 
 

@@ -205,7 +205,7 @@ def checked(
         first, last = start.get(queue, 0), end[queue]
         low, high = minima.get(queue, 0), maxima.get(queue, max(first, last))
         if first > high:
-            losses.append(Loss(queue, high, first, Lost.CUT))
+            losses.append(Loss(queue, high, max(first, last), Lost.CUT))
             first = last = high
         elif first > last:
             losses.append(Loss(queue, last, first, Lost.MOVED))
