@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["LIGHT_QUEUES", "Queue", "QueueReader", "Units", "has_queues", "places_of", "queues_of"]
+__all__ = [
+    "LIGHT_QUEUES",
+    "UNITS",
+    "Queue",
+    "QueueReader",
+    "Units",
+    "has_queues",
+    "places_of",
+    "queues_of",
+]
 
 LIGHT_QUEUES = "%LMQ%"
 """Further queues of 5.x, whose units lead to messages of other topics."""

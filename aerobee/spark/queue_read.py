@@ -8,8 +8,6 @@ Source: spark §9.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +23,7 @@ from aerobee.spark.queue_files import (
 )
 from aerobee.spark.segments import Fault, field_at, heads_of, topic_filter
 from aerobee.spark.store_damage import removed
-from aerobee.spark.store_files import WINDOW_BYTES, Fragment, SegmentFile, all_segments
+from aerobee.spark.store_files import WINDOW_BYTES, Fragment, LogFiles
 from store.format.record import FIXED_BYTES, HEAD
 
 if TYPE_CHECKING:
@@ -85,8 +83,8 @@ def queue_pieces(options: StoreOptions, low: int, high: int) -> list[QueuePiece]
 
 def queue_fragments(piece: QueuePiece, options: StoreOptions, damage: Damage) -> Iterator[Fragment]:
     """The records of a piece. Raises: RecordDamagedError, DataLossError, OSError."""
-    with QueueReader(piece.queue) as reader, ExitStack() as stack:
-        records = _Records(piece, options, damage, stack)
+    with QueueReader(piece.queue) as reader, LogFiles(options.path) as files:
+        records = _Records(piece, options, damage, files)
         for queue_offsets, units in _wanted(piece, reader, damage):
             yield from records.of(queue_offsets, units)
 
@@ -129,15 +127,12 @@ class _Records:
     """Reads the records that units lead to: one call for those that lie close together."""
 
     def __init__(
-        self, piece: QueuePiece, options: StoreOptions, damage: Damage, stack: ExitStack
+        self, piece: QueuePiece, options: StoreOptions, damage: Damage, files: LogFiles
     ) -> None:
         self._queue = piece.queue
         self._options = options
         self._damage = damage
-        self._stack = stack
-        self._segments = all_segments(options.path)
-        self._starts = [segment.start for segment in self._segments]
-        self._file: SegmentFile | None = None
+        self._files = files
 
     def of(self, queue_offsets: Ints, units: Units) -> Iterator[Fragment]:
         """The records of these units, so many at a time as fit into a window."""
@@ -184,8 +179,7 @@ class _Records:
 
     def _segment(self, queue_offset: int, place: int, size: int) -> Segment | None:
         """The segment that can hold such a record."""
-        number = bisect_right(self._starts, place) - 1
-        segment = self._segments[number] if number >= 0 else None
+        segment = self._files.segment_of(place)
         if segment is None:
             removed(self._options, f"the segment of physical offset {place}")
         elif place + size > segment.end or size < FIXED_BYTES or self._said(segment, place) != size:
@@ -201,15 +195,11 @@ class _Records:
         return -1 if head is None else int.from_bytes(head, "big", signed=True)
 
     def _bytes(self, segment: Segment, begin: int, end: int) -> bytes | None:
-        if self._file is None or self._file.segment != segment:
-            self._stack.close()
-            try:
-                self._file = self._stack.enter_context(SegmentFile(segment))
-            except FileNotFoundError:
-                self._file = None
-                removed(self._options, segment.path)
-                return None
-        return self._file.read(begin, end)
+        try:
+            return self._files.opened(segment).read(begin, end)
+        except FileNotFoundError:
+            removed(self._options, segment.path)
+            return None
 
     def _checked(
         self, pieces: list[bytes], found: list[tuple[int, int, int]]

@@ -403,7 +403,7 @@ def is_system(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
 
 
-def topic_filter(topics: Sequence[str] | None, *, exclude_system: bool) -> Callable[[str], bool]:
+def topic_filter(topics: Sequence[str], *, exclude_system: bool) -> Callable[[str], bool]:
     """Whether a topic is wanted: the named ones; without names all, or all but the system's."""
     if topics:
         return frozenset(topics).__contains__

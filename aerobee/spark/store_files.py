@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -43,6 +44,7 @@ __all__ = [
     "WINDOW_BYTES",
     "End",
     "Fragment",
+    "LogFiles",
     "Passage",
     "SegmentFile",
     "all_segments",
@@ -85,6 +87,10 @@ class SegmentFile:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
         os.close(self.fd)
 
     def read(self, begin: int, end: int) -> bytes:
@@ -93,6 +99,10 @@ class SegmentFile:
         Raises: OSError.
         """
         return read_at(self.fd, begin - self.segment.start, end - begin)
+
+    def modified_s(self) -> float:
+        """When the file was last written to, in seconds since the epoch. Raises: OSError."""
+        return os.fstat(self.fd).st_mtime
 
     def digest(self, position: int) -> Digest | None:
         """The whole record at a physical offset; None for anything else. Raises: OSError."""
@@ -393,6 +403,57 @@ def segments_of(root: str | Path) -> list[Segment]:
     while segments and not _in_use(segments[-1]):
         segments.pop()
     return segments
+
+
+class LogFiles:
+    """The log as a whole: the segment of any place, opened; the last one stays open."""
+
+    def __init__(self, root: str) -> None:
+        """Raises: ConfigurationError when there is no log, OSError."""
+        self._segments = all_segments(root)
+        self._starts = [segment.start for segment in self._segments]
+        self._file: SegmentFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def segment_of(self, position: int) -> Segment | None:
+        """The segment that holds a physical offset; None where there is none."""
+        number = bisect_right(self._starts, position) - 1
+        if number < 0 or position >= self._segments[number].end:
+            return None
+        return self._segments[number]
+
+    def opened(self, segment: Segment) -> SegmentFile:
+        """That segment, until the next call. Raises: FileNotFoundError, OSError."""
+        if self._file is None or self._file.segment != segment:
+            self.close()
+            self._file = SegmentFile(segment)
+        return self._file
+
+    def digest(self, position: int) -> Digest | None:
+        """The whole record at a physical offset; None for anything else. Raises: OSError."""
+        segment = self.segment_of(position)
+        if segment is None:
+            return None
+        try:
+            return self.opened(segment).digest(position)
+        except FileNotFoundError:
+            return None
 
 
 def _in_use(segment: Segment) -> bool:

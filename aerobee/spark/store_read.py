@@ -46,18 +46,22 @@ if TYPE_CHECKING:
     from aerobee.spark.segments import Bools, Heads, Ints
     from aerobee.spark.store_files import Fragment
 
-__all__ = ["Log", "Part", "log_of", "plan", "read"]
+__all__ = ["Log", "Part", "log_of", "plan", "read", "splits_in"]
 
 log = logging.getLogger("aerobee.spark.store")
 
 
 class Part(NamedTuple):
-    """A segment and where its data end; `tail` says what lies behind them, "" for nothing."""
+    """A segment and where its data end.
+
+    `tail` says what lies behind them, "" for nothing; `fault` that it is damage.
+    """
 
     segment: Segment
     limit: int
     sealed: bool
     tail: str = ""
+    fault: Fault | None = None
 
 
 class Log(NamedTuple):
@@ -81,11 +85,12 @@ def plan(options: StoreOptions) -> Sequence[Split | QueuePiece]:
         low = max(found.begin, found.parts[0].segment.start) if found.parts else 0
         high = min(found.end, found.parts[-1].limit) if found.parts else 0
         return queue_pieces(options, low, high)
-    return [
-        split
-        for segment, limit, _, _ in found.parts
-        for split in splits_of(segment, found.begin, found.end, limit, options.split_bytes)
-    ]
+    return [split for part in found.parts for split in splits_in(part, found, options)]
+
+
+def splits_in(part: Part, found: Log, options: StoreOptions) -> list[Split]:
+    """The splits of a part, as far as it is wanted."""
+    return splits_of(part.segment, found.begin, found.end, part.limit, options.split_bytes)
 
 
 def log_of(options: StoreOptions) -> Log:
@@ -138,7 +143,7 @@ def _part(segment: Segment, options: StoreOptions, *, is_last: bool) -> Part | N
     if options.sealed_only and not end.closed:
         return None
     _judge_end(segment, end, options)
-    return Part(segment, end.position, end.closed, _tail_of(end))
+    return Part(segment, end.position, end.closed, _tail_of(end), end.fault)
 
 
 def _judge_end(segment: Segment, end: End, options: StoreOptions) -> None:

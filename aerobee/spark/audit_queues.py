@@ -1,0 +1,279 @@
+"""Whether the consume queues of a store say what its log says, one part of the log at a time.
+
+Records of one part of the log flow in, queue by queue; findings flow out: units that are missing,
+wrong or lead nowhere, and gaps in the numbers of a queue. What the next start of a broker would
+write anyway is none, nor is what is left of a topic that was deleted.
+Source: spark §9, store format §1.3.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from aerobee.spark.queue_files import (
+    LIGHT_QUEUES,
+    UNITS,
+    Queue,
+    QueueReader,
+    has_queues,
+    queues_of,
+)
+from aerobee.spark.queue_read import CQ_MISMATCH
+from remoting.errors import BodyError
+from remoting.wire.relaxed_json import decode
+from store.format.checkpoint import CHECKPOINT
+from store.format.names import ABORT, CONFIG
+from store.format.names import CHECKPOINT as CHECKPOINT_FILE
+from store.format.tags import EXT_ADDRESS_MAX
+from store.format.unit import BLANK_SIZE, SCHEDULE_TOPIC, UNIT_SIZE, is_blank, is_due_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.spark.segments import Ints
+    from aerobee.spark.store_files import LogFiles
+
+__all__ = ["CQ_MISSING", "CQ_TAG_MISMATCH", "QUEUE_GAP", "QueueAudit", "QueueFinding", "QueueRows"]
+
+CQ_MISSING = "cqMissing"
+CQ_TAG_MISMATCH = "cqTagMismatch"
+QUEUE_GAP = "queueGap"
+NEVER = 1 << 62
+EXPLAINED_MAX = 100_000
+"""A gap of more messages than that is not looked at one by one."""
+
+
+class QueueRows(NamedTuple):
+    """Records of one queue in the order of the log."""
+
+    offsets: Ints
+    places: Ints
+    sizes: Ints
+    codes: Ints
+    """What their units must say of the tags."""
+    stored: Ints
+
+    def cut(self, begin: int, end: int) -> QueueRows:
+        """Some of them."""
+        return QueueRows(*(column[begin:end] for column in self))
+
+
+class QueueFinding(NamedTuple):
+    """What is wrong with one number of one queue; `place` is the physical offset it is about."""
+
+    place: int
+    kind: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    detail: str
+
+
+class Line:
+    """What was seen of one queue."""
+
+    __slots__ = ("first", "key", "next", "queue", "seen")
+
+    def __init__(self, key: tuple[str, int], queue: Queue | None) -> None:
+        self.key = key
+        self.queue = queue
+        self.next: int | None = None
+        """The number that the next record must have; None before the first one."""
+        self.seen: list[Ints] = []
+        self.first: tuple[int, int] | None = None
+        """Queue offset and place of the first unit, once it was asked for."""
+
+
+class QueueAudit:
+    """All queues, held against bytes [begin, end) of the log. Raises: OSError."""
+
+    def __init__(self, root: str, begin: int, end: int, files: LogFiles) -> None:
+        self._begin, self._end = begin, end
+        self._files = files
+        self._there = has_queues(root)
+        self._topics = _topics_of(root)
+        self._pending_after = _safe_until(root)
+        self._extended = (Path(root) / "consumequeue_ext").is_dir()
+        self.regions: list[tuple[int, int]] = []
+        """Bytes of the log that hold no readable record."""
+        queues = queues_of(root, lambda topic: not topic.startswith(LIGHT_QUEUES))
+        self._lines = {
+            (queue.topic, queue.queue_id): Line((queue.topic, queue.queue_id), queue)
+            for queue in queues
+        }
+
+    # ── From the log ──
+
+    def compare(self, topic: str, queue_id: int, rows: QueueRows) -> Iterator[QueueFinding]:
+        """Further records of a queue."""
+        line = self._lines.get((topic, queue_id))
+        if line is None:
+            line = self._lines[topic, queue_id] = Line((topic, queue_id), None)
+        line.seen.append(rows.offsets)
+        cuts = np.flatnonzero(np.diff(rows.offsets) != 1) + 1
+        bounds = [0, *cuts.tolist(), len(rows.offsets)]
+        for number, begin in enumerate(bounds[:-1]):
+            run = rows.cut(begin, bounds[number + 1])
+            after = int(rows.offsets[bounds[number + 1]]) if number + 2 < len(bounds) else None
+            yield from self._number(line, run, after)
+            if self._compared(line):
+                yield from self._compare_run(line, run)
+
+    def _compared(self, line: Line) -> bool:
+        """Whether the queue must have units. Those of a deleted topic are gone with it."""
+        topic = line.key[0]
+        if topic.startswith(LIGHT_QUEUES) or not self._there:
+            return False
+        return line.queue is not None or self._topics is None or topic in self._topics
+
+    def _number(self, line: Line, run: QueueRows, after: int | None) -> Iterator[QueueFinding]:
+        """Whether a run of neighbours goes on where the one before it ended."""
+        first, count = int(run.offsets[0]), len(run.offsets)
+        expected, line.next = line.next, first + count
+        if first < 0:
+            yield _finding(line, QUEUE_GAP, run, 0, "a queue offset below 0")
+        elif expected in (None, first) or first == 0:
+            # Numbers begin anew where a topic was deleted and made again.
+            return
+        elif not self._explained(line, expected, first):
+            yield _finding(line, QUEUE_GAP, run, 0, f"follows {expected - 1}")
+            if after == expected + count:
+                # Only these are numbered wrongly.
+                line.next = after
+
+    def _explained(self, line: Line, begin: int, end: int) -> bool:
+        """Whether the messages in between lie where the log cannot be read."""
+        if line.queue is None or not begin < end <= begin + EXPLAINED_MAX:
+            return False
+        with QueueReader(line.queue) as reader:
+            units = reader.read(begin, end - begin)
+        return all(
+            size > 0 and self._unreadable(place)
+            for place, size in zip(units["place"].tolist(), units["size"].tolist(), strict=True)
+        )
+
+    def _unreadable(self, place: int) -> bool:
+        return any(begin <= place < end for begin, end in self.regions)
+
+    def _compare_run(self, line: Line, run: QueueRows) -> Iterator[QueueFinding]:
+        first, count = int(run.offsets[0]), len(run.offsets)
+        if first < 0:
+            return
+        if line.queue is None:
+            units = np.zeros(count, UNITS)
+        else:
+            with QueueReader(line.queue) as reader:
+                units = reader.read(first, count)
+        same = (units["place"] == run.places) & (units["size"] == run.sizes)
+        for at in np.flatnonzero(~same | (units["code"] != run.codes)).tolist():
+            unit = (int(units["place"][at]), int(units["size"][at]), int(units["code"][at]))
+            kind, detail = self._judged(line, run, at, unit, same=bool(same[at]))
+            if kind:
+                yield _finding(line, kind, run, at, detail)
+
+    def _judged(
+        self, line: Line, run: QueueRows, at: int, unit: tuple[int, int, int], *, same: bool
+    ) -> tuple[str, str]:
+        """Kind and detail of what is wrong with the unit; empty when nothing is."""
+        place, size, code = unit
+        wanted, stored = int(run.codes[at]), int(run.stored[at])
+        if stored > self._pending_after:
+            return "", ""
+        if same:
+            if self._may_say(line, code, stored):
+                return "", ""
+            return CQ_TAG_MISMATCH, f"the unit says {code}, the tags of the message {wanted}"
+        if size <= 0 or is_blank(place, size):
+            if self._of_earlier_topic(line, run, at):
+                return "", ""
+            return CQ_MISSING, "no unit" if size <= 0 else "filled over"
+        if self._is_again(line, int(run.offsets[at]), place, int(run.places[at])):
+            return "", ""
+        wants = f"{int(run.sizes[at])} bytes at {int(run.places[at])}"
+        return CQ_MISMATCH, f"the unit says {size} bytes at {place}, the message has {wants}"
+
+    def _may_say(self, line: Line, code: int, stored: int) -> bool:
+        """Addresses of consumequeue_ext, and when a parked message is due."""
+        if self._extended and code <= EXT_ADDRESS_MAX:
+            return True
+        return line.key[0] == SCHEDULE_TOPIC and is_due_time(code) and code >= stored
+
+    def _of_earlier_topic(self, line: Line, run: QueueRows, at: int) -> bool:
+        """Whether the queue was made anew behind this record."""
+        if line.queue is None:
+            return False
+        if line.first is None:
+            line.first = self._first_unit(line.queue)
+        number, place = line.first
+        return int(run.offsets[at]) >= number and int(run.places[at]) < place
+
+    def _first_unit(self, queue: Queue) -> tuple[int, int]:
+        with QueueReader(queue) as reader:
+            units = reader.read(queue.first, max(queue.file_bytes // UNIT_SIZE, 1))
+        real = np.flatnonzero((units["size"] > 0) & (units["place"] + units["size"] > 0))
+        real = real[~((units["place"][real] == 0) & (units["size"][real] == BLANK_SIZE))]
+        if not len(real):
+            return queue.first, 0
+        return queue.first + int(real[0]), int(units["place"][real[0]])
+
+    def _is_again(self, line: Line, queue_offset: int, place: int, old: int) -> bool:
+        """Whether the unit leads to a later message of the same number: the topic was made anew."""
+        if place <= old:
+            return False
+        found = self._files.digest(place)
+        return found is not None and (found[1], found[2], found[3]) == (*line.key, queue_offset)
+
+    # ── From the queues ──
+
+    def dangling(self) -> Iterator[QueueFinding]:
+        """Units that lead into this part of the log, but to no message of theirs."""
+        for line in self._lines.values():
+            if line.queue is not None and line.queue.starts:
+                yield from self._dangling_of(line, line.queue)
+
+    def _dangling_of(self, line: Line, queue: Queue) -> Iterator[QueueFinding]:
+        capacity = (queue.starts[-1] + queue.file_bytes) // UNIT_SIZE
+        with QueueReader(queue) as reader:
+            begin = reader.first_at(self._begin, queue.first, capacity)
+            end = reader.first_at(self._end, begin, capacity)
+            units = reader.read(begin, end - begin)
+        seen = np.concatenate(line.seen) if line.seen else np.empty(0, np.int64)
+        stray = ~np.isin(np.arange(begin, end), seen) & (units["size"] > 0)
+        stray &= (units["place"] >= self._begin) & (units["place"] < self._end)
+        stray &= (units["place"] != 0) | (units["size"] != BLANK_SIZE)
+        for at in np.flatnonzero(stray).tolist():
+            place, size = int(units["place"][at]), int(units["size"][at])
+            if not self._unreadable(place):
+                detail = f"the unit says {size} bytes at {place}, where no such message is"
+                yield QueueFinding(place, CQ_MISMATCH, *line.key, begin + at, detail)
+
+
+def _finding(line: Line, kind: str, run: QueueRows, at: int, detail: str) -> QueueFinding:
+    place, number = int(run.places[at]), int(run.offsets[at])
+    return QueueFinding(place, kind, *line.key, number, detail)
+
+
+def _topics_of(root: str) -> frozenset[str] | None:
+    """The topics there are; None when no file says so."""
+    try:
+        content = decode((Path(root) / CONFIG / "topics.json").read_bytes())
+        return frozenset(content["topicConfigTable"])
+    except (FileNotFoundError, NotADirectoryError, BodyError, KeyError, TypeError):
+        return None
+
+
+def _safe_until(root: str) -> int:
+    """Up to which store time, in ms, units must be there.
+
+    Behind that a broker in use, or the next start after a crash, still has them to write.
+    """
+    if not (Path(root) / ABORT).exists():
+        return NEVER
+    try:
+        data = (Path(root) / CHECKPOINT_FILE).read_bytes()[: CHECKPOINT.size]
+    except FileNotFoundError:
+        return 0
+    return CHECKPOINT.read(data.ljust(CHECKPOINT.size, b"\0")).min_timestamp

@@ -1,0 +1,181 @@
+"""`format("aerobee.store")`: a store directory as a table, without a broker; one may run meanwhile.
+
+`mode` says what the rows are: messages, faults, or the files of the log. The driver plans parts of
+the log, each task reads its own; both see the directory under the same path. Nothing is written.
+Nothing heavier than Spark's own module is loaded at import.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from aerobee.spark.options import StoreOptions
+
+__all__ = ["StoreReader", "StoreSource"]
+
+AUDIT_DDL = (
+    "segment string, physicalOffset bigint, kind string, topic string, queueId int, "
+    "queueOffset bigint, detail string"
+)
+SEGMENTS_DDL = (
+    "segment string, bytes bigint, firstPhysicalOffset bigint, lastPhysicalOffset bigint, "
+    "records bigint, minStoreTimestamp timestamp, maxStoreTimestamp timestamp, sealed boolean, "
+    "mtime timestamp"
+)
+DDL = {"audit": AUDIT_DDL, "segments": SEGMENTS_DDL}
+"""The columns of the modes that have only one set of them."""
+ROWS_PER_BATCH = 10_000
+
+
+class StoreSource(DataSource):
+    """The data source; docs/spark.md describes its options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(…)` calls it."""
+        return "aerobee.store"
+
+    def schema(self) -> str:
+        """The columns of the mode. Raises: ConfigurationError for a wrong option or directory."""
+        from aerobee.spark.columns import chosen, ddl_of
+        from aerobee.spark.options import store_options
+        from aerobee.spark.store_files import all_segments
+
+        options = store_options(self.options)
+        # What is no store shall fail here, and not when the table is used.
+        all_segments(options.path)
+        if options.mode in DDL:
+            return DDL[options.mode]
+        return ddl_of(chosen(options.columns))
+
+    def reader(self, schema: StructType) -> StoreReader:
+        """A batch read. Raises: ConfigurationError for a wrong option or column."""
+        from aerobee.spark.options import store_options
+
+        options = store_options(self.options)
+        return StoreReader(options, _names(schema, options))
+
+
+class StoreReader(DataSourceReader):
+    """Plain data only: Spark pickles it into every task."""
+
+    def __init__(self, options: StoreOptions, names: tuple[str, ...]) -> None:
+        self.options = options
+        self.names = names
+
+    def partitions(self) -> list[InputPartition]:
+        """Parts of the log, or of queues; where the data end now, they end.
+
+        Raises: ConfigurationError, DataLossError, RecordDamagedError, OSError.
+        """
+        planned: Sequence[Any]
+        if self.options.mode == "audit":
+            from aerobee.spark.audit import plan_audit
+
+            planned = plan_audit(self.options)
+        elif self.options.mode == "segments":
+            from aerobee.spark.store_segments import plan_segments
+
+            planned = plan_segments(self.options)
+        else:
+            from aerobee.spark.store_read import plan
+
+            planned = plan(self.options)
+        return [InputPartition(piece) for piece in planned]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        # An empty plan comes as one partition without a value.
+        if partition is None or partition.value is None:
+            return
+        if self.options.mode == "audit":
+            from aerobee.spark.audit import audit
+
+            yield from _batches(audit(partition.value, self.options), AUDIT_DDL, self.names)
+        elif self.options.mode == "segments":
+            from aerobee.spark.store_segments import segment_rows
+
+            yield from _batches(
+                segment_rows(partition.value, self.options), SEGMENTS_DDL, self.names
+            )
+        else:
+            from aerobee.spark.store_read import read
+
+            yield from read(partition.value, self.options, self.names)
+
+
+def _names(schema: StructType, options: StoreOptions) -> tuple[str, ...]:
+    """The columns of a schema that Spark hands back or the user gave."""
+    from aerobee.spark.columns import accepted
+
+    for field in schema.fields:
+        if not field.nullable:
+            raise ConfigurationError(f"schema: column {field.name!r} must not be NOT NULL")
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    if options.mode not in DDL:
+        return accepted(fields)
+    known = _columns(DDL[options.mode])
+    for name, kind in fields:
+        if known.get(name) != kind:
+            raise ConfigurationError(
+                f"schema: mode={options.mode} has no column {name!r} of type {kind}; it has "
+                f"{DDL[options.mode]}"
+            )
+    return tuple(name for name, _ in fields)
+
+
+def _columns(ddl: str) -> dict[str, str]:
+    """Name → type."""
+    return dict(column.split() for column in ddl.split(", "))
+
+
+def _batches(
+    rows: Iterable[tuple[Any, ...]], ddl: str, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Rows with the columns of `ddl` as batches with those of `names`."""
+    import pyarrow as pa
+
+    kinds: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
+        "string": (pa.string(), _same),
+        "int": (pa.int32(), _same),
+        "bigint": (pa.int64(), _same),
+        "boolean": (pa.bool_(), _same),
+        "timestamp": (pa.timestamp("us", tz="UTC"), _microseconds),
+    }
+    known = _columns(ddl)
+    at = [list(known).index(name) for name in names]
+    schema = pa.schema([pa.field(name, kinds[known[name]][0]) for name in names])
+
+    def batch(taken: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        arrays = [
+            pa.array([kinds[known[name]][1](row[place]) for row in taken], kinds[known[name]][0])
+            for name, place in zip(names, at, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    taken: list[tuple[Any, ...]] = []
+    for row in rows:
+        taken.append(row)
+        if len(taken) == ROWS_PER_BATCH:
+            yield batch(taken)
+            taken = []
+    if taken:
+        yield batch(taken)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _microseconds(ms: int | None) -> int | None:
+    return None if ms is None else ms * 1_000
