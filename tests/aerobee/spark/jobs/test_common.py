@@ -1,0 +1,137 @@
+"""What jobs share: times, tables, sources by their options, and errors of Spark in one line."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aerobee.errors import (
+    AerobeeError,
+    ConfigurationError,
+    NoNameServerError,
+    PermissionDeniedError,
+)
+from aerobee.spark.jobs.common import (
+    Output,
+    Session,
+    Source,
+    instant_ms,
+    pairs,
+    plain,
+    table_text,
+)
+
+ISO = "2025-01-31T12:00:00.250+01:00"
+
+
+def test_times_are_iso_or_milliseconds() -> None:
+    assert instant_ms(None, "--since") is None
+    assert instant_ms("1738321200250", "--since") == 1_738_321_200_250
+    assert instant_ms(ISO, "--since") == 1_738_321_200_250
+    with pytest.raises(ConfigurationError, match="--since 'noon'"):
+        instant_ms("noon", "--since")
+
+
+def test_pairs_name_the_option_that_is_none() -> None:
+    assert pairs(["a=1", "b=x=y"], "--conf") == {"a": "1", "b": "x=y"}
+    with pytest.raises(ConfigurationError, match="--conf '=1'"):
+        pairs(["=1"], "--conf")
+
+
+def test_tables_for_people_are_aligned() -> None:
+    at = datetime(2025, 1, 31, 12, tzinfo=UTC)
+    rows: list[dict[str, Any]] = [
+        {"topic": "a", "n": 1, "at": at, "x": None},
+        {"topic": "b" * 80, "n": 1_000, "at": None, "x": 2.25},
+    ]
+    lines = table_text(rows, ["topic", "n", "x"]).splitlines()
+    assert lines[0].split() == ["topic", "n", "x"]
+    assert lines[1].endswith("     1  -")
+    assert lines[2].endswith("…  1000  2.2")
+    assert table_text([], ["topic"]) == "no rows"
+
+
+JVM = """\
+[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance planned: Traceback
+    raise ConfigurationError("first")
+aerobee.errors.ConfigurationError: first
+
+The above exception was the direct cause of:
+aerobee.errors.{name}: {words}
+\tat org.apache.spark.Thing.run(Thing.scala:42)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "code"),
+    [
+        ("ConfigurationError", ConfigurationError, None),
+        ("NoNameServerError", NoNameServerError, NoNameServerError.code),
+        ("PermissionDeniedError", AerobeeError, 16),
+        ("NoSuchError", AerobeeError, None),
+    ],
+)
+def test_an_error_of_ours_comes_out_of_spark_as_what_it_was(
+    name: str, kind: type[AerobeeError], code: int | None
+) -> None:
+    error = plain(JVM.format(name=name, words="option x: y"))
+    assert type(error) is kind
+    assert str(error) == "option x: y"
+    assert error.code == code
+
+
+def test_other_errors_of_spark_are_their_first_line() -> None:
+    error = plain("[PATH_NOT_FOUND] Path does not exist: file:/x.\n\tat org.apache\n")
+    assert str(error) == "[PATH_NOT_FOUND] Path does not exist: file:/x."
+    assert PermissionDeniedError.__mro__[1] is not type(error)
+
+
+@pytest.mark.spark
+def test_a_table_is_written_and_printed(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = spark.range(3).selectExpr("id", "timestamp_millis(id) AS at")
+    for form in ("json", "csv"):
+        path = str(tmp_path / form)
+        assert len(Output(path=path, form=form, as_json=True, rows_max=2).deliver(table)) == 2
+        assert spark.read.format(form).option("header", "true").load(path).count() == 3
+    told = capsys.readouterr()
+    assert [json.loads(line)["id"] for line in told.out.splitlines()] == [0, 1] * 2
+    assert told.err.count("only the first 2 rows") == 2
+
+
+@pytest.mark.spark
+def test_an_archive_is_read_between_two_times_by_topic(spark: SparkSession, tmp_path: Path) -> None:
+    archive = str(tmp_path / "archive")
+    spark.range(10).selectExpr(
+        "if(id % 2 = 0, 'even', 'odd') AS topic",
+        "id AS n",
+        "timestamp_millis(id) AS storeTimestamp",
+    ).write.parquet(archive)
+
+    def read(**given: Any) -> list[int]:
+        with Session().opened("test") as session:
+            found = Source(archive=archive, **given).read(session, ["n"])
+        assert found.columns == ["n"]
+        return sorted(row.n for row in found.collect())
+
+    assert read() == list(range(10))
+    assert read(topics=("even",), since="3", until="8") == [4, 6]
+    assert read(pattern="^o", until="1970-01-01T00:00:00.004+00:00") == [1, 3]
+    with pytest.raises(ConfigurationError, match="one of them"):
+        read(store="/there")
+
+
+@pytest.mark.spark
+def test_a_session_that_was_there_stays_and_its_errors_are_ours(spark: SparkSession) -> None:
+    def read() -> None:
+        with Session().opened("test") as session:
+            assert session is spark
+            session.read.parquet("/no/such/place").count()
+
+    with pytest.raises(AerobeeError, match="PATH_NOT_FOUND"):
+        read()
+    assert spark.range(2).count() == 2
