@@ -1,0 +1,137 @@
+"""What an archive holds, segment by segment, and the marks that tell the broker.
+
+An entry is written when its rows were read back and counted, and are on the disk; the mark in the
+store root comes after it. So a mark without its entry never is, and an entry without its mark says
+that the broker does not know yet. Each entry is a file: what was said before is not written again.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import msgspec
+
+from aerobee.errors import AerobeeError
+from store.format.names import ARCHIVE, mark_name, segment_start, temporary_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.spark.jobs.places import Place
+
+__all__ = ["MANIFEST", "Entry", "Manifest", "crc_of_file", "make_marks", "mark", "marked"]
+
+MANIFEST = "_manifest"
+"""Below the archive; readers of its rows pass over names that begin so."""
+SUFFIX = ".json"
+PIECE_BYTES = 8 << 20
+FILE_MODE = 0o644
+DIRECTORY_MODE = 0o755
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A segment: its name, the size and CRC-32 of its file, its records, who archived it."""
+
+    segment: str
+    bytes: int
+    records: int
+    crc32: int
+    job: str
+
+
+class Entry(Mark, frozen=True):
+    """A mark, and what the archive itself says beside it. Times in ms since 1970.
+
+    One that is not `sealed` was the growing end of the log: a beginning of the segment, to be
+    archived again.
+    """
+
+    sealed: bool = True
+    min_store_timestamp: int = 0
+    max_store_timestamp: int = 0
+
+    @property
+    def start(self) -> int:
+        """The first byte of the log that the segment holds."""
+        return int(self.segment)
+
+
+class Manifest:
+    """The entries of one archive."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def load(self) -> dict[int, Entry]:
+        """All entries by the starts of their segments. Raises: AerobeeError for a broken one."""
+        found = {}
+        for name in self.place.names():
+            start = segment_start(name.removesuffix(SUFFIX))
+            if name.endswith(SUFFIX) and start is not None:
+                found[start] = self._read(name)
+        return dict(sorted(found.items()))
+
+    def put(self, entry: Entry) -> None:
+        """Add or replace an entry, durably."""
+        self.place.write(entry.segment + SUFFIX, msgspec.json.encode(entry) + b"\n")
+
+    def _read(self, name: str) -> Entry:
+        try:
+            return msgspec.json.decode(self.place.read(name), type=Entry)
+        except msgspec.DecodeError as error:
+            raise AerobeeError(
+                f"{self.place.path}/{name} is no entry of an archive: {error}; "
+                "remove it to have its segment archived again"
+            ) from error
+
+
+def make_marks(store: Path) -> Path:
+    """The directory of marks below a store root, made if it is not there; it is the broker's."""
+    directory = store / ARCHIVE
+    if not directory.is_dir():
+        directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+        _give(directory, store)
+    return directory
+
+
+def marked(store: Path, entry: Entry) -> bool:
+    """Whether the broker has been told."""
+    return (store / ARCHIVE / mark_name(entry.start)).exists()
+
+
+def mark(store: Path, entry: Entry) -> None:
+    """Tell the broker that a segment may go; after a crash the mark is whole or not there."""
+    directory = make_marks(store)
+    path = directory / mark_name(entry.start)
+    draft = path.with_name(temporary_name(path.name))
+    said = Mark(entry.segment, entry.bytes, entry.records, entry.crc32, entry.job)
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(said) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.chmod(FILE_MODE)
+    _give(draft, store)
+    draft.replace(path)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _give(path: Path, store: Path) -> None:
+    """What root makes becomes the broker's, which has to remove it."""
+    owner = store.stat()
+    if os.geteuid() == 0 and owner.st_uid:
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def crc_of_file(path: str) -> int:
+    """CRC-32 of a whole file. Raises: OSError."""
+    value = 0
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(PIECE_BYTES):
+            value = crc32(piece, value)
+    return value

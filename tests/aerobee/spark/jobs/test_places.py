@@ -1,0 +1,56 @@
+"""Small files beside tables, and the lock that two jobs cannot have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.errors import AerobeeError
+from aerobee.spark.jobs.places import Place, alone, sync_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def test_what_is_written_is_read_again_and_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    place = Place(spark, str(tmp_path / "a" / "b"))
+    assert place.names() == []
+    place.write("one", b"\x00\xff")
+    place.write("two", b"")
+    assert place.read("one") == b"\x00\xff"
+    place.write("one", b"new")
+    assert place.read("one") == b"new"
+    assert place.names() == ["one", "two"]
+    assert place.local == tmp_path / "a" / "b"
+    assert place.path == f"file:{tmp_path}/a/b"
+    place.remove("one")
+    place.remove("one")
+    assert place.names() == ["two"]
+
+
+def test_only_one_holds_the_lock_and_it_is_free_again_after(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "lock"
+    with (
+        alone(spark, path, "an archive job"),
+        pytest.raises(AerobeeError, match="an archive job is running already"),
+        alone(spark, path, "an archive job"),
+    ):
+        pytest.fail("two have it")
+    with alone(spark, path, "an archive job"):
+        assert path.exists()
+
+
+def test_a_tree_can_be_synced(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").write_text("c")
+    sync_tree(tmp_path)
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OSError, match="broken"):
+        sync_tree(tmp_path)
