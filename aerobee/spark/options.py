@@ -204,10 +204,12 @@ def store_options(raw: Mapping[str, str]) -> StoreOptions:
     if "path" not in given:
         raise ConfigurationError("option path: name the store directory, as in load(path)")
     fields = _fields(_filled(given, "store"))
-    for kind in ("physical_offset", "timestamp"):
-        first, last = fields[f"starting_{kind}"], fields[f"ending_{kind}"]
+    for kind in ("PhysicalOffset", "Timestamp"):
+        first, last = given.get(f"starting{kind}"), given.get(f"ending{kind}")
         if first is not None and last is not None and first > last:
-            raise ConfigurationError(f"options: starting_{kind} {first} is after the end, {last}")
+            raise ConfigurationError(
+                f"options: starting{kind} {first} lies after ending{kind} {last}"
+            )
     fields["topics"] = fields["topics"] or ()
     return StoreOptions(**_of(StoreOptions, fields))
 
@@ -395,13 +397,9 @@ def reference() -> str:
     """The tables of docs/spark.md, with the marks between which they stand."""
     parts = [BEGIN]
     for title, uses in SECTIONS:
-        parts += [
-            "",
-            f"### {title}",
-            "",
-            "| option | default | use | meaning |",
-            "|---|---|---|---|",
-        ]
+        wide = " use |" if " " in uses else ""
+        parts += ["", f"### {title}", "", f"| option | default |{wide} meaning |"]
+        parts.append("|---" * (4 if wide else 3) + "|")
         parts += [_row(option, uses) for option in TABLE if _uses(option, uses)]
     refused = ", ".join(f"`{name}`" for name in WITHOUT)
     parts += ["", f"{refused} are refused: this version has neither access keys nor TLS.", "", END]
@@ -409,11 +407,12 @@ def reference() -> str:
 
 
 def _row(option: Option, uses: str) -> str:
-    names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
-    default = "" if option.default is None else f"`{option.default}`"
-    words = [word for word in uses.split() if word in option.uses.split()]
-    text = option.text.replace("|", "\\|")
-    return f"| {names} | {default} | {', '.join(words)} | {text} |"
+    cells = [", ".join(f"`{name}`" for name in (option.name, *option.aliases))]
+    cells.append("" if option.default is None else f"`{option.default}`")
+    if " " in uses:
+        cells.append(", ".join(word for word in uses.split() if word in option.uses.split()))
+    cells.append(option.text.replace("|", "\\|"))
+    return f"| {' | '.join(cells)} |"
 
 
 def renewed(page: str) -> str:

@@ -1,0 +1,93 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark import option_values as values
+from aerobee.spark.offsets import At, Earliest, Latest, Queue, Since
+from aerobee.spark.option_table import TABLE, Option
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (values.boolean, " TRUE ", True),
+        (values.boolean, "no", False),
+        (values.integer(1), " 12 ", 12),
+        (values.size_bytes(1, 1 << 40), "64m", 64 << 20),
+        (values.size_bytes(1, 1 << 40), "32 MiB", 32 << 20),
+        (values.size_bytes(1, 1 << 40), "100", 100),
+        (values.duration_s, "15m", 900.0),
+        (values.duration_s, "500ms", 0.5),
+        (values.duration_s, "250", 0.25),
+        (values.time_ms, "1700000000000", 1_700_000_000_000),
+        (values.time_ms, "2023-11-14T22:13:20Z", 1_700_000_000_000),
+        (values.time_ms, "2023-11-15 06:13:20.5+08:00", 1_700_000_000_500),
+        (values.choice("TAG", "SQL92"), "sql92", "SQL92"),
+        (values.names, "a, b,a,", ("a", "b")),
+        (values.topics, "%DLQ%g,orders", ("%DLQ%g", "orders")),
+        (values.addresses, "h1;h2:1", ("h1:9876", "h2:1")),
+        (values.assignment, '{"t":{"b":[1,0]}}', (Queue("t", "b", 0), Queue("t", "b", 1))),
+        (values.offsets, "Earliest", Earliest()),
+        (values.offsets, "latest", Latest()),
+        (values.offsets, "committed", "committed"),
+        (values.offsets, '{"t":{"b":{"0":-2}}}', At({Queue("t", "b", 0): -2})),
+        (values.times, '{"t":17,"u":"1970-01-01T00:00:01Z"}', Since(topics={"t": 17, "u": 1000})),
+        (values.times, '{"t":{"b":{"0":17}}}', Since(queues={Queue("t", "b", 0): 17})),
+    ],
+)
+def test_texts_become_values(parse: values.Parse, text: str, value: object) -> None:
+    assert parse("x", text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "said"),
+    [
+        (values.text, " ", "is not a text"),
+        (values.boolean, "maybe", "'maybe' is not true or false"),
+        (values.integer(1), "0", "'0' is not a whole number, 1 or more"),
+        (values.integer(1, 9), "10", "is not a whole number, 1 to 9"),
+        (values.integer(1), "1e3", "is not a whole number"),
+        (values.size_bytes(1, 1 << 20), "2m", "is not a size of 1 to 1048576 bytes"),
+        (values.duration_s, "15 parsecs", "is not a duration such as"),
+        (values.time_ms, "yesterday", "is not milliseconds since the epoch or an ISO-8601 time"),
+        (values.time_ms, "2023-11-14T22:13:20", "is not a time with a zone; add Z"),
+        (values.choice("TAG", "SQL92"), "regex", "is not one of TAG, SQL92"),
+        (values.names, " , ", "is not a name or a comma list"),
+        (values.topics, "a,b c", "topic 'b c': use letters"),
+        (values.group, "g" * 200, "is longer than 120 characters"),
+        (values.addresses, "h:x", "'h:x' is no address"),
+        (values.pattern, "(", "is not a regular expression"),
+        (values.assignment, "[0]", "is not an object such as"),
+        (values.assignment, "{}", "is not an object such as"),
+        (values.assignment, '{"t":[0]}', "is not an object such as"),
+        (values.assignment, '{"t":{"b":[-1]}}', "topic t, broker b: a list of queue numbers"),
+        (values.offsets, "newest", "is not earliest, latest, committed or"),
+        (values.offsets, '{"t":{"b":{"0":-3}}}', "topic t, broker b, queue 0: -3 is not"),
+        (values.times, "{}", "is not an object such as"),
+        (values.times, '{"t":null}', "is not an object such as"),
+        (values.times, '{"t":"noon"}', "x, topic t: 'noon' is not"),
+        (values.times, '{"t":{"b":{"0":-1}}}', "topic t, broker b, queue 0: -1 is not"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_name_of_the_option(
+    parse: values.Parse, text: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"^option x") as caught:
+        parse("x", text)
+    assert said in str(caught.value)
+
+
+@given(st.sampled_from(TABLE), st.text(max_size=30) | st.sampled_from(['{"a":[]}', "[[", "-1"]))
+def test_no_text_breaks_a_parser(option: Option, text: str) -> None:
+    said = parsed(option, text)
+    assert said is None or option.name in said
+
+
+def parsed(option: Option, text: str) -> str | None:
+    """What the error says, if there is one."""
+    try:
+        option.parse(option.name, text)
+    except ConfigurationError as error:
+        return str(error)
+    return None
