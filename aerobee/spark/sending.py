@@ -57,7 +57,7 @@ BACKLOG_REQUESTS = 256
 """What waits for room at a broker or for its turn in a queue; more makes `send` wait."""
 PAUSE_S = 0.25
 """Before the second try, and once more before each further one."""
-ROUTE_AGE_S = 1.0
+ROUTE_AGE_S = 2.0
 """A route that failed is asked for again at most that often."""
 
 
@@ -395,14 +395,14 @@ class Delivery:
 
     def _renew(self, topic: str) -> None:
         """Ask for the route again; what cannot be had stays as it was."""
-        now = time.monotonic()
-        if now - self._asked_at.get(topic, 0.0) < ROUTE_AGE_S:
+        if time.monotonic() - self._asked_at.get(topic, 0.0) < ROUTE_AGE_S:
             return
-        self._asked_at[topic] = now
         try:
             self._known[topic] = self._ask_route(topic)
         except (AerobeeError, RemotingError) as error:
             log.warning("route of %s not refreshed: %s", topic, error)
+        # Counted from here: a silent name server takes seconds, and many requests fail at once.
+        self._asked_at[topic] = time.monotonic()
 
     def _ask_route(self, topic: str) -> TopicRoute:
         """For an unknown topic the route it will get when a broker makes it."""
