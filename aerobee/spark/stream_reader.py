@@ -145,7 +145,7 @@ class StreamReader(DataSourceStreamReader):
         self._look_up()
         # Spark calls `commit` only while it plans another batch, and never for the last one.
         self._commit(begin)
-        self._latest = carried(begin, self._maxima())
+        self._latest = carried(begin, self._maxima(begin))
         end = self._admitted(begin, self._latest, limit)
         if STARTED not in start and start == to_nested(self._initial or {}):
             return {**to_nested(end), STARTED: start}
@@ -228,11 +228,15 @@ class StreamReader(DataSourceStreamReader):
 
     # -- how far a batch goes --------------------------------------------------------------------
 
-    def _maxima(self) -> Offsets:
+    def _maxima(self, begin: Offsets) -> Offsets:
         """The end of each queue that can be asked; of an AvailableNow run the frozen ones."""
-        if self._target is not None:
-            return self._target
-        return self._of_brokers(self._routed, self._cluster.max_offsets)
+        if self._target is None:
+            return self._of_brokers(self._routed, self._cluster.max_offsets)
+        # A stream that begins at its end begins behind what was frozen a moment before.
+        past = [queue for queue, end in self._target.items() if begin.get(queue, 0) > end]
+        ends = self._of_brokers(past, self._cluster.max_offsets)
+        here = {queue: min(begin[queue], ends.get(queue, begin[queue])) for queue in past}
+        return self._target | here
 
     def _admitted(self, begin: Offsets, latest: Offsets, limit: object) -> Offsets:
         """`latest`, or as much before it as the limits allow; `begin` to wait for more.
@@ -337,9 +341,9 @@ class StreamReader(DataSourceStreamReader):
                 raise
             self._complain("queues", f"cannot be listed, the known ones stay: {error}")
             return
-        for queue in self._routed:
-            if queue not in found:
-                self._complain(str(queue), "is in no route now; the stream waits for it")
+        for topic, broker in sorted({q[:2] for q in self._routed if q not in found}):
+            of = f"queues of topic {topic} on broker {broker}"
+            self._complain(of, "are in no route now; the stream waits for them")
         self._routed = tuple(found)
         self._addresses |= found
         self._routed_at = now

@@ -274,6 +274,20 @@ def test_a_run_of_what_is_available_now_ends_where_it_was_when_it_began(topic: T
     assert steps == 3
 
 
+def test_a_run_that_begins_behind_what_it_froze_has_nothing_to_do(topic: Topic) -> None:
+    topic.fill(30)
+    reader = topic.reader()
+    reader.prepareForTriggerAvailableNow()
+    topic.fill(10)
+    start = reader.initialOffset()
+    assert start == topic.at(40, 0)
+    end = reader.latestOffset(start, ALL)
+    assert plain(end) == start
+    assert reader.latestOffset(end, ALL) == end
+    with pytest.raises(DataLossError, match="the queue ends before them now"):
+        reader.latestOffset(topic.at(50, 0), ALL)
+
+
 def test_pyspark_before_4_2_gives_no_arguments(topic: Topic) -> None:
     topic.fill(30)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 10}
