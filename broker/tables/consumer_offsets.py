@@ -21,6 +21,8 @@ __all__ = ["NO_OFFSET", "Clamped", "ConsumerOffsetTable"]
 
 NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
+MARKS: Final = "SPARK_SINK_"
+"""Groups of these names keep no positions: batch numbers, by the number of a Spark partition."""
 
 
 class Clamped(NamedTuple):
@@ -142,11 +144,14 @@ class ConsumerOffsetTable:
         """Pull back what lies beyond the end of its queue, and say what was pulled back.
 
         Called once after recovery: the log is the truth, and an offset past its end would skip the
-        messages stored there next. `max_offset(topic, queue_id)` is 0 for an unknown queue.
+        messages stored there next. Marks of Spark sinks are no offsets and stay.
+        `max_offset(topic, queue_id)` is 0 for an unknown queue.
         """
         cut: list[Clamped] = []
         for key, queues in self.entries.items():
             topic, group = split_key(key)
+            if group.startswith(MARKS):
+                continue
             for queue_id, consumer_offset in queues.items():
                 end = max_offset(topic, queue_id) if consumer_offset > 0 else consumer_offset
                 if consumer_offset > end:

@@ -130,6 +130,13 @@ def test_offsets_beyond_the_end_of_a_queue_are_pulled_back() -> None:
     assert offsets.queues("g", "t") == {0: 5, 1: 10, 2: 10, 3: -1}
 
 
+def test_the_marks_of_spark_sinks_are_not_pulled_back() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("SPARK_SINK_orders", "t", 500, 7, 0)
+    assert offsets.clamp(lambda topic, queue_id: 0) == []
+    assert offsets.query("SPARK_SINK_orders", "t", 500) == 7
+
+
 def test_deleting_a_topic_or_a_group_takes_its_offsets() -> None:
     offsets = ConsumerOffsetTable()
     for topic, group in (("t", "g"), ("t", "h"), ("u", "g"), ("tt", "gg")):
