@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from aerobee.admin import AdminClient
+    from aerobee.arrow_table import arrow, arrow_reader
     from aerobee.client import Client
     from aerobee.config import ConsumeFrom, RetryPolicy
     from aerobee.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
@@ -29,6 +30,8 @@ __all__ = [
     "RetryPolicy",
     "SendResult",
     "SendStatus",
+    "arrow",
+    "arrow_reader",
 ]
 
 HOMES = {
@@ -43,6 +46,8 @@ HOMES = {
     "RetryPolicy": "aerobee.config",
     "SendResult": "aerobee.message",
     "SendStatus": "aerobee.message",
+    "arrow": "aerobee.arrow_table",
+    "arrow_reader": "aerobee.arrow_table",
 }
 
 
