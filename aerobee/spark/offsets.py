@@ -8,6 +8,7 @@ text and takes the same offsets in another order for news.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EARLIEST",
+    "LARGEST_QUEUE",
     "LATEST",
     "STARTED",
     "At",
@@ -40,6 +42,8 @@ LATEST = -1
 STARTED = "@start"
 """Among the topics of a stream's offsets: where its first batch began. No topic has such a name."""
 LONGEST_OFFSET = 2**63 - 1
+LARGEST_QUEUE = 2**31 - 1
+QUEUE_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class Queue(NamedTuple):
@@ -128,7 +132,7 @@ def from_json(text: str, what: str = "offsets", lowest: int = 0) -> Offsets:
     """The offsets that a text of `to_json`'s shape names. As `from_nested`."""
     try:
         nested = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{what}: not JSON ({error}): {text[:200]}") from None
     return from_nested(nested, what, lowest)
 
@@ -147,7 +151,7 @@ def from_nested(nested: object, what: str = "offsets", lowest: int = 0) -> Offse
         for broker, queues in _object(brokers, f"{what}, topic {topic}", "broker names").items():
             place = f"{what}, topic {topic}, broker {broker}"
             for number, value in _object(queues, place, "queue numbers").items():
-                if not (number.isascii() and number.isdigit()):
+                if not QUEUE_NUMBER.fullmatch(number) or int(number) > LARGEST_QUEUE:
                     raise ConfigurationError(f"{place}: {number!r} is no queue number")
                 if isinstance(value, bool) or not isinstance(value, int):
                     raise ConfigurationError(f"{place}, queue {number}: {value!r} is no integer")

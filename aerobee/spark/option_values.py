@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from aerobee.config import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.message import GROUP_MAX, TOPIC_MAX, check_name
-from aerobee.spark.offsets import At, Earliest, Latest, Queue, Since, from_json
+from aerobee.spark.offsets import LARGEST_QUEUE, At, Earliest, Latest, Queue, Since, from_json
 
 __all__ = [
     "Parse",
@@ -183,7 +183,7 @@ def assignment(name: str, given: str) -> tuple[Queue, ...]:
         if not isinstance(brokers, dict):
             raise wrong(name, given, shape)
         for broker, numbers in brokers.items():
-            if not isinstance(numbers, list) or not all(map(_is_count, numbers)):
+            if not isinstance(numbers, list) or not all(map(_is_queue, numbers)):
                 raise ConfigurationError(
                     f"option {name}, topic {topic}, broker {broker}: a list of queue numbers is "
                     f"needed, not {numbers!r}"
@@ -231,11 +231,15 @@ def times(name: str, given: str) -> Since:
 def _object(name: str, given: str, shape: str) -> dict[str, Any]:
     try:
         found = json.loads(given)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise wrong(name, given, f"{shape} ({error})") from None
     if not isinstance(found, dict):
         raise wrong(name, given, shape)
     return found
+
+
+def _is_queue(value: object) -> bool:
+    return isinstance(value, int) and _is_count(value) and value <= LARGEST_QUEUE
 
 
 def _is_count(value: object) -> bool:

@@ -62,6 +62,8 @@ def test_texts_become_values(parse: values.Parse, text: str, value: object) -> N
         (values.assignment, "{}", "is not an object such as"),
         (values.assignment, '{"t":[0]}', "is not an object such as"),
         (values.assignment, '{"t":{"b":[-1]}}', "topic t, broker b: a list of queue numbers"),
+        (values.assignment, '{"t":{"b":[2147483648]}}', "broker b: a list of queue numbers"),
+        (values.assignment, "[" * 100_000, "is not an object such as"),
         (values.offsets, "newest", "is not earliest, latest, committed or"),
         (values.offsets, '{"t":{"b":{"0":-3}}}', "topic t, broker b, queue 0: -3 is not"),
         (values.times, "{}", "is not an object such as"),
