@@ -15,18 +15,15 @@ Source: spark §5.3, §5.4.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from aerobee.errors import AerobeeError, BrokerNotFoundError, SubscriptionError
+from aerobee.errors import BrokerNotFoundError
 from aerobee.spark.offsets import STARTED, At, Committed, from_nested, to_nested
 from aerobee.spark.plan import (
-    Range,
     backlog,
     carried,
     checked,
@@ -36,18 +33,16 @@ from aerobee.spark.plan import (
     ranges_of,
     waits,
 )
-from aerobee.spark.positions import queues_of, resolved
+from aerobee.spark.positions import resolved
 from aerobee.spark.state_location import StateLocation
-from remoting.wire.headers.pull import PullMessage
+from aerobee.spark.streaming import StreamCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
-    from aerobee.errors import RouteNotFoundError
-    from aerobee.spark.brokers import Cluster
-    from aerobee.spark.offsets import Offsets, Queue
+    from aerobee.spark.offsets import Offsets
     from aerobee.spark.options import ReadOptions
 
 __all__ = ["StreamReader"]
@@ -59,15 +54,6 @@ try:
 except ImportError:
     # PySpark before 4.2: no limits, no AvailableNow for sources in Python.
     LIMITS = None
-
-ROUTES_KEPT_S = 10.0
-"""How old the list of queues may be when a batch is planned."""
-COMPLAIN_EVERY_S = 60.0
-"""How often the same trouble is told again while it lasts."""
-SAMPLE_RECORDS = 32
-"""How many records tell how large records are; one answer of any broker."""
-SUBSCRIPTION_INLINE = 4
-"""The flag of a pull that brings its own subscription."""
 
 Json: TypeAlias = dict[str, Any]
 """Offsets as Spark keeps them: topic → broker → queue number → next offset."""
@@ -85,23 +71,14 @@ class StreamReader(DataSourceStreamReader):
         self.options = options
         self.names = names
         """The columns, as the schema preset calls them."""
-        self._clock = clock
+        self._at = StreamCluster(options, clock)
         self._initial: Offsets | None = None
-        self._addresses: dict[Queue, tuple[str, ...]] = {}
-        """Of all queues ever seen: one whose broker is down is still known."""
-        self._routed: tuple[Queue, ...] = ()
-        """The queues of the last route."""
-        self._routed_at: float | None = None
         self._target: Offsets | None = None
         """Where an AvailableNow run ends."""
         self._latest: Offsets | None = None
         """What `latestOffset` saw last, without limits."""
         self._last_end: Json | None = None
         self._last_batch_at: float | None = None
-        self._committed: Offsets = {}
-        self._mean_bytes: float | None = None
-        self._sampled_at: float | None = None
-        self._told_at: dict[str, float] = {}
 
     # -- what Spark asks -------------------------------------------------------------------------
 
@@ -117,8 +94,8 @@ class StreamReader(DataSourceStreamReader):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  (Spark's name)
         """Freeze where the run ends. Raises: the errors of brokers, for none may be left out."""
-        self._look_up(strict=True)
-        self._target = self._cluster.max_offsets(list(self._routed))
+        self._at.look_up(strict=True)
+        self._target = self._at.cluster.max_offsets(list(self._at.routed))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802  (Spark's name)
         """The options' limit as Spark's object; `latestOffset` gets it back, or another one."""
@@ -142,9 +119,9 @@ class StreamReader(DataSourceStreamReader):
         if start is None:
             start = self._last_end or self.initialOffset()
         begin = from_nested(start, "offsets of the checkpoint")
-        self._look_up()
+        self._at.look_up()
         # Spark calls `commit` only while it plans another batch, and never for the last one.
-        self._commit(begin)
+        self._at.tell(begin)
         self._latest = carried(begin, self._maxima(begin))
         end = self._admitted(begin, self._latest, limit)
         if STARTED not in start and start == to_nested(self._initial or {}):
@@ -171,7 +148,7 @@ class StreamReader(DataSourceStreamReader):
         for loss in found.losses:
             log.warning("%s; skipped", loss)
         planned = partitions_of(
-            ranges_of(found.start, found.end, self._addresses),
+            ranges_of(found.start, found.end, self._at.addresses),
             self.options.min_partitions,
             self.options.max_records_per_partition,
             together=True,
@@ -186,7 +163,7 @@ class StreamReader(DataSourceStreamReader):
 
     def commit(self, end: Json) -> None:
         """Everything before `end` is done: tell the broker if the options say so."""
-        self._commit(from_nested(end, "offsets of the checkpoint"))
+        self._at.tell(from_nested(end, "offsets of the checkpoint"))
 
     # -- where it begins -------------------------------------------------------------------------
 
@@ -198,12 +175,12 @@ class StreamReader(DataSourceStreamReader):
             state = StateLocation(options.state_location, self._source)
             if (kept := state.read()) is not None:
                 return from_nested(kept, f"offsets of {state.place}")
-        self._look_up(strict=True)
-        queues = list(self._routed)
-        initial = resolved(self._cluster, options.starting, queues, options)
+        self._at.look_up(strict=True)
+        queues = list(self._at.routed)
+        initial = resolved(self._at.cluster, options.starting, queues, options)
         if isinstance(options.starting, Committed) and options.commit_offsets:
             # A restart before the first batch is done finds these again.
-            self._commit(initial)
+            self._at.tell(initial)
         if state is not None:
             kept = state.settle(self._starting, to_nested(initial))
             initial = from_nested(kept, f"offsets of {state.place}")
@@ -231,10 +208,10 @@ class StreamReader(DataSourceStreamReader):
     def _maxima(self, begin: Offsets) -> Offsets:
         """The end of each queue that can be asked; of an AvailableNow run the frozen ones."""
         if self._target is None:
-            return self._of_brokers(self._routed, self._cluster.max_offsets)
+            return self._at.asked(self._at.routed, self._at.cluster.max_offsets)
         # A stream that begins at its end begins behind what was frozen a moment before.
         past = [queue for queue, end in self._target.items() if begin.get(queue, 0) > end]
-        ends = self._of_brokers(past, self._cluster.max_offsets)
+        ends = self._at.asked(past, self._at.cluster.max_offsets)
         here = {queue: min(begin[queue], ends.get(queue, begin[queue])) for queue in past}
         return self._target | here
 
@@ -244,7 +221,7 @@ class StreamReader(DataSourceStreamReader):
         Raises: DataLossError where `latest` lies before `begin`.
         """
         options = self.options
-        now = self._clock()
+        now = self._at.clock()
         # Trigger.Once says that everything is to be read, whatever the options say.
         everything = LIMITS is not None and isinstance(limit, LIMITS.ReadAllAvailable)
         if not everything and self._target is None:
@@ -258,11 +235,11 @@ class StreamReader(DataSourceStreamReader):
         minima: Offsets = {}
         if not limitless:
             waiting = [queue for queue in latest if begin.get(queue, 0) < latest[queue]]
-            minima = self._of_brokers(waiting, self._cluster.min_offsets)
+            minima = self._at.asked(waiting, self._at.cluster.min_offsets)
         found = checked(begin, latest, minima, latest, fail=options.fail_on_data_loss)
         end = carried(begin, latest)
         if not limitless:
-            mean = None if max_bytes is None else self._mean_record_bytes(found.start, found.end)
+            mean = None if max_bytes is None else self._at.mean_record_bytes(found.start, found.end)
             count = limit_of(max_rows, max_bytes, mean)
             assert count is not None
             end = limited(found.start, found.end, count)
@@ -270,154 +247,20 @@ class StreamReader(DataSourceStreamReader):
             self._last_batch_at = now
         return end
 
-    def _mean_record_bytes(self, start: Offsets, end: Offsets) -> float | None:
-        """The size of the records that come next, by a look at a few in the longest queue."""
-        from aerobee.spark.lanes import pulled
-        from aerobee.spark.task import pulling
-
-        now = self._clock()
-        fresh = self._sampled_at is not None and now - self._sampled_at < ROUTES_KEPT_S
-        longest = max(end, key=lambda queue: end[queue] - start[queue], default=None)
-        if fresh or longest is None or end[longest] <= start[longest]:
-            return self._mean_bytes
-        first = start[longest]
-        some = Range(
-            longest.topic,
-            longest.broker,
-            self._addresses[longest],
-            longest.queue_id,
-            first,
-            min(end[longest], first + SAMPLE_RECORDS),
-        )
-        how = replace(
-            pulling(self.options), expression="*", expression_type="TAG", fail_on_data_loss=False
-        )
-        try:
-            chunks = list(pulled(some, how, self._cluster.channel))
-        except AerobeeError as error:
-            self._complain("the size of messages", f"is not known: {error}")
-            return self._mean_bytes
-        self._sampled_at = now
-        if count := sum(len(chunk.starts) for chunk in chunks):
-            seen = sum(len(chunk.buffer) for chunk in chunks) / count
-            self._mean_bytes = seen if self._mean_bytes is None else (self._mean_bytes + seen) / 2
-        return self._mean_bytes
-
     # -- what a batch reads ----------------------------------------------------------------------
 
     def _to_read(self, begin: Offsets, end: Offsets) -> tuple[Offsets, Offsets, Offsets, Offsets]:
         """The part of a batch that is not empty, and the bounds of its queues."""
         read = {queue: offset for queue, offset in end.items() if begin.get(queue, -1) != offset}
-        self._look_up()
-        if unknown := [queue for queue in read if queue not in self._addresses]:
+        self._at.look_up()
+        if unknown := [queue for queue in read if queue not in self._at.addresses]:
             raise BrokerNotFoundError(
                 f"{unknown[0]}: no name server knows where to read it, but the batch that was "
                 "planned before needs it; start the query again when its broker is back"
             )
-        minima = self._of_brokers(read, self._cluster.min_offsets)
-        maxima = self._of_brokers(read, self._cluster.max_offsets)
+        minima = self._at.asked(read, self._at.cluster.min_offsets)
+        maxima = self._at.asked(read, self._at.cluster.max_offsets)
         return {queue: begin[queue] for queue in read if queue in begin}, read, minima, maxima
-
-    # -- the cluster -----------------------------------------------------------------------------
-
-    @property
-    def _cluster(self) -> Cluster:
-        from aerobee.spark.brokers import cluster_of
-
-        return cluster_of(self.options.name_servers)
-
-    def _look_up(self, *, strict: bool = False) -> None:
-        """Learn the queues again if what is known is old.
-
-        Without `strict` what cannot be asked is told, and what was known stays.
-        """
-        now = self._clock()
-        if self._routed_at is not None and now - self._routed_at < ROUTES_KEPT_S and not strict:
-            return
-        try:
-            found = queues_of(self._cluster, self.options, None if strict else self._gone)
-        except AerobeeError as error:
-            if strict:
-                raise
-            self._complain("queues", f"cannot be listed, the known ones stay: {error}")
-            return
-        for topic, broker in sorted({q[:2] for q in self._routed if q not in found}):
-            of = f"queues of topic {topic} on broker {broker}"
-            self._complain(of, "are in no route now; the stream waits for them")
-        self._routed = tuple(found)
-        self._addresses |= found
-        self._routed_at = now
-
-    def _gone(self, topic: str, error: RouteNotFoundError) -> None:
-        self._complain(f"topic {topic}", f"is not there now; the stream waits for it: {error}")
-
-    def _of_brokers(
-        self, queues: Iterable[Queue], ask: Callable[[list[Queue]], Mapping[Queue, int]]
-    ) -> Offsets:
-        """The answers of those brokers that answer; the others are told."""
-        by_broker: dict[str, list[Queue]] = {}
-        for queue in queues:
-            by_broker.setdefault(queue.broker, []).append(queue)
-        answers: Offsets = {}
-        for broker, asked in by_broker.items():
-            try:
-                answers |= ask(asked)
-            except AerobeeError as error:
-                self._complain(f"broker {broker}", f"does not tell its offsets: {error}")
-        return answers
-
-    def _commit(self, offsets: Offsets) -> None:
-        """Tell the broker what is done, as far as it changed; trouble is told and tried again."""
-        if not self.options.commit_offsets:
-            return
-        changed = {
-            queue: offset
-            for queue, offset in offsets.items()
-            if self._committed.get(queue) != offset
-        }
-        if not changed:
-            return
-        group = self.options.group
-        try:
-            try:
-                self._cluster.commit(group, changed)
-            except SubscriptionError:
-                self._introduce(changed)
-                self._cluster.commit(group, changed)
-        except AerobeeError as error:
-            self._complain("the progress", f"could not be told to the broker: {error}")
-        else:
-            self._committed |= changed
-
-    def _introduce(self, queues: Iterable[Queue]) -> None:
-        """Pull once by the name of the group: that makes it known where brokers make groups."""
-        self._look_up()
-        for queue in {queue.broker: queue for queue in queues}.values():
-            header = PullMessage(
-                consumer_group=self.options.group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=0,
-                max_msg_nums=1,
-                sys_flag=SUBSCRIPTION_INLINE,
-                commit_offset=0,
-                suspend_timeout_millis=0,
-                subscription="*",
-                sub_version=0,
-                expression_type="TAG",
-            )
-            for address in self._addresses.get(queue, ()):
-                # Whatever it answers, and if it is not there, the commit says so.
-                with suppress(AerobeeError):
-                    self._cluster.call(address, header, tries=1)
-
-    def _complain(self, of: str, trouble: str) -> None:
-        """Warn, but not of the same thing at every trigger."""
-        now = self._clock()
-        last = self._told_at.get(of)
-        if last is None or now - last >= COMPLAIN_EVERY_S:
-            self._told_at[of] = now
-            log.warning("%s %s", of, trouble)
 
 
 if LIMITS is not None:
