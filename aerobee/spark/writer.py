@@ -309,7 +309,11 @@ def id_maker(name_server: str) -> Callable[[int], list[str]]:
 
     def new_ids(count: int) -> list[str]:
         now_ms = time.time_ns() // 1_000_000
-        return [made.next(now_ms + at // IDS_PER_MS) for at in range(count)]
+        found: list[str] = []
+        while len(found) < count:
+            found += made.many(now_ms, min(IDS_PER_MS, count - len(found)))
+            now_ms += 1
+        return found
 
     return new_ids
 

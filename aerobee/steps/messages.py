@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["UniqIds", "batch_item", "property_string", "received"]
 
+COUNTER_DIGITS: Final = 4
+"""The end of a message id counts within a millisecond."""
 CRC_MASK: Final = 0x7FFF_FFFF
 """Brokers store a CRC without its top bit."""
 
@@ -138,6 +140,13 @@ class UniqIds:
         self.counter += 1
         since = wall_ms - self._month[0]
         return message_id.uniq_id(self.address, self.process_id, self.salt, since, self.counter)
+
+    def many(self, wall_ms: int, count: int) -> list[str]:
+        """As many calls of `next`, which can tell 65,536 ids of a millisecond apart."""
+        prefix = self.next(wall_ms)[:-COUNTER_DIGITS]
+        first = self.counter
+        self.counter += count - 1
+        return [f"{prefix}{n & 0xFFFF:04X}" for n in range(first, first + count)]
 
 
 FIRST_MS = -62_135_596_800_000

@@ -150,3 +150,10 @@ def test_ids_stay_unique_beyond_the_counter_and_the_month() -> None:
     made = [ids.next(end - 16 + n) for n in range(64)]
     assert len(set(made)) == 64
     assert {len(one) for one in made} == {32}
+
+
+def test_many_ids_at_once_are_those_that_come_one_by_one() -> None:
+    one, many = (UniqIds(bytes(4), 1, 1, counter=0xFFF0) for _ in range(2))
+    wall_ms = 1_700_000_000_000
+    expected = [one.next(wall_ms) for _ in range(50)]
+    assert many.many(wall_ms, 20) + many.many(wall_ms, 30) == expected
