@@ -239,7 +239,11 @@ TABLE: Final = (
     Option("path", "store", values.text, None, "The store directory, or a copy of it; required."),
     Option("topics", "store lag", values.topics, None, "Only these topics, comma between."),
     Option("groups", "lag", values.names, None, "Only these groups, comma between."),
-    Option("excludeSystem", "store", values.boolean, "true", "Leave system topics out."),
+    Option(
+        "excludeSystem", "store", values.boolean, "true",
+        "Leave system topics out, and what no consumer can see; topics that `topics` names are "
+        "read all the same.",
+    ),
     Option(
         "startingPhysicalOffset", "store", values.integer(0), None,
         "Only records from that place in the log on.",
@@ -267,8 +271,9 @@ TABLE: Final = (
     ),
     Option("verifyCrc", "store", values.boolean, "false", "Check the CRC of each body."),
     Option(
-        "onCorrupt", "store", values.choice("drop", "fail"), "drop",
-        "What to do with a damaged record.",
+        "onCorrupt", "store", values.choice("drop", "fail"), "fail",
+        "`fail`: a damaged record fails the read, which names it; `drop`: it is left out, logged "
+        "and counted.",
     ),
     Option(
         "mode", "store", values.choice("read", "audit", "segments"), "read",
