@@ -142,7 +142,7 @@ class QueueReader:
             size = min(end, start + file_bytes) - position
             fd = self._fd(start)
             piece = b"" if fd is None else read_at(fd, position - start, size)
-            pieces.append(piece.ljust(size, b"\\0"))
+            pieces.append(piece.ljust(size, b"\0"))
             position += size
         return np.frombuffer(b"".join(pieces), UNITS)
 
@@ -155,7 +155,7 @@ class QueueReader:
             for low, high in reversed(data_ranges(fd, 0, self.queue.file_bytes)):
                 low -= low % UNIT_SIZE
                 high = min(-(-high // UNIT_SIZE) * UNIT_SIZE, self.queue.file_bytes)
-                units = np.frombuffer(read_at(fd, low, high - low).ljust(high - low, b"\\0"), UNITS)
+                units = np.frombuffer(read_at(fd, low, high - low).ljust(high - low, b"\0"), UNITS)
                 used = np.flatnonzero(units["size"] > 0)
                 if len(used):
                     return (start + low) // UNIT_SIZE + int(used[-1]) + 1

@@ -274,8 +274,11 @@ def heads_of(data: bytes, starts: Ints, ends: Ints, places: Ints) -> Heads:
 def _field(data: bytes, offset: int, kind: str) -> NDArray[np.int64]:
     """A view that holds, at n, the number at `data[n + offset]`."""
     width = int(kind[2])
+    count = len(data) - offset - width + 1
+    if count <= 0:
+        return np.empty(0, kind)
     # As wide as the data allows; the caller asks for places inside only.
-    return np.ndarray((max(len(data) - offset - width + 1, 0),), kind, data, offset, (1,))
+    return np.ndarray((count,), kind, data, offset, (1,))
 
 
 def field_at(data: bytes, offset: int, kind: str, starts: Ints) -> Ints:
