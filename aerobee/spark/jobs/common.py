@@ -64,6 +64,10 @@ QUIET = {
 INSTALL_HINT = "install it with: pip install 'aerobee[spark]'"
 JAVA_HINT = "Spark 4 needs Java 17 or later: install a JRE and have `java` on PATH or set JAVA_HOME"
 RAISED = re.compile(r"^\s*aerobee\.errors\.(\w+): (.+)$", re.MULTILINE)
+RAISED_BY_OTHERS = re.compile(
+    r"^(?!org\.|java\.|py4j\.)([\w.]+(?:Error|Exception): .+)$", re.MULTILINE
+)
+"""The last line of a traceback of Python, in a text with those of Java."""
 CODES = {kind: code for code, kind in reversed(errors.BY_CODE.items())}
 
 
@@ -207,10 +211,12 @@ def _plainly() -> Iterator[None]:
 
 
 def plain(text: str) -> AerobeeError:
-    """The error of ours that a text of Spark's quotes, else its first line."""
+    """The error of ours that a text of Spark's quotes, else Python's last, else the first line."""
     raised = RAISED.findall(text)
     if not raised:
-        return AerobeeError(text.strip().partition("\n")[0] or "Spark failed and said nothing")
+        first = text.strip().partition("\n")[0] or "Spark failed and said nothing"
+        others = RAISED_BY_OTHERS.findall(text) if "Traceback" in text else []
+        return AerobeeError(others[-1] if others else first)
     name, words = raised[-1]
     kind: type[AerobeeError] = getattr(errors, name, AerobeeError)
     if not issubclass(kind, BrokerError):

@@ -21,7 +21,7 @@ from aerobee.spark.jobs.common import (
     session_options,
     source_options,
 )
-from aerobee.spark.jobs.sending import NEEDED, new_run, outgoing, planned, send
+from aerobee.spark.jobs.sending import BORN, NEEDED, new_run, outgoing, planned, send
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,18 +195,16 @@ def redriven(
     With a record each is noted there after it is sent: a run that dies in between sends again.
     Raises: AerobeeError if one does not say where it came from.
     """
-    lost = letters.where(target.isNull()).limit(1).count()
-    if lost:
-        raise AerobeeError(
-            "some of these dead letters do not say where they came from; name it by --to-topic"
-        )
-    if record is None:
-        return send(outgoing(letters, target, run, keep_queues=False), name_server, {})
-    # What is noted must be what was sent, though more may have died in between.
+    # Read once: what is noted must be what was sent, though more may have died in between.
     letters = letters.persist()
     try:
+        if not letters.where(target.isNull()).isEmpty():
+            raise AerobeeError(
+                "some of these dead letters do not say where they came from; name it by --to-topic"
+            )
         sent = send(outgoing(letters, target, run, keep_queues=False), name_server, {})
-        letters.select(*PLACE, "msgId").write.mode("append").parquet(record)
+        if record is not None:
+            letters.select(*PLACE, "msgId").write.mode("append").parquet(record)
     finally:
         letters.unpersist()
     return sent
@@ -281,7 +279,8 @@ def again(
     from pyspark.sql import functions as sql
 
     target = origin() if to_topic is None else sql.lit(to_topic)
-    letters = not_sent_before(letters, record)
+    # Without the time of birth: a message that is sent again begins anew.
+    letters = not_sent_before(letters, record).drop(BORN)
     if not yes:
         output.deliver(planned(outgoing(letters, target, "", keep_queues=False)))
         click.echo("nothing sent: say --yes", err=True)

@@ -20,7 +20,7 @@ from aerobee.spark.jobs.common import (
     session_options,
     source_options,
 )
-from aerobee.spark.jobs.sending import NEEDED, new_run, outgoing, planned, send
+from aerobee.spark.jobs.sending import BORN, NEEDED, new_run, outgoing, planned, send
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,8 @@ def command(
         raise ConfigurationError("this would send a topic to itself: give --to-topic, --to-namesrv")
     if same_cluster and to_topic in source.topics:
         raise ConfigurationError(f"--to-topic {to_topic} is what --topic reads")
-    options = pairs(to_option, "--to-option")
+    # Brokers serve the requests of one connection side by side: in order, one waits for the other.
+    options = ({"window": "1"} if keep_queues else {}) | pairs(to_option, "--to-option")
     run = run or new_run()
     offsets = {"startingOffsets": starting_offsets, "endingOffsets": ending_offsets}
     extra = [f"{name}={value}" for name, value in offsets.items() if value is not None]
@@ -86,7 +87,7 @@ def command(
 def read(spark: SparkSession, source: Source, extra: list[str], condition: str | None) -> DataFrame:
     """The messages of the range, in the order of their queues."""
     source = replace(source, options=(*source.options, *extra))
-    messages = source.read(spark, NEEDED)
+    messages = source.read(spark, (*NEEDED, BORN))
     return messages.where(condition) if condition is not None else messages
 
 

@@ -14,7 +14,7 @@ from aerobee.message import RESERVED_PROPERTIES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["NEEDED", "REPLAY", "SENT", "is_ours_to_send", "new_run", "outgoing", "planned", "send"]
+__all__ = ["BORN", "NEEDED", "REPLAY", "is_ours_to_send", "new_run", "outgoing", "planned", "send"]
 
 REPLAY = "AB_REPLAY"
 """Property with the name of the run that sent a message again."""
@@ -23,8 +23,8 @@ NEEDED = (
     *("body", "tags", "keys", "properties", "msgId", "flag"),
 )
 """The columns of a read that `outgoing` wants."""
-SENT = ("topic", "body", "tags", "keys", "properties", "msgId", "flag", "shardingKey")
-"""The columns that it makes."""
+BORN = "bornTimestamp"
+"""Beside them, for messages that are to keep the time of their birth."""
 SPENT = r"^(AB_|INNER_|TIMER_|__CRC32#)"
 """Properties of an earlier way of the message, beside the reserved ones."""
 
@@ -35,9 +35,9 @@ def is_ours_to_send(name: Column) -> Column:
 
 
 def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool) -> DataFrame:
-    """Rows for `format("aerobee")`, from rows with NEEDED: the columns SENT.
+    """Rows for `format("aerobee")`, from rows with NEEDED; born when they were if they have BORN.
 
-    `keep_queues` adds `queueId` and leaves `shardingKey` without a say.
+    `keep_queues` sends each to the queue id that it had; else its sharding key, if any, decides.
     """
     from pyspark.sql import functions as sql
 
@@ -51,6 +51,7 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
         *("msgId", "flag"),
         sharding.alias("shardingKey"),
         *(["queueId"] if keep_queues else []),
+        *([BORN] if BORN in messages.columns else []),
     )
 
 
