@@ -1,8 +1,8 @@
 """Property strings of many rows → Arrow maps and single values, without an object per row.
 
 In come the strings `name 0x01 value 0x02 …` as one Arrow binary array. Rows whose 0x01 and 0x02
-alternate, that end with 0x02 and are UTF-8 (all that brokers write) are cut by numpy; the few
-others go through `store.format.properties`, which has the last word on what a string means.
+alternate and that are UTF-8 (all that clients write) are cut by numpy; the few others go through
+`store.format.properties`, which has the last word on what a string means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from store.format import properties
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Ints: TypeAlias = NDArray[np.int64]
+    Ints: TypeAlias = NDArray[np.integer[Any]]
     Mask: TypeAlias = NDArray[np.bool_]
 
 __all__ = ["HIDDEN", "Properties", "as_numpy"]
@@ -54,9 +54,10 @@ class Properties:
         self.rows = len(strings)
         self.odd: dict[int, dict[str, str]] = {}
         """Rows that numpy cannot cut, read one by one."""
+        strings = _closed(strings)
         bounds, data = as_numpy(strings)
         marks = np.flatnonzero(data <= END)
-        if not _regular(strings, bounds, data, marks):
+        if not _regular(strings, data, marks):
             mask = _irregular(bounds, data, marks) | _not_utf8(strings)
             self._read_one_by_one(strings, mask)
             strings = pc.if_else(pa.array(mask), pa.scalar(b""), strings)
@@ -64,8 +65,8 @@ class Properties:
             marks = np.flatnonzero(data <= END)
         self._strings, self._bounds, self._data = strings, bounds, data
         # Of each entry: where the name begins, where its 0x01 is, where the 0x02 behind the value.
-        self._names, self._ends = marks[0::2], marks[1::2]
-        self._starts = np.zeros(len(self._ends), np.int64)
+        self._names, self._ends = marks[0::2].astype(np.int32), marks[1::2].astype(np.int32)
+        self._starts = np.zeros(len(self._ends), np.int32)
         # A row begins where the one before ends: so does a name.
         np.add(self._ends[:-1], 1, out=self._starts[1:])
         self._lengths = self._names - self._starts
@@ -73,13 +74,15 @@ class Properties:
     def value_of(self, name: bytes) -> Any:
         """The value of one property in each row, null where it is absent. Name: ≤ 8 bytes."""
         found = self._named(name)
-        found = found[self._ends[found] - self._names[found] > 1]
-        places = np.empty(2 * len(found) + 1, np.int32)
-        np.add(self._names[found], 1, out=places[0:-1:2], casting="unsafe")
-        places[1::2] = self._ends[found]
+        names, ends = self._names[found], self._ends[found]
+        filled = ends - names > 1
+        if not filled.all():
+            names, ends = names[filled], ends[filled]
+        places = np.empty(2 * len(ends) + 1, np.int32)
+        np.add(names, 1, out=places[0:-1:2])
+        places[1::2] = ends
         places[-1] = len(self._data)
-        slots = _slots(places, self._data)
-        values = slots.take(self._picked(found))
+        values = _slots(places, self._data).take(self._picked(ends))
         if not self.odd:
             return values
         mask = np.zeros(self.rows, np.bool_)
@@ -125,7 +128,7 @@ class Properties:
     @cached_property
     def _firsts(self) -> Ints:
         """The first entry of each row, and one more."""
-        return np.searchsorted(self._ends, self._bounds.astype(np.int64))
+        return np.searchsorted(self._ends, self._bounds)
 
     @cached_property
     def _row_of(self) -> Ints:
@@ -141,13 +144,15 @@ class Properties:
 
     def _words_at(self, places: Any) -> NDArray[np.uint64]:
         """The little-endian word from each place of the padded bytes on."""
-        count = len(self._padded) - WORD + 1
-        return np.ndarray((count,), "<u8", buffer=self._padded.data, strides=(1,))[places]
+        count = len(self._padded) - 2 * WORD + 1
+        words = np.ndarray((count,), "<u8", self._padded.data, offset=WORD, strides=(1,))
+        found: NDArray[np.uint64] = words[places]
+        return found
 
     @cached_property
     def _words(self) -> NDArray[np.uint64]:
         """The first 8 bytes of each name, and of what follows a shorter one."""
-        return self._words_at(self._starts + WORD)
+        return self._words_at(self._starts)
 
     def _named(self, name: bytes) -> Ints:
         """The entries with this name."""
@@ -162,14 +167,14 @@ class Properties:
             found = found[self._lengths[found] == WORD]
         return found
 
-    def _picked(self, found: Ints) -> Any:
-        """For each row the slot of its value among those found, or null; of several the last."""
-        ends, bounds = self._ends[found], self._bounds
-        if len(found) == self.rows and ((ends < bounds[1:]) & (ends >= bounds[:-1])).all():
-            return pa.array(np.arange(0, 2 * self.rows, 2))
+    def _picked(self, ends: Ints) -> Any:
+        """For each row the slot of its value, or null; of several the last. `ends` is ascending."""
+        count, bounds = len(ends), self._bounds
+        if count == self.rows and ((ends < bounds[1:]) & (ends >= bounds[:-1])).all():
+            return pa.array(np.arange(0, 2 * count, 2))
         # numpy keeps the last value written to an index.
         picked = np.full(self.rows, -1, np.int64)
-        picked[np.searchsorted(bounds, ends, "right") - 1] = np.arange(0, 2 * len(found), 2)
+        picked[np.searchsorted(bounds, ends, "right") - 1] = np.arange(0, 2 * count, 2)
         return pa.array(picked, mask=picked < 0)
 
     def _dropped(self) -> Mask | None:
@@ -197,7 +202,7 @@ class Properties:
         marks = self._words & MASKS[np.minimum(self._lengths, WORD)]
         long = np.flatnonzero(self._lengths > WORD)
         if len(long):
-            marks[long] ^= self._words_at(self._names[long]) * MIX
+            marks[long] ^= self._words_at(self._names[long] - WORD) * MIX
             marks[long] ^= self._lengths[long].astype(np.uint64)
         for apart in range(1, min(most, ENTRIES_MAX)):
             same = marks[apart:] == marks[:-apart]
@@ -218,13 +223,24 @@ def _slots(places: NDArray[np.int32], data: NDArray[np.uint8]) -> Any:
     )
 
 
-def _regular(strings: Any, bounds: Any, data: NDArray[np.uint8], marks: Ints) -> bool:
-    """Whether every row is entries and nothing else, and all is UTF-8."""
-    if len(marks) % 2 or not (data[marks].view(np.uint16) == ALTERNATING).all():
-        return False
+def _closed(strings: Any) -> Any:
+    """The strings with 0x02 at the end of each that holds anything: some clients leave it out."""
+    bounds, data = as_numpy(strings)
     filled = bounds[1:] > bounds[:-1]
-    lasts = bounds[1:] if filled.all() else bounds[1:][filled]
-    if not (data[lasts - 1] == END).all():
+    if filled.all():
+        is_open = data[bounds[1:] - 1] != END
+    else:
+        is_open = np.zeros(len(filled), np.bool_)
+        is_open[filled] = data[bounds[1:][filled] - 1] != END
+    if not is_open.any():
+        return strings
+    tails = pc.if_else(pa.array(is_open), pa.scalar(bytes((END,))), pa.scalar(b""))
+    return pc.binary_join_element_wise(strings, tails, pa.scalar(b""))
+
+
+def _regular(strings: Any, data: NDArray[np.uint8], marks: Ints) -> bool:
+    """Whether every row, each ending with 0x02, is entries and nothing else, and all is UTF-8."""
+    if len(marks) % 2 or not (data[marks].view(np.uint16) == ALTERNATING).all():
         return False
     try:
         strings.cast(pa.string())
@@ -241,8 +257,6 @@ def _irregular(bounds: Any, data: NDArray[np.uint8], marks: Ints) -> Mask:
     wanted = IS + (np.arange(len(marks)) - firsts[rows]) % 2
     mask: Mask = counts % 2 == 1
     mask[rows[data[marks] != wanted]] = True
-    filled = np.flatnonzero(bounds[1:] > bounds[:-1])
-    mask[filled[data[bounds[1:][filled] - 1] != END]] = True
     return mask
 
 
