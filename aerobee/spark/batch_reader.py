@@ -52,12 +52,8 @@ class BatchReader(DataSourceReader):
 
         options = self.options
         cluster = cluster_of(options.name_servers)
-        addresses = {
-            queue: known
-            for queue, known in queues_of(cluster, options).items()
-            if self.narrowed.wants(queue)
-        }
-        start, end = self._bounds(cluster, list(addresses))
+        addresses = queues_of(cluster, options)
+        start, end = self._shortened(cluster, *self._bounds(cluster, list(addresses)))
         planned = partitions_of(
             ranges_of(start, end, addresses),
             options.min_partitions,
@@ -81,19 +77,20 @@ class BatchReader(DataSourceReader):
         found = checked(start, end, least, most, fail=options.fail_on_data_loss)
         for loss in found.losses:
             log.warning("%s; skipped", loss)
-        return self._shortened(cluster, found.start, found.end)
+        return found.start, found.end
 
     def _shortened(self, cluster: Cluster, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
         """The part of it that the conditions of the query leave."""
         left = self.narrowed
-        start = {queue: max(offset, left.least) for queue, offset in start.items()}
-        end = {queue: min(offset, left.below) for queue, offset in end.items()}
+        queues = [queue for queue in start if left.wants(queue)]
+        start = {queue: max(start[queue], left.least) for queue in queues}
+        end = {queue: min(end[queue], left.below) for queue in queues}
         if left.since_ms is not None:
-            since = cluster.offsets_at(list(start), left.since_ms)
-            start = {queue: max(offset, since[queue]) for queue, offset in start.items()}
+            since = cluster.offsets_at(queues, left.since_ms)
+            start = {queue: max(start[queue], since[queue]) for queue in queues}
         if left.until_ms is not None:
-            until = cluster.offsets_at(list(end), left.until_ms)
-            end = {queue: min(offset, until[queue]) for queue, offset in end.items()}
+            until = cluster.offsets_at(queues, left.until_ms)
+            end = {queue: min(end[queue], until[queue]) for queue in queues}
         return start, end
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

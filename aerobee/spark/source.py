@@ -8,11 +8,13 @@ that uses any data source in Python.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from aerobee.errors import ConfigurationError
+from aerobee.spark.catalog_table import given, read_later, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -27,6 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["AerobeeSource"]
 
+SUBSCRIPTIONS = frozenset({"subscribe", "topic", "subscribepattern", "assign"})
+"""One of these is among the options of every read that has its own."""
+TABLE_WRITE = (
+    "options: Spark hands the options of a table in its catalog to reads only. Write with "
+    'df.write.format("aerobee").option(…), INSERT INTO a temporary view, or name them in the '
+    "statement: INSERT INTO t WITH (nameServer '…', topic '…') SELECT …"
+)
+
 
 class AerobeeSource(DataSource):
     """The data source; docs/spark.md describes its options and columns."""
@@ -36,19 +46,21 @@ class AerobeeSource(DataSource):
         """What `format(…)` calls it."""
         return "aerobee"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """The columns that the options choose. Raises: ConfigurationError for any wrong option."""
-        from aerobee.spark.columns import chosen, ddl_of
+        from aerobee.spark.columns import arrow_schema, chosen, ddl_of
 
         options = self._read_options()
-        return ddl_of(chosen(options.columns, options.schema_preset), options.schema_preset)
+        names, preset = chosen(options.columns, options.schema_preset), options.schema_preset
+        columns = partial(arrow_schema, names, preset)
+        return with_options(ddl_of(names, preset), columns, self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.batch_reader import BatchReader, PushingReader
         from aerobee.spark.options import read_options
 
-        options = read_options(self.options, stream=False)
+        options = read_options(read_later(self.options, schema, SUBSCRIPTIONS), stream=False)
         made = PushingReader if options.push_filters else BatchReader
         return made(options, _names(schema, options))
 
@@ -57,13 +69,15 @@ class AerobeeSource(DataSource):
         from aerobee.spark.options import read_options
         from aerobee.spark.stream_reader import StreamReader
 
-        options = read_options(self.options, stream=True)
+        options = read_options(read_later(self.options, schema, SUBSCRIPTIONS), stream=True)
         return StreamReader(options, _names(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """A batch write. Raises: ConfigurationError for a wrong option, column or save mode."""
         from aerobee.spark.writer import batch_writer
 
+        if not self.options:
+            raise ConfigurationError(TABLE_WRITE)
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(  # noqa: N802  (Spark's)
@@ -78,11 +92,12 @@ class AerobeeSource(DataSource):
         """The options of a read, of either kind: Spark does not say yet which it will be."""
         from aerobee.spark.options import read_options
 
+        own = given(self.options)
         try:
-            return read_options(self.options, stream=False)
+            return read_options(own, stream=False)
         except ConfigurationError as error:
             try:
-                return read_options(self.options, stream=True)
+                return read_options(own, stream=True)
             except ConfigurationError:
                 raise error from None
 

@@ -39,6 +39,7 @@ def record_batches(
             broker_name=what.broker,
             decompress=options.decompress,
             batch_rows=options.batch_rows,
+            batch_bytes=options.batch_bytes,
             tags=tags_of(options),
             preset=options.schema_preset,
         )

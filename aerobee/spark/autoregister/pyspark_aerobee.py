@@ -1,4 +1,4 @@
-"""Where Spark finds `format("aerobee")`: it loads every top-level module called `pyspark_…`."""
+"""Where Spark finds `aerobee`: it loads every top-level module called `pyspark_…`."""
 
 from aerobee.spark.source import AerobeeSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Where Spark finds `format("aerobee.lag")`: it loads every top-level module called `pyspark_…`."""
+"""Where Spark finds `aerobee.lag`: it loads every top-level module called `pyspark_…`."""
 
 from aerobee.spark.lag import LagSource as DefaultSource
 

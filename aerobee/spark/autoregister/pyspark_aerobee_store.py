@@ -1,4 +1,4 @@
-"""Where Spark finds `format("aerobee.store")`: it loads every top-level module `pyspark_…`."""
+"""Where Spark finds `aerobee.store`: it loads every top-level module called `pyspark_…`."""
 
 from aerobee.spark.store import StoreSource as DefaultSource
 

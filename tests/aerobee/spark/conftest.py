@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[3]
 AUTOREGISTER = ROOT / "aerobee" / "spark" / "autoregister"
 JAVA_NEEDED = 17
 JVM_ENDS_WITHIN_S = 20
+LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for a minute does not get back what it puts into better code."""
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +44,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @contextmanager
 def _session(home: Path) -> Iterator[SparkSession]:
     """A session and its JVM, which is gone afterwards: what is left open would be warned of."""
+    places = f"-Djava.io.tmpdir={home} -Dderby.system.home={home}"
     settings: dict[str, str | int | float | bool | None] = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={home} -Dderby.system.home={home}",
+        "spark.driver.extraJavaOptions": f"{places} {LEAN}",
         "spark.driver.memory": "1g",
         "spark.log.level": "WARN",
     }
