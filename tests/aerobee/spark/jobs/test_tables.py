@@ -22,12 +22,12 @@ def test_writing_segments_replaces_just_these(spark: SparkSession, tmp_path: Pat
     kind, path = KINDS["parquet"], str(tmp_path / "t")
 
     def write(rows: list[tuple[int, str]], starts: list[int]) -> None:
-        kind.write(spark.createDataFrame(rows, f"{SEGMENT} bigint, v string"), path, starts)
+        kind.write(spark.createDataFrame(rows, f"{SEGMENT} bigint, topic string"), path, starts)
 
     def read(*starts: int) -> list[tuple[int, str]]:
         rows = kind.read(spark, path, starts)
         assert rows.schema[SEGMENT].dataType.simpleString() == "bigint"
-        return sorted((row[SEGMENT], row["v"]) for row in rows.collect())
+        return sorted((row[SEGMENT], row["topic"]) for row in rows.collect())
 
     check_kind(spark, "parquet")
     before = spark.conf.get("spark.sql.parquet.outputTimestampType")

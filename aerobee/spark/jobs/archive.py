@@ -1,0 +1,371 @@
+"""Job `archive`: full segments of a log into a table, before the broker deletes them.
+
+    segments that are full, without those of the manifest
+      → rows of `aerobee.store`, bodies checked against their CRCs → the table, by segment
+      → read back and counted → entry of the manifest → mark in the store root
+
+Law: each step is durable before the next one begins, and each may be done again. So a run that is
+killed anywhere leaves what the next one completes or replaces: every record of a marked segment is
+in the table, once. Source: spark §9.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import click
+
+from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.spark.columns import COLUMNS
+from aerobee.spark.jobs.common import (
+    Output,
+    plain,
+    run_as_program,
+    session_options,
+)
+from aerobee.spark.jobs.manifest import (
+    MANIFEST,
+    Entry,
+    Manifest,
+    crc_of_file,
+    make_marks,
+    mark,
+    marked,
+)
+from aerobee.spark.jobs.places import Place, alone, sync_tree
+from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
+from store.format.names import segment_name
+from store.format.record import BLANK_MAGIC, START
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from aerobee.spark.jobs.common import Session
+    from aerobee.spark.segments import Segment
+
+__all__ = ["Archive", "archive", "command", "main", "new_job"]
+
+LOCK = ".lock"
+STAGING = ".spark-staging-"
+SEGMENTS_PER_WRITE = 4
+POSITIVE = 0x7FFF_FFFF
+"""The bits of a CRC-32 that a record has room for."""
+COMPRESSED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """From which store, to which table, and how."""
+
+    store: Path
+    output: str
+    kind: str = "parquet"
+    manifest: str | None = None
+    """Where the entries are; below `output` unless told."""
+    broker_name: str | None = None
+    marks: bool = True
+    """Whether the broker is told, and other runs are kept away: the store root is written to."""
+    tail: bool = False
+    """Whether the growing end of the log is taken, too: it is replaced by every later run."""
+    replace: bool = False
+    """Whether segments that the archive has of another log may be replaced."""
+    segments_per_write: int = SEGMENTS_PER_WRITE
+    job: str = ""
+
+    @property
+    def manifest_path(self) -> str:
+        """Raises: ConfigurationError, for a table that is no directory."""
+        if self.manifest is not None:
+            return self.manifest
+        if not KINDS[self.kind].is_path:
+            raise ConfigurationError(f"--format {self.kind} needs --manifest DIR for its entries")
+        return f"{self.output.rstrip('/')}/{MANIFEST}"
+
+
+class Outcome(NamedTuple):
+    """What a run did: the entries it made, and what went wrong, in words, by segment name."""
+
+    entries: list[Entry]
+    failed: dict[str, str]
+
+
+def archive(spark: SparkSession, task: Archive) -> Outcome:
+    """Archive what is not archived yet; a segment that fails keeps none of the others waiting.
+
+    Raises: ConfigurationError, AerobeeError when nothing can be done at all.
+    """
+    from aerobee.spark.store_files import segments_of
+
+    check_kind(spark, task.kind)
+    run = Run(spark, task)
+    with ExitStack() as held:
+        if task.marks:
+            lock = make_marks(task.store) / LOCK
+            held.enter_context(alone(spark, lock, f"an archive job of {task.store}"))
+            run.clear()
+        segments = segments_of(task.store)
+        known = run.manifest.load()
+        missing = [one for one in segments[:-1] if not run.is_archived(one, known.get(one.start))]
+        work = deque(grouped(missing, task.segments_per_write))
+        if task.tail and segments:
+            work.append([segments[-1]])
+        return run.through(work, last=segments[-1] if segments else None)
+
+
+class Run:
+    """One run of the job."""
+
+    def __init__(self, spark: SparkSession, task: Archive) -> None:
+        self.spark = spark
+        self.task = task
+        self.kind = KINDS[task.kind]
+        self.manifest = Manifest(Place(spark, task.manifest_path))
+        self.place = Place(spark, task.output) if self.kind.is_path else None
+
+    def clear(self) -> None:
+        """Take away what a killed run was writing. Only for whom no other run is beside."""
+        if self.place is not None:
+            for name in self.place.names():
+                if name.startswith(STAGING):
+                    self.place.remove(name)
+
+    def is_archived(self, segment: Segment, entry: Entry | None) -> bool:
+        """Whether there is nothing to do; a mark that is missing is made.
+
+        Raises: AerobeeError, when the archive has another log's segment of that name.
+        """
+        if entry is None or not entry.sealed:
+            return False
+        task = self.task
+        if not task.marks or marked(task.store, entry):
+            return True
+        if (entry.bytes, entry.crc32) == (segment.size, crc_of_file(segment.path)):
+            mark(task.store, entry)
+            return True
+        if not task.replace:
+            raise AerobeeError(
+                f"segment {segment.name} of {task.store} is not the one that is archived in "
+                f"{task.output} by {entry.job}: give each store its own --output; or, where a "
+                "crash took back the end of this log, replace what is archived with --replace"
+            )
+        return False
+
+    def through(self, work: deque[list[Segment]], last: Segment | None) -> Outcome:
+        """All the groups; one that fails is tried again segment by segment."""
+        from pyspark.errors import PySparkException
+
+        done: list[Entry] = []
+        failed: dict[str, str] = {}
+        while work:
+            group = work.popleft()
+            try:
+                done += self.group(group, sealed=group[-1] != last)
+            except (AerobeeError, PySparkException, OSError) as error:
+                if len(group) > 1:
+                    work.extendleft([one] for one in reversed(group))
+                else:
+                    told = error if isinstance(error, AerobeeError) else plain(str(error))
+                    failed[group[0].name] = str(told)
+        return Outcome(done, failed)
+
+    def group(self, group: Sequence[Segment], *, sealed: bool) -> list[Entry]:
+        """Archive neighbouring segments. Raises: AerobeeError, PySparkException, OSError."""
+        task = self.task
+        starts = [one.start for one in group]
+        self.kind.write(self.rows(group, sealed=sealed), task.output, starts)
+        written = self.kind.read(self.spark, task.output, starts)
+        found = {row[SEGMENT]: row for row in counted(written)}
+        entries = []
+        for one in group:
+            check(one, found.get(one.start), sealed=sealed)
+            entries.append(entry_of(one, found[one.start], task.job, sealed=sealed))
+        self.make_durable(starts)
+        for entry in entries:
+            self.manifest.put(entry)
+            if task.marks and sealed:
+                mark(task.store, entry)
+        return entries
+
+    def rows(self, group: Sequence[Segment], *, sealed: bool) -> DataFrame:
+        """All records of the segments, system topics included, with the segment of each."""
+        from pyspark.sql import functions as sql
+
+        options = {
+            "path": str(self.task.store),
+            "excludeSystem": "false",
+            "startingPhysicalOffset": str(group[0].start),
+            "endingPhysicalOffset": str(group[-1].end),
+            "verifyCrc": "true",
+            "onCorrupt": "fail",
+            "sealedOnly": str(sealed).lower(),
+            "columns": ",".join(COLUMNS),
+        }
+        if self.task.broker_name is not None:
+            options["brokerName"] = self.task.broker_name
+        rows = self.spark.read.format("aerobee.store").options(**options).load()
+        segment = sql.lit(group[-1].start)
+        for one in reversed(group[:-1]):
+            at = sql.lit(one.start)
+            segment = sql.when(rows["commitLogOffset"] < one.end, at).otherwise(segment)
+        return rows.withColumn(SEGMENT, segment.cast("bigint"))
+
+    def make_durable(self, starts: Sequence[int]) -> None:
+        """Files of this machine may still be in its memory only; elsewhere they are stored."""
+        local = self.place.local if self.place is not None else None
+        if local is not None and self.task.kind == "parquet":
+            for start in starts:
+                sync_tree(local / f"{SEGMENT}={start}")
+            sync_directory(local)
+
+
+def sync_directory(path: Path) -> None:
+    """The names in it. Raises: OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def grouped(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:
+    """Runs of neighbours, of at most so many."""
+    group: list[Segment] = []
+    for one in segments:
+        if group and (len(group) == most or group[-1].end != one.start):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+# ── The audit ──
+
+
+def counted(rows: DataFrame) -> list[Any]:
+    """Per segment what the table holds: numbers that the log's own layout can be compared with."""
+    from pyspark.sql import functions as sql
+
+    plainly = sql.col("sysFlag").bitwiseAND(COMPRESSED) == 0
+    spoilt = plainly & (sql.crc32("body").bitwiseAND(POSITIVE) != sql.col("bodyCRC"))
+    return (
+        rows.groupBy(SEGMENT)
+        .agg(
+            sql.count("*").alias("records"),
+            sql.count_distinct("commitLogOffset").alias("places"),
+            sql.sum(sql.col("storeSize").cast("bigint")).alias("bytes"),
+            sql.min("commitLogOffset").alias("first"),
+            sql.max(sql.col("commitLogOffset") + sql.col("storeSize")).alias("end"),
+            sql.sum(spoilt.cast("int")).alias("spoilt"),
+            sql.unix_millis(sql.min("storeTimestamp")).alias("oldest"),
+            sql.unix_millis(sql.max("storeTimestamp")).alias("newest"),
+        )
+        .collect()
+    )
+
+
+def check(segment: Segment, found: Any, *, sealed: bool) -> None:
+    """Compare the table with the file: its records lie there one behind the other, to its end.
+
+    So as many places as rows, the sizes of all as long as the way from the first to the end of the
+    last, and nothing but a blank behind it, mean: all of them, each once. Raises: AerobeeError.
+    """
+    if found is None:
+        raise AerobeeError(f"segment {segment.name}: nothing of it was written")
+    problems = []
+    if found["places"] != found["records"]:
+        problems.append(f"{found['records']} rows for {found['places']} records")
+    if found["first"] != segment.start or found["bytes"] != found["end"] - segment.start:
+        problems.append(
+            f"records of {found['bytes']} bytes between {found['first']} and {found['end']}"
+        )
+    if found["spoilt"]:
+        problems.append(f"{found['spoilt']} bodies that do not fit their CRC")
+    if sealed and not ends_at(segment, found["end"]):
+        problems.append(f"a segment that goes on behind {found['end']}")
+    if problems:
+        raise AerobeeError(f"segment {segment.name}: read back were {', '.join(problems)}")
+
+
+def ends_at(segment: Segment, end: int) -> bool:
+    """Whether the records of a full segment end there: with the file, or with a blank."""
+    rest = segment.end - end
+    if rest == 0:
+        return True
+    with open(segment.path, "rb") as file:
+        file.seek(end - segment.start)
+        head = file.read(START.size)
+    return len(head) == START.size and START.unpack_from(head) == (rest, BLANK_MAGIC)
+
+
+def entry_of(segment: Segment, found: Any, job: str, *, sealed: bool) -> Entry:
+    """What is to be remembered of a segment that was read back."""
+    return Entry(
+        segment=segment_name(segment.start),
+        bytes=segment.size if sealed else found["bytes"],
+        records=found["records"],
+        crc32=crc_of_file(segment.path) if sealed else 0,
+        job=job,
+        sealed=sealed,
+        min_store_timestamp=found["oldest"],
+        max_store_timestamp=found["newest"],
+    )
+
+
+# ── Running ──
+
+
+def new_job() -> str:
+    """A name for a run, from the time and the process."""
+    return f"{datetime.now(UTC):archive-%Y%m%dT%H%M%SZ}-{os.getpid()}"
+
+
+@click.command("archive", short_help="Full log segments into a table, before they expire.")
+@click.option("--store", required=True, metavar="DIR", help="The store root; it may be in use.")
+@click.option("--output", required=True, metavar="PATH", help="The table: a path, or its name.")
+@click.option("--format", "kind", type=click.Choice(list(KINDS)), default="parquet", help="Of it.")
+@click.option("--manifest", metavar="PATH", help="Where the entries are; else below --output.")
+@click.option("--broker-name", metavar="NAME", help="Value of the column brokerName.")
+@click.option("--mark/--no-mark", "marks", default=True, help="Tell the broker (waitForArchive).")
+@click.option("--tail", is_flag=True, help="Take the growing end of the log as well, unmarked.")
+@click.option("--replace", is_flag=True, help="Replace segments that are of another log.")
+@click.option(
+    "--segments-per-write", type=click.IntRange(1), default=SEGMENTS_PER_WRITE, help="At once."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@session_options
+def command(*, store: str, output: str, as_json: bool, session: Session, **options: Any) -> None:
+    """Archive the full segments of a store that are not archived yet, and tell the broker.
+
+    Every segment is read back and compared with the log before it is marked. A run that was killed
+    is repeated by the next one; nothing is lost by it, and nothing is there twice.
+    """
+    task = Archive(store=Path(store), output=output, job=new_job(), **options)
+    with session.opened("archive") as spark:
+        outcome = archive(spark, task)
+    shown = [
+        {"segment": one.segment, "records": one.records, "bytes": one.bytes, "sealed": one.sealed}
+        for one in outcome.entries
+    ]
+    Output(as_json=as_json).show(shown, ["segment", "records", "bytes", "sealed"])
+    for name, why in outcome.failed.items():
+        click.echo(f"aerobee: segment {name} is not archived: {why}", err=True)
+    if outcome.failed:
+        raise AerobeeError(f"{len(outcome.failed)} segments are not archived; the others are")
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the job and exit with its code."""
+    run_as_program(command, arguments)
+
+
+if __name__ == "__main__":
+    main()
