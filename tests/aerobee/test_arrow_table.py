@@ -13,7 +13,12 @@ import pyarrow.compute as pc
 import pytest
 
 import aerobee
-from aerobee.errors import ConfigurationError, DataLossError, RouteNotFoundError
+from aerobee.errors import (
+    ConfigurationError,
+    DataLossError,
+    RecordDamagedError,
+    RouteNotFoundError,
+)
 from aerobee.spark.columns import DEFAULT, arrow_schema
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 
@@ -223,5 +228,12 @@ def test_a_store_that_no_broker_runs_on(start_broker: StartBroker, tmp_path: Pat
     table = aerobee.arrow(TOPIC, store=broker.data, columns="body")
     assert table.column(0).to_pylist() == bodies(COUNT)
     assert {path: path.stat().st_mtime_ns for path in broker.data.rglob("*")} == before
+    [segment] = (broker.data / "commitlog").iterdir()
+    content = bytearray(segment.read_bytes())
+    # The magic of a record in the middle, with whole records behind it.
+    content[content.index(b"\xda\xa3\x20\xa7", len(bodies(COUNT)) * 100)] = 0
+    segment.write_bytes(content)
+    with pytest.raises(RecordDamagedError, match=segment.name):
+        aerobee.arrow(TOPIC, store=broker.data)
     with pytest.raises(ConfigurationError, match=str(tmp_path)):
         aerobee.arrow(TOPIC, store=tmp_path)
