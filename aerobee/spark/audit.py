@@ -97,9 +97,8 @@ class _Audit:
         self._piece = piece
         self._file = file
         self._others = others
-        split = piece.split
-        self._segment = split.segment.name
-        self._queues = QueueAudit(options.path, split.begin, split.end, others)
+        self._segment = piece.split.segment.name
+        self._queues = QueueAudit(options.path, others)
         self._stored = 0
         """Store time of the last record, in ms."""
         self._faults: list[Fault] = []
@@ -107,7 +106,9 @@ class _Audit:
     def run(self) -> Iterator[Finding]:
         piece, split = self._piece, self._piece.split
         passage = Passage(self._file, split, self._told)
+        first = None if split.begin > split.segment.start else split.begin
         for fragment in passage:
+            first = int(fragment.places[0]) if first is None else first
             yield from self._told_so_far()
             yield from self._look_at(fragment)
         yield from self._told_so_far()
@@ -116,8 +117,11 @@ class _Audit:
             yield self._of(piece.fault)
         elif piece.tail:
             yield self._of(Fault(TAIL, split.limit, piece.tail))
-        for found in self._queues.dangling():
-            yield Finding(self._segment, *found)
+        if first is not None:
+            # What lies between the records of two tasks belongs to the first of them.
+            end = split.limit if passage.at is None else passage.at
+            for found in self._queues.dangling(first, end):
+                yield Finding(self._segment, *found)
 
     # ── Damage ──
 

@@ -88,10 +88,9 @@ class Line:
 
 
 class QueueAudit:
-    """All queues, held against bytes [begin, end) of the log. Raises: OSError."""
+    """All queues, held against one part of the log. Raises: OSError."""
 
-    def __init__(self, root: str, begin: int, end: int, files: LogFiles) -> None:
-        self._begin, self._end = begin, end
+    def __init__(self, root: str, files: LogFiles) -> None:
         self._files = files
         self._there = has_queues(root)
         self._topics = _topics_of(root)
@@ -133,16 +132,15 @@ class QueueAudit:
         """Whether a run of neighbours goes on where the one before it ended."""
         first, count = int(run.offsets[0]), len(run.offsets)
         expected, line.next = line.next, first + count
-        if first < 0:
-            yield _finding(line, QUEUE_GAP, run, 0, "a queue offset below 0")
-        elif expected in (None, first) or first == 0:
-            # Numbers begin anew where a topic was deleted and made again.
+        # Numbers begin anew where a topic was deleted and made again.
+        fine = first >= 0 and (expected in (None, first) or first == 0)
+        if fine or (expected is not None and self._explained(line, expected, first)):
             return
-        elif not self._explained(line, expected, first):
-            yield _finding(line, QUEUE_GAP, run, 0, f"follows {expected - 1}")
-            if after == expected + count:
-                # Only these are numbered wrongly.
-                line.next = after
+        detail = "a queue offset below 0" if expected is None else f"follows {expected - 1}"
+        yield _finding(line, QUEUE_GAP, run, 0, detail)
+        if expected is not None and after == expected + count:
+            # Only these are numbered wrongly.
+            line.next = after
 
     def _explained(self, line: Line, begin: int, end: int) -> bool:
         """Whether the messages in between lie where the log cannot be read."""
@@ -228,21 +226,26 @@ class QueueAudit:
 
     # ── From the queues ──
 
-    def dangling(self) -> Iterator[QueueFinding]:
-        """Units that lead into this part of the log, but to no message of theirs."""
+    def dangling(self, begin: int, end: int) -> Iterator[QueueFinding]:
+        """Units that lead to bytes [begin, end) of the log, but to no message of theirs there.
+
+        All records that begin there were compared before.
+        """
         for line in self._lines.values():
             if line.queue is not None and line.queue.starts:
-                yield from self._dangling_of(line, line.queue)
+                yield from self._dangling_of(line, line.queue, begin, end)
 
-    def _dangling_of(self, line: Line, queue: Queue) -> Iterator[QueueFinding]:
+    def _dangling_of(
+        self, line: Line, queue: Queue, low: int, high: int
+    ) -> Iterator[QueueFinding]:
         capacity = (queue.starts[-1] + queue.file_bytes) // UNIT_SIZE
         with QueueReader(queue) as reader:
-            begin = reader.first_at(self._begin, queue.first, capacity)
-            end = reader.first_at(self._end, begin, capacity)
+            begin = reader.first_at(low, queue.first, capacity)
+            end = reader.first_at(high, begin, capacity)
             units = reader.read(begin, end - begin)
         seen = np.concatenate(line.seen) if line.seen else np.empty(0, np.int64)
         stray = ~np.isin(np.arange(begin, end), seen) & (units["size"] > 0)
-        stray &= (units["place"] >= self._begin) & (units["place"] < self._end)
+        stray &= (units["place"] >= low) & (units["place"] < high)
         stray &= (units["place"] != 0) | (units["size"] != BLANK_SIZE)
         for at in np.flatnonzero(stray).tolist():
             place, size = int(units["place"][at]), int(units["size"][at])

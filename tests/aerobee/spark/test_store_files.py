@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 KiB = 1_024
 
 
-def filled(root: Path, count: int = 100, **given: int) -> StoreMaker:
+def filled(root: Path, count: int = 100) -> StoreMaker:
     """A log of several segments with bodies of many lengths."""
-    maker = StoreMaker(root, **given)
+    maker = StoreMaker(root)
     for number in range(count):
         maker.put(b"%d" % number * (number % 40), queue_id=number % 3)
     maker.write()

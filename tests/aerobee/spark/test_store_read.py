@@ -96,20 +96,21 @@ def test_bounds_in_the_log_and_in_time_are_exact(store: StoreMaker, via: str) ->
     for low, high in ((0, 30), (17, 18), (50, 119), (119, 120)):
         first, last = store.puts[low], store.puts[high - 1]
         wanted = placed(store.puts[low:high])
-        everything = {"via": via, "excludeSystem": False}
         ending = last.place + 1
         rows = rows_of(
             store.root,
             startingPhysicalOffset=first.place,
             endingPhysicalOffset=ending,
-            **everything,
+            via=via,
+            excludeSystem=False,
         )
         assert sorted(places(rows)) == wanted
         rows = rows_of(
             store.root,
             startingTimestamp=first.stored,
             endingTimestamp=last.stored + 1,
-            **everything,
+            via=via,
+            excludeSystem=False,
         )
         assert sorted(places(rows)) == wanted
 
@@ -262,11 +263,12 @@ def test_a_start_that_is_deleted_is_a_loss(own: StoreMaker, via: str) -> None:
     first, second = sorted(own.segments)[:2]
     os.unlink(own.root / "commitlog" / f"{first:020d}")
     wanted = [put.place for put in own.puts if put.place >= second]
-    everything = {"via": via, "excludeSystem": False}
-    assert sorted(places(rows_of(own.root, **everything))) == wanted
+    assert sorted(places(rows_of(own.root, via=via, excludeSystem=False))) == wanted
     with pytest.raises(DataLossError, match=f"the log in .* begins at {second}"):
-        rows_of(own.root, startingPhysicalOffset=5, **everything)
-    rows = rows_of(own.root, startingPhysicalOffset=5, failOnDataLoss=False, **everything)
+        rows_of(own.root, startingPhysicalOffset=5, via=via, excludeSystem=False)
+    rows = rows_of(
+        own.root, startingPhysicalOffset=5, failOnDataLoss=False, via=via, excludeSystem=False
+    )
     assert sorted(places(rows)) == wanted
 
 
