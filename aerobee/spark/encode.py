@@ -272,15 +272,16 @@ class Encoder:
         row: int,
         place: Callable[[int], str],
     ) -> Target:
-        """An explicit queue goes before a broker, a broker before a key."""
+        """An explicit queue goes before a key; a key chooses among a broker's queues if one is."""
+        broker = broker or None
         if queue_id is None and broker is None and key in (None, ""):
             return Target(topic)
         queues = self.queues(topic)
-        if queue_id is None and broker is None:
-            return Target(topic, queues[hashed(str(key), len(queues))])
         named = [q for q in queues if broker in (None, q.broker_name)]
         if queue_id is None and named:
-            return Target(topic, broker=broker)
+            if key in (None, ""):
+                return Target(topic, broker=broker)
+            return Target(topic, named[hashed(str(key), len(named))])
         exact = [q for q in named if q.queue_id == queue_id]
         if len(exact) == 1:
             return Target(topic, exact[0])

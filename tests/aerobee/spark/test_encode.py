@@ -209,6 +209,10 @@ def test_an_explicit_queue_goes_before_a_sharding_key() -> None:
 def test_a_broker_alone_leaves_the_queue_open() -> None:
     (sent,) = shipments(table(body=[b"1", b"2"], brokerName=["b", "b"]))
     assert (sent.queue, sent.broker) == (None, "b")
+    (keyed,) = shipments(table(body=[b"1"], brokerName=["b"], shardingKey=["k"]))
+    assert keyed.queue == MessageQueue("T", "b", hashed("k", 4))
+    (free,) = shipments(table(body=[b"1"], brokerName=[""]))
+    assert (free.queue, free.broker) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """Deliveries to real brokers: everything is stored and counted, or the failure says what is."""
 
+from __future__ import annotations
+
 import os
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ from tests.conftest import AnyBroker, StartBroker
 from tests.kit.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.compression import Compression
     from aerobee.message import MessageQueue
 
 pytestmark = pytest.mark.service
@@ -56,13 +60,17 @@ def connect_to() -> Iterator[ConnectTo]:
 
 
 def shipments(
-    delivery: Delivery, topic: str, bodies: Sequence[bytes], **columns: Any
+    delivery: Delivery,
+    topic: str,
+    bodies: Sequence[bytes],
+    compress: Compression | None = None,
+    **columns: Any,
 ) -> Iterator[Shipment]:
     batch = pa.record_batch({"body": pa.array(bodies), **columns})
     counter = count()
     encoder = Encoder(
         places(batch.schema, topic=topic),
-        Packing(topic=topic, batch_rows=10),
+        Packing(topic=topic, batch_rows=10, compress=compress, compress_over=100),
         new_ids=lambda how_many: [f"ID{next(counter):06}" for _ in range(how_many)],
         queues=delivery.queues,
     )
@@ -123,6 +131,16 @@ def test_rows_with_a_key_keep_their_order_and_rows_with_a_queue_their_queue(
     for key, body in zip(keys, bodies, strict=True):
         expected[key].append(body)
     assert found == expected
+
+
+@pytest.mark.parametrize("method", ["zlib", "lz4", "zstd"])
+def test_compressed_bodies_travel_in_batches_and_are_unpacked_by_readers(
+    broker: AnyBroker, connect_to: ConnectTo, topic: str, method: Compression
+) -> None:
+    make_topic(broker, topic)
+    bodies = [b"%d " % n * (1 + 99 * (n % 2)) for n in range(40)]
+    deliver(connect_to(broker), topic, bodies, compress=method)
+    assert sorted(m.body for m in read_back(broker, topic, 40)) == sorted(bodies)
 
 
 def test_a_topic_that_is_not_there_is_made_where_brokers_do_that(
