@@ -23,7 +23,7 @@ def takes(command_line: str) -> None:
     """Raises: click.UsageError for a job or option that is not there."""
     aerobee, spark, job, *arguments = shlex.split(command_line)
     assert (aerobee, spark) == ("aerobee", "spark")
-    command: "click.Command" = import_module(JOBS[job][0]).command
+    command: click.Command = import_module(JOBS[job][0]).command
     with command.make_context(job, arguments):
         pass
 
