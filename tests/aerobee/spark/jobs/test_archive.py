@@ -1,0 +1,210 @@
+"""Segments go into a table before they expire: all of them, each once, whatever is killed when."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.spark.jobs import archive as job
+from aerobee.spark.jobs.archive import Archive, archive
+from aerobee.spark.jobs.manifest import Manifest
+from aerobee.spark.jobs.places import Place
+from aerobee.spark.store_files import segments_of
+from store.files.archive_marks import ArchiveMarks
+from store.files.disk import Disk
+from store.format.names import segment_name
+from tests.aerobee.spark.filling import make_topic
+from tests.aerobee.spark.jobs.lakes import (
+    SEGMENT_BYTES,
+    Message,
+    archived,
+    as_sent,
+    messages,
+    say,
+    sealed,
+    talk,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.conftest import StartBroker
+
+pytestmark = pytest.mark.spark
+
+EARLY = {
+    ("bills", 0): messages("bills", 0, 150),
+    ("orders", 0): messages("orders", 0, 300),
+    ("orders", 1): messages("orders", 1, 150),
+}
+"""By queue, in order: two segments and a half."""
+SQUEEZED = Message("bills", 0, b"squeezed " * 99, "IDz", "kz", "z")
+LATE = [SQUEEZED, *messages("bills", 0, 350, first=200)]
+"""What comes later to the first queue: another segment and more."""
+ALL = EARLY | {("bills", 0): EARLY["bills", 0] + LATE}
+
+
+class Stores(NamedTuple):
+    """One store at two moments; `lake` is the archive of the first."""
+
+    early: Path
+    late: Path
+    lake: Path
+
+
+@pytest.fixture(scope="module")
+def stores(
+    spark: SparkSession, start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Stores:
+    """No broker runs any more on any of them."""
+    broker = start_broker(mappedFileSizeCommitLog=SEGMENT_BYTES, waitForArchive="true")
+    make_topic(broker, "orders", 2)
+    make_topic(broker, "bills", 1)
+    for said in EARLY.values():
+        talk(broker, said)
+    folder = tmp_path_factory.mktemp("stores")
+    copy(broker.data, folder / "early")
+    say(broker, SQUEEZED, compressed=True)
+    talk(broker, LATE[1:])
+    assert broker.stop() == 0
+    found = Stores(folder / "early", broker.data, folder / "lake")
+    outcome = archive(spark, task(found.early, found.lake, tail=True, broker_name="b-1"))
+    assert outcome.failed == {}
+    assert [entry.start for entry in outcome.entries if entry.sealed] == sealed(found.early)
+    return found
+
+
+def copy(source: Path, target: Path) -> Path:
+    return shutil.copytree(source, target, ignore=shutil.ignore_patterns("lock", "abort"))
+
+
+@pytest.fixture
+def store(stores: Stores, tmp_path: Path) -> Path:
+    """A copy of the archived store, to be spoilt."""
+    return copy(stores.early, tmp_path / "store")
+
+
+@pytest.fixture
+def lake(stores: Stores, tmp_path: Path) -> Path:
+    """A copy of its archive."""
+    return copy(stores.lake, tmp_path / "lake")
+
+
+def task(store: Path, output: Path, **changes: object) -> Archive:
+    changes = {"segments_per_write": 3, "job": "job-1"} | changes
+    return Archive(store=store, output=str(output), **changes)  # type: ignore[arg-type]  # as the test names them
+
+
+def marks(store: Path) -> list[int]:
+    """The segments that the broker takes for archived."""
+    starts = dict.fromkeys(sealed(store), SEGMENT_BYTES)
+    end = max(starts) + 2 * SEGMENT_BYTES
+    return sorted(ArchiveMarks(Disk(), store / "archive").look(starts, end, make=False))
+
+
+def found_in(spark: SparkSession, lake: Path) -> dict[tuple[str, int], list[Message]]:
+    """All that anybody reads who is given the path of an archive, by queue, in order."""
+    found: dict[tuple[str, int], list[Message]] = {}
+    for one in as_sent(archived(spark, lake).collect()):
+        found.setdefault((one.topic, one.queue_id), []).append(one)
+    return found
+
+
+def test_all_is_in_the_table_once_and_a_later_run_adds_what_is_new(
+    spark: SparkSession, stores: Stores, lake: Path
+) -> None:
+    assert found_in(spark, lake) == EARLY
+    assert marks(stores.early) == sealed(stores.early)
+    assert not marked_beyond(stores.early), "the growing end is not marked"
+    shutil.copytree(stores.early / "archive", stores.late / "archive", dirs_exist_ok=True)
+    outcome = archive(spark, task(stores.late, lake, tail=True, job="job-2"))
+    entries = Manifest(Place(spark, f"{lake}/_manifest")).load()
+    assert {entry.start for entry in outcome.entries} == entries.keys() - set(sealed(stores.early))
+    assert {entry.job for entry in outcome.entries} == {"job-2"}
+    assert found_in(spark, lake) == ALL, "the growing end was replaced"
+    assert sum(entry.records for entry in entries.values()) == sum(map(len, ALL.values()))
+    assert marks(stores.late) == sealed(stores.late)
+
+
+def marked_beyond(store: Path) -> list[str]:
+    """Marks of what is not full."""
+    full = {f"{segment_name(start)}.done" for start in sealed(store)}
+    return [path.name for path in (store / "archive").glob("*.done") if path.name not in full]
+
+
+def test_a_run_completes_and_replaces_what_a_killed_one_left(
+    spark: SparkSession, store: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(store / "archive")
+    output = tmp_path / "half"
+    run = job.Run(spark, task(store, output))
+    group = segments_of(store)[:-1]
+    rows = run.rows(group, sealed=True)
+    run.kind.write(rows.limit(100).union(rows.limit(9)), str(output), [one.start for one in group])
+    (output / ".spark-staging-1234" / "segment=0").mkdir(parents=True)
+    (store / "archive").mkdir()
+    (store / "archive" / f"{segment_name(0)}.done.tmp").write_text('{"segm')
+    outcome = archive(spark, task(store, output))
+    assert [entry.start for entry in outcome.entries] == sealed(store) == marks(store)
+    found = found_in(spark, output)
+    assert {key: said[: len(found[key])] for key, said in EARLY.items()} == found
+    assert sum(map(len, found.values())) == sum(one.records for one in outcome.entries)
+    assert not list(output.glob(".spark-staging*"))
+
+
+def test_a_missing_mark_is_made_again_and_another_log_is_not_mixed_in(
+    spark: SparkSession, store: Path, lake: Path
+) -> None:
+    shutil.rmtree(store / "archive")
+    assert archive(spark, task(store, lake)).entries == []
+    assert marks(store) == sealed(store)
+
+    shutil.rmtree(store / "archive")
+    path = store / "commitlog" / segment_name(SEGMENT_BYTES)
+    content = bytearray(path.read_bytes())
+    at = content.index(b"colour\x01blue") + 7
+    content[at : at + 4] = b"pink"
+    path.write_bytes(content)
+    with pytest.raises(AerobeeError, match=r"0131072 .* is not the one that is archived .* job-1"):
+        archive(spark, task(store, lake))
+    outcome = archive(spark, task(store, lake, replace=True, job="job-2"))
+    assert [entry.start for entry in outcome.entries] == [SEGMENT_BYTES]
+    pink = archived(spark, lake).where("properties['colour'] = 'pink'").collect()
+    assert [row["segment"] for row in pink] == [SEGMENT_BYTES]
+
+
+def test_a_damaged_segment_keeps_none_of_the_others_waiting(
+    spark: SparkSession, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(store / "archive")
+    path = store / "commitlog" / segment_name(0)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"bills-0-7 ") + 30] ^= 1  # within its body
+    path.write_bytes(content)
+    options = ["--store", str(store), "--output", str(tmp_path / "new"), "--json", "--no-mark"]
+    with pytest.raises(AerobeeError, match="1 segments are not archived"):
+        job.command.main(options, standalone_mode=False)
+    out, err = capsys.readouterr()
+    told = [json.loads(line)["segment"] for line in out.splitlines()]
+    assert told == [segment_name(start) for start in sealed(store)[1:]]
+    assert f"segment {segment_name(0)} is not archived: " in err
+    assert not (store / "archive").exists(), "as it was asked for"
+
+
+def test_what_cannot_work_is_said_before_anything_is_read(
+    spark: SparkSession, store: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "new"
+    with pytest.raises(ConfigurationError, match="this Spark has no such tables"):
+        archive(spark, task(store, output, kind="delta"))
+    with pytest.raises(ConfigurationError, match="--format iceberg needs --manifest"):
+        task(store, output, kind="iceberg").manifest_path  # noqa: B018 - the property refuses
+    with pytest.raises(ConfigurationError, match="holds no directory commitlog"):
+        archive(spark, task(tmp_path, output))
+    assert not output.exists()
