@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
@@ -173,6 +174,8 @@ class Delivery:
                 self._heads.append(flight)
         self.report.first_id = self.report.first_id or shipment.parcel.uniq_ids[0]
         self.report.last_id = shipment.parcel.uniq_ids[-1]
+        # Rows may come slowly: what has landed since the last one makes room at once.
+        self._clear_landed()
         self._pump()
         while self._waiting > BACKLOG_REQUESTS or self._waiting_bytes > BACKLOG_BYTES:
             self._turn()
@@ -197,16 +200,16 @@ class Delivery:
         events = [flight.deadline for flight in self._air.values()][:1]
         events += [at for at, _, _ in self._later[:1]]
         assert events, "waiting for nothing"
-        try:
-            landed = self._landed.get(timeout=max(0.0, min(events) - now))
-            while True:
-                self._land(*landed)
-                landed = self._landed.get_nowait()
-        except Empty:
-            self._give_up_overdue()
+        with suppress(Empty):
+            self._land(*self._landed.get(timeout=max(0.0, min(events) - now)))
+        self._clear_landed()
         self._pump()
 
-    def _give_up_overdue(self) -> None:
+    def _clear_landed(self) -> None:
+        """Take in all answers that are there; after them, what is late is given up."""
+        with suppress(Empty):
+            while True:
+                self._land(*self._landed.get_nowait())
         now = time.monotonic()
         overdue = [number for number, flight in self._air.items() if flight.deadline <= now]
         for number in overdue:

@@ -279,13 +279,13 @@ def test_rows_say_their_topic_queue_key_and_delay(
 @pytest.mark.spark
 def test_sql_can_insert(spark: SparkSession, broker: AnyBroker, topic: str) -> None:
     spark.sql(
-        f"CREATE TABLE sink_table (body STRING, tags STRING) USING aerobee "
+        f"CREATE TEMPORARY VIEW sink_view (body STRING, tags STRING) USING aerobee "
         f"OPTIONS (nameServer '{broker.namesrv_address}', topic '{topic}')"
     )
     try:
-        spark.sql("INSERT INTO sink_table SELECT 'by sql', 'a'")
+        spark.sql("INSERT INTO sink_view SELECT 'by sql', 'a'")
     finally:
-        spark.sql("DROP TABLE sink_table")
+        spark.sql("DROP VIEW sink_view")
     (stored,) = read_back(broker, topic, 1)
     assert (stored.body, stored.tag) == (b"by sql", "a")
 
