@@ -32,6 +32,8 @@ Done: TypeAlias = Callable[[Command | None, RemotingError | None], None]
 """Told once of the answer or of the failure, in any thread; must not wait, nor use the channel."""
 
 RECEIVE_BYTES = 65_536
+RECEIVE_BYTES_MAX = 1_048_576
+"""While large answers come: each receive takes a turn of the interpreter from the callers."""
 SLICE_S = 0.2
 STALL_S = 10.0
 """How long the peer may take nothing while something waits to be sent."""
@@ -205,15 +207,20 @@ class BlockingChannel:
     def _read(self) -> None:
         """Hand out what arrives until the channel ends."""
         reason = "a bug ended its reader"
+        most = RECEIVE_BYTES
         try:
             while self._ended is None:
                 try:
-                    data = self._socket.recv(RECEIVE_BYTES)
+                    data = self._socket.recv(most)
                 except TimeoutError:
                     continue
                 if not data:
                     reason = "closed by the peer"
                     break
+                if len(data) == most:
+                    most = min(2 * most, RECEIVE_BYTES_MAX)
+                elif len(data) < most // 4:
+                    most = max(most // 2, RECEIVE_BYTES)
                 self._take(data)
         except OSError as error:
             reason = reason_of(error)
