@@ -235,9 +235,7 @@ class QueueAudit:
             if line.queue is not None and line.queue.starts:
                 yield from self._dangling_of(line, line.queue, begin, end)
 
-    def _dangling_of(
-        self, line: Line, queue: Queue, low: int, high: int
-    ) -> Iterator[QueueFinding]:
+    def _dangling_of(self, line: Line, queue: Queue, low: int, high: int) -> Iterator[QueueFinding]:
         capacity = (queue.starts[-1] + queue.file_bytes) // UNIT_SIZE
         with QueueReader(queue) as reader:
             begin = reader.first_at(low, queue.first, capacity)

@@ -7,14 +7,16 @@ Nothing heavier than Spark's own module is loaded at import.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from aerobee.errors import ConfigurationError
+from aerobee.spark.catalog_table import given, read_later, with_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -34,6 +36,8 @@ SEGMENTS_DDL = (
 )
 DDL = {"audit": AUDIT_DDL, "segments": SEGMENTS_DDL}
 """The columns of the modes that have only one set of them."""
+REQUIRED = frozenset({"path"})
+"""Among the options of every read that has its own."""
 ROWS_PER_BATCH = 10_000
 
 
@@ -45,24 +49,26 @@ class StoreSource(DataSource):
         """What `format(…)` calls it."""
         return "aerobee.store"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         """The columns of the mode. Raises: ConfigurationError for a wrong option or directory."""
-        from aerobee.spark.columns import chosen, ddl_of
+        from aerobee.spark.columns import arrow_schema, chosen, ddl_of
         from aerobee.spark.options import store_options
         from aerobee.spark.store_files import all_segments
 
-        options = store_options(self.options)
+        options = store_options(given(self.options))
         # What is no store shall fail here, and not when the table is used.
         all_segments(options.path)
-        if options.mode in DDL:
-            return DDL[options.mode]
-        return ddl_of(chosen(options.columns))
+        ddl = DDL.get(options.mode)
+        if ddl is not None:
+            return with_options(ddl, partial(_arrow_schema, ddl, _columns(ddl)), self.options)
+        names = chosen(options.columns)
+        return with_options(ddl_of(names), partial(arrow_schema, names), self.options)
 
     def reader(self, schema: StructType) -> StoreReader:
         """A batch read. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.options import store_options
 
-        options = store_options(self.options)
+        options = store_options(read_later(self.options, schema, REQUIRED))
         return StoreReader(options, _names(schema, options))
 
 
@@ -145,21 +151,14 @@ def _batches(
     """Rows with the columns of `ddl` as batches with those of `names`."""
     import pyarrow as pa
 
-    kinds: dict[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
-        "string": (pa.string(), _same),
-        "int": (pa.int32(), _same),
-        "bigint": (pa.int64(), _same),
-        "boolean": (pa.bool_(), _same),
-        "timestamp": (pa.timestamp("us", tz="UTC"), _microseconds),
-    }
-    known = _columns(ddl)
-    at = [list(known).index(name) for name in names]
-    schema = pa.schema([pa.field(name, kinds[known[name]][0]) for name in names])
+    known = list(_columns(ddl))
+    at = [known.index(name) for name in names]
+    schema = _arrow_schema(ddl, names)
 
     def batch(taken: list[tuple[Any, ...]]) -> pa.RecordBatch:
         arrays = [
-            pa.array([kinds[known[name]][1](row[place]) for row in taken], kinds[known[name]][0])
-            for name, place in zip(names, at, strict=True)
+            pa.array([row[place] for row in taken], field.type)
+            for place, field in zip(at, schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -173,9 +172,16 @@ def _batches(
         yield batch(taken)
 
 
-def _same(value: Any) -> Any:
-    return value
+def _arrow_schema(ddl: str, names: Iterable[str]) -> pa.Schema:
+    """These columns of `ddl` as Arrow has them."""
+    import pyarrow as pa
 
-
-def _microseconds(ms: int | None) -> int | None:
-    return None if ms is None else ms * 1_000
+    kinds = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    known = _columns(ddl)
+    return pa.schema([pa.field(name, kinds[known[name]]) for name in names])

@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.spark.arrowrows import FIRST_MS, LAST_MS
 from aerobee.spark.segments import Split
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import Passage, SegmentFile
@@ -27,7 +28,7 @@ log = logging.getLogger("aerobee.spark.store")
 
 
 class SegmentRow(NamedTuple):
-    """A row; `size_bytes` is the length of the file, times are ms, None without a record."""
+    """A row; `size_bytes` is the length of the file, times are µs, None without a record."""
 
     segment: str
     size_bytes: int
@@ -37,7 +38,7 @@ class SegmentRow(NamedTuple):
     min_store_timestamp: int | None
     max_store_timestamp: int | None
     sealed: bool
-    modified: int
+    modified_us: int
 
 
 def plan_segments(options: StoreOptions) -> list[Part]:
@@ -59,7 +60,7 @@ def segment_rows(part: Part, options: StoreOptions) -> Iterator[SegmentRow]:
     records = 0
     first = last = oldest = newest = None
     with file:
-        modified = int(file.modified_s() * 1_000)
+        modified_us = int(file.modified_s() * 1_000_000)
         split = Split(segment, segment.start, part.limit, part.limit)
         for fragment in Passage(file, split, lambda fault, _: _log_fault(segment.path, fault)):
             records += len(fragment.names)
@@ -74,11 +75,16 @@ def segment_rows(part: Part, options: StoreOptions) -> Iterator[SegmentRow]:
         first,
         last,
         records,
-        oldest,
-        newest,
+        _microseconds(oldest),
+        _microseconds(newest),
         part.sealed,
-        modified,
+        modified_us,
     )
+
+
+def _microseconds(ms: int | None) -> int | None:
+    # What no calendar holds becomes its edge.
+    return None if ms is None else min(max(ms, FIRST_MS), LAST_MS) * 1_000
 
 
 def _log_fault(path: str, fault: Fault) -> None:
