@@ -27,6 +27,7 @@ __all__ = ["BYTES_MAX", "ChunkTooLarge", "Rows", "damaged", "unpacked"]
 
 BYTES_MAX = 1 << 30
 """What one Arrow array of bodies may hold, well below its limit of 2 GiB."""
+PIECE = 64 << 10
 SIZE, MAGIC = "size", "magic"
 V1 = np.array([record.MAGIC_V1], np.uint32).view(np.int32)[0]
 V2 = np.array([record.MAGIC_V2], np.uint32).view(np.int32)[0]
@@ -272,11 +273,15 @@ def unpacked(body: Any, sys_flag: int) -> bytes:
     method = TYPE_NAMES.get(sys_flag & TYPE_MASK)
     if method not in ("lz4", "zstd"):
         return unpack(memoryview(body), sys_flag)
+    pieces, room = [], UNPACKED_MAX
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), method) as stream:
-            found: bytes = stream.read(UNPACKED_MAX + 1)
+            # Arrow makes room for all that is asked for, so a little at a time.
+            while room >= 0 and (piece := stream.read(PIECE)):
+                pieces.append(piece)
+                room -= len(piece)
     except (pa.ArrowInvalid, OSError) as error:
         raise CompressionError(f"the body does not unpack as {method}: {error}") from error
-    if len(found) > UNPACKED_MAX:
+    if room < 0:
         raise CompressionError(f"the body unpacks to more than {UNPACKED_MAX} bytes")
-    return found
+    return b"".join(pieces)
