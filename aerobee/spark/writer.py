@@ -276,10 +276,14 @@ def stream_writer(
 def checked(options: Mapping[str, str]) -> WriteOptions:
     """The options of a write. Raises: ConfigurationError."""
     from aerobee import compression
+    from aerobee.message import check_separators, check_topic
     from aerobee.spark.fence import group_of
 
     found = write_options(options)
     compression.check(found.compress)
+    check_separators(found.tags or "")
+    if found.topic is not None:
+        check_topic(found.topic)
     if found.dedupe == "fence":
         group_of(found.sink_id or "", None)
         if found.topic is None:

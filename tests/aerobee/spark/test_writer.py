@@ -84,6 +84,8 @@ def topic(broker: AnyBroker) -> str:
         ({}, {"body": table(a=IntegerType())}, "column body is struct<a:int>"),
         ({"orderBy": "colour"}, {"body": BinaryType()}, "orderBy: there is no column colour"),
         ({"batchRow": "9"}, {"body": BinaryType()}, "batchRow"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, {"body": BinaryType()}, "may not send to topic"),
+        ({"tags": "a\x02b"}, {"body": BinaryType()}, "separate properties"),
         ({"dedupe": "fence"}, {"body": BinaryType()}, "sinkId"),
         ({"dedupe": "fence", "sinkId": "s" * 115}, {"body": BinaryType()}, "sinkId"),
     ],
