@@ -133,11 +133,8 @@ def pulled(what: Range, how: Pulling, connect: Connect) -> Iterator[Chunk]:
     Raises: DataLossError; RequestTimeoutError after five time-outs without progress; BrokerError
     when the broker refuses; TransportError when its answers make no sense.
     """
-    puller = _Puller(what, how, connect)
-    try:
-        yield from puller.chunks()
-    finally:
-        puller.forget()
+    # Nothing is cleaned up when it is dropped: that may happen in any thread, with any lock held.
+    yield from _Puller(what, how, connect).chunks()
 
 
 class _Puller:
@@ -151,8 +148,6 @@ class _Puller:
         self._begin = what.start
         """Where the next lane begins."""
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
-        self._forget: dict[int, Callable[[], None]] = {}
-        """By ticket: what gives up a pull that is under way."""
         self._tickets = 0
         self._addresses = deque(what.addresses)
         """The one in use comes first."""
@@ -183,12 +178,6 @@ class _Puller:
             else:
                 self._learn()
         self._tell_missing()
-
-    def forget(self) -> None:
-        """Give up what is under way."""
-        for forget in self._forget.values():
-            forget()
-        self._forget.clear()
 
     def _miss(self, gap: Gap) -> None:
         """Raises: DataLossError, unless losses are to be skipped."""
@@ -238,7 +227,7 @@ class _Puller:
         def done(answer: Command | None, error: RemotingError | None) -> None:
             self._outcomes.put(Outcome(lane, ticket, asked, answer, error))
 
-        self._forget[ticket] = channel.begin(asked.header, b"", done, self._timeout_s)
+        channel.begin(asked.header, b"", done, self._timeout_s)
 
     def _dial(self) -> None:
         """Connect and ask all that is open; if that fails, the next address is next."""
@@ -254,14 +243,17 @@ class _Puller:
             if not lane.full:
                 self._ask(channel, lane)
 
-    def _hang_up(self, trouble: str) -> None:
-        """This connection is of no use: give up what it was asked, and turn to the next address."""
+    def _hang_up(self, trouble: str, *, stay: bool = False) -> None:
+        """This connection is of no use: give up what it was asked, and turn to the next address.
+
+        Or `stay` at this one: a connection that was kept may have been closed meanwhile.
+        """
         self._trouble = trouble
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        self._addresses.rotate(-1)
-        self.forget()
+        if not stay:
+            self._addresses.rotate(-1)
         for lane in self._lanes:
             lane.ticket = NOT_ASKED
 
@@ -326,9 +318,8 @@ class _Puller:
         lane, answer = outcome.lane, outcome.answer
         if outcome.ticket != lane.ticket:
             return
-        del self._forget[outcome.ticket]
         if answer is None:
-            self._hang_up(str(outcome.error))
+            self._hang_up(str(outcome.error), stay=not self._stuck_s)
             return
         if answer.code == ResponseCode.SUCCESS:
             self._keep(lane, outcome.asked, answer)

@@ -360,6 +360,23 @@ def test_a_lost_answer_is_asked_for_again(connect: Connections) -> None:
     assert connect.made == 2
 
 
+def test_a_connection_that_was_closed_meanwhile_is_made_again(connect: Connections) -> None:
+    def found(script: Script, heard: Plain) -> None:
+        script.found(heard, [0, 1])
+
+    with Script(found) as master, Script(found) as slave:
+        channel = connect(master.peer.address)
+        channel.close()
+        kept = [channel]
+
+        def kept_first(address: str) -> BlockingChannel:
+            return kept.pop() if kept else connect(address)
+
+        what = Range("t", "b", (master.peer.address, slave.peer.address), 3, 0, 2)
+        assert len(list(pulled(what, Pulling(group="g"), kept_first))) == 1
+        assert (len(master.asked), len(slave.asked)) == (1, 0)
+
+
 def test_a_replica_that_lags_is_left_for_the_next_address(connect: Connections) -> None:
     def behind(script: Script, heard: Plain) -> None:
         script.say(heard, NOT_FOUND, b"", 0, most=0)
