@@ -38,18 +38,18 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
     """Rows for `format("aerobee")`, from rows with NEEDED; born when they were if they have BORN.
 
     `keep_queues` sends each to the queue id that it had; else its sharding key, if any, decides.
+    The key is kept either way.
     """
     from pyspark.sql import functions as sql
 
     given = sql.coalesce("properties", sql.create_map().cast("map<string,string>"))
     kept = sql.map_filter(given, lambda name, _value: is_ours_to_send(name))
-    sharding = sql.lit(None).cast("string") if keep_queues else given["__SHARDINGKEY"]
     return messages.select(
         topic.alias("topic"),
         *("body", "tags", "keys"),
         sql.map_concat(kept, sql.create_map(sql.lit(REPLAY), sql.lit(run))).alias("properties"),
         *("msgId", "flag"),
-        sharding.alias("shardingKey"),
+        given["__SHARDINGKEY"].alias("shardingKey"),
         *(["queueId"] if keep_queues else []),
         *([BORN] if BORN in messages.columns else []),
     )

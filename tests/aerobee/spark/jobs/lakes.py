@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.kit.raw_client import RawConnection, batch_body, properties_text, send_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -57,12 +57,17 @@ def talk(broker: AnyBroker, said: Sequence[Message]) -> None:
             assert answer.code == 0, answer.remark
 
 
-def say(broker: AnyBroker, one: Message, *, compressed: bool = False, **more: str) -> None:
+def say(
+    broker: AnyBroker,
+    one: Message,
+    *,
+    compressed: bool = False,
+    more: Mapping[str, str] | None = None,
+) -> None:
     """Store one message, with more properties."""
     body = zlib.compress(one.body) if compressed else one.body
-    fields = send_fields(
-        one.topic, one.queue_id, f=COMPRESSED * compressed, i=text_of(one) + properties_text(**more)
-    )
+    text = text_of(one) + properties_text(**(more or {}))
+    fields = send_fields(one.topic, one.queue_id, f=COMPRESSED * compressed, i=text)
     with RawConnection(broker.address) as connection:
         answer = connection.call(SEND, fields, body)
     assert answer.code == 0, answer.remark

@@ -1,0 +1,243 @@
+"""Job `restore`: messages of an archive back into topics, each to the queue that it came from.
+
+Ids, keys, tags, times of birth and the users' properties are kept; what a broker had added is taken
+off, and `AB_REPLAY` names the run. Offsets and store times are new. Within a queue the order is
+that of the archive: one task has all of a queue, and waits for each request before the next.
+Nothing is sent without `--yes`. Sending is at-least-once: a task that Spark repeats sends again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from aerobee.blocking.admin import AdminClient
+from aerobee.config import name_servers
+from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.spark.jobs.archive import Archive
+from aerobee.spark.jobs.common import (
+    instant_ms,
+    namesrv_option,
+    output_options,
+    pairs,
+    run_as_program,
+    session_options,
+)
+from aerobee.spark.jobs.manifest import Manifest
+from aerobee.spark.jobs.places import Place
+from aerobee.spark.jobs.sending import BORN, new_run, outgoing, send
+from aerobee.spark.jobs.tables import KINDS, check_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from aerobee.spark.jobs.common import Output, Session
+
+__all__ = ["Restore", "command", "main", "planned", "restore", "restored"]
+
+INVISIBLE = 4
+"""The bit of sysFlag that transactions not committed have: no consumer ever saw those messages."""
+OF_GROUPS = "%"
+"""Names of topics for retries and dead letters begin so."""
+ORDER = ("topic", "brokerName", "queueId", "queueOffset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """Which messages of an archive: of these topics (none: all that users sent to), in a time."""
+
+    archive: Archive
+    topics: tuple[str, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    condition: str | None = None
+    born: bool = True
+    """Whether they keep the time they were born; requests hold only messages of the same one."""
+
+
+def restored(spark: SparkSession, task: Restore) -> DataFrame:
+    """The messages to be sent again. Raises: AerobeeError, when the archive has none of the time.
+
+    Only segments that the manifest names are read: what a killed run left is not.
+    """
+    source = task.archive
+    check_kind(spark, source.kind)
+    entries = Manifest(Place(spark, source.manifest_path)).load()
+    starts = [
+        start
+        for start, entry in entries.items()
+        if (task.since_ms is None or entry.max_store_timestamp >= task.since_ms)
+        and (task.until_ms is None or entry.min_store_timestamp < task.until_ms)
+    ]
+    if not starts:
+        raise AerobeeError(f"{source.manifest_path} names no archived segment of that time")
+    rows = KINDS[source.kind].read(spark, source.output, starts)
+    rows = rows.where(rows["sysFlag"].bitwiseAND(INVISIBLE) == 0)
+    if task.since_ms is not None:
+        rows = rows.where(f"storeTimestamp >= timestamp_millis({task.since_ms})")
+    if task.until_ms is not None:
+        rows = rows.where(f"storeTimestamp < timestamp_millis({task.until_ms})")
+    if task.condition is not None:
+        rows = rows.where(task.condition)
+    if task.topics:
+        rows = rows.where(rows["topic"].isin(*task.topics))
+    return rows if task.born else rows.drop(BORN)
+
+
+def planned(rows: DataFrame, task: Restore) -> list[dict[str, Any]]:
+    """Per topic the messages, the bytes of their bodies, and how many queues they need.
+
+    Topics of the system, and those of groups (retries, dead letters), only when they are named.
+    """
+    from pyspark.sql import functions as sql
+
+    from aerobee.spark.segments import is_system
+
+    found = rows.groupBy("topic").agg(
+        sql.count("*").alias("messages"),
+        sql.sum(sql.length("body").cast("bigint")).alias("bodyBytes"),
+        (sql.max("queueId") + 1).alias("queues"),
+    )
+    return [
+        row.asDict()
+        for row in found.orderBy("topic").collect()
+        if task.topics or not (is_system(row["topic"]) or row["topic"][:1] == OF_GROUPS)
+    ]
+
+
+def restore(
+    rows: DataFrame,
+    plan: Sequence[Mapping[str, Any]],
+    name_server: str,
+    run: str,
+    *,
+    to_topic: str | None = None,
+    to_broker: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Send the planned topics' messages; the answer is one row, messages and bytes sent.
+
+    Topics that are missing are made first. Raises: ConfigurationError, when one has fewer queues
+    than its messages need.
+    """
+    from pyspark.sql import functions as sql
+
+    for name, queues in needed(plan, to_topic).items():
+        make_topic(name_server, name, queues)
+    wanted = rows.where(rows["topic"].isin(*[row["topic"] for row in plan]))
+    ordered = wanted.repartition("topic", "queueId").sortWithinPartitions(*ORDER)
+    topic = sql.col("topic") if to_topic is None else sql.lit(to_topic)
+    sent = outgoing(ordered, topic, run, keep_queues=True)
+    if to_broker is not None:
+        sent = sent.withColumn("brokerName", sql.lit(to_broker))
+    # One request at a time: brokers serve those of one connection side by side.
+    return send(sent, name_server, {"window": "1", **(options or {})})
+
+
+def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str, int]:
+    """Target topic → how many queues it must have."""
+    found: dict[str, int] = {}
+    for row in plan:
+        name = to_topic or row["topic"]
+        found[name] = max(found.get(name, 0), row["queues"])
+    return found
+
+
+def make_topic(name_server: str, name: str, queues: int) -> None:
+    """Make a topic with so many queues on every broker, if it is not there.
+
+    Raises: ConfigurationError, when it is there with fewer.
+    """
+    from aerobee.spark.brokers import cluster_of
+
+    with AdminClient(name_server) as admin:
+        if name not in admin.topics():
+            admin.create_topic(name, queues=queues)
+            return
+    there = cluster_of(tuple(name_server.split(";"))).queues([name])
+    most = max((queue.queue_id + 1 for queue, _ in there), default=0)
+    if most < queues:
+        raise ConfigurationError(
+            f"topic {name} has {most} queues, its messages were in {queues}: make more with "
+            f"`aerobee topic create {name} --queues {queues}`"
+        )
+
+
+@click.command("restore", short_help="Messages of an archive back into topics.")
+@namesrv_option
+@click.option("--archive", required=True, metavar="PATH", help="The --output of `archive`.")
+@click.option("--archive-format", "kind", type=click.Choice(list(KINDS)), default="parquet")
+@click.option("--manifest", metavar="PATH", help="Where its entries are; else below --archive.")
+@click.option("--topic", "topics", multiple=True, help="A topic, several with ',' or repeated.")
+@click.option("--since", metavar="TIME", help="Stored at or after: ISO 8601, or ms.")
+@click.option("--until", metavar="TIME", help="Stored before: ISO 8601, or ms.")
+@click.option("--where", "condition", metavar="SQL", help="Only these rows: \"tags = 'a'\".")
+@click.option("--to-topic", metavar="TOPIC", help="Where they go; else where they came from.")
+@click.option("--to-broker", metavar="NAME", help="To its queues, where there are several brokers.")
+@click.option("--born/--no-born", default=True, help="Keep the time of birth; without is faster.")
+@click.option("--run", metavar="NAME", help="Value of the property AB_REPLAY; else the time.")
+@click.option(
+    "--to-option", multiple=True, metavar="KEY=VALUE", help="A write option of format aerobee."
+)
+@click.option("--yes", is_flag=True, help="Send; without, only say what would be sent.")
+@output_options
+@session_options
+def command(
+    *,
+    namesrv: str | None,
+    archive: str,
+    kind: str,
+    manifest: str | None,
+    topics: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    condition: str | None,
+    to_topic: str | None,
+    to_broker: str | None,
+    born: bool,
+    run: str | None,
+    to_option: tuple[str, ...],
+    yes: bool,
+    output: Output,
+    session: Session,
+) -> None:
+    """Send archived messages again, each to the queue id that it came from, in order.
+
+    Topics of users, unless --topic names others. Says how many go where; sends with --yes.
+    """
+    task = Restore(
+        archive=Archive(store=Path(), output=archive, kind=kind, manifest=manifest),
+        topics=tuple(name for word in topics for name in word.split(",") if name),
+        since_ms=instant_ms(since, "--since"),
+        until_ms=instant_ms(until, "--until"),
+        condition=condition,
+        born=born,
+    )
+    target = ";".join(name_servers(namesrv))
+    options = pairs(to_option, "--to-option")
+    run = run or new_run()
+    with session.opened("restore") as spark:
+        rows = restored(spark, task)
+        plan = planned(rows, task)
+        if yes and plan:
+            sent = restore(
+                rows, plan, target, run, to_topic=to_topic, to_broker=to_broker, options=options
+            )
+            output.deliver(sent)
+        else:
+            output.show(plan, ["topic", "messages", "bodyBytes", "queues"])
+    click.echo(f"sent with AB_REPLAY={run}" if yes and plan else "nothing sent", err=True)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the job and exit with its code."""
+    run_as_program(command, arguments)
+
+
+if __name__ == "__main__":
+    main()

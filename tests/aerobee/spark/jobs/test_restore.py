@@ -1,0 +1,169 @@
+"""What was archived comes back: archive, wipe, restore, and everybody reads what was sent."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from aerobee.blocking import ConsumeFrom, PullConsumer
+from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.spark.jobs import restore as job
+from aerobee.spark.jobs.archive import Archive, archive
+from aerobee.spark.jobs.restore import Restore, needed, planned, restored
+from tests.aerobee.spark.filling import make_topic
+from tests.aerobee.spark.jobs.lakes import SEGMENT_BYTES, Message, messages, say, talk
+from tests.kit.java import VERSIONS, toolkit
+from tests.kit.java_driver import JavaClient
+from tests.kit.raw_client import RawConnection
+from tests.kit.reading import read_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.conftest import AnyBroker, StartBroker
+
+pytestmark = pytest.mark.spark
+
+BORN_MS = 1_700_000_000_000
+"""When the messages of these tests were made, by their headers."""
+RETRIED = Message("orders", 1, b"came back twice", "IDretried", "kr", "r")
+SENT = {
+    ("bills", 0): messages("bills", 0, 120),
+    ("orders", 0): messages("orders", 0, 300),
+    ("orders", 1): [*messages("orders", 1, 150), RETRIED],
+}
+BY_BROKERS = {
+    "REAL_TOPIC": "elsewhere",
+    "RECONSUME_TIME": "2",
+    "MIN_OFFSET": "0",
+    "AB_REPLAY": "an-earlier-run",
+    "__SHARDINGKEY": "customer-7",
+}
+
+
+class Restored(NamedTuple):
+    """A new broker after the restore, and the archive that it came from."""
+
+    broker: AnyBroker
+    lake: Path
+    told: str
+
+
+@pytest.fixture(scope="module")
+def lake(
+    spark: SparkSession, start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The archive of a broker that is gone, and its directory with it."""
+    broker = start_broker(mappedFileSizeCommitLog=SEGMENT_BYTES)
+    make_topic(broker, "orders", 2)
+    make_topic(broker, "bills", 1)
+    make_topic(broker, "%DLQ%shop", 1)
+    for said in SENT.values():
+        talk(broker, [one for one in said if one is not RETRIED])
+    say(broker, RETRIED, more=BY_BROKERS)
+    say(broker, Message("%DLQ%shop", 0, b"dead", "IDdead", "kd", "d"))
+    assert broker.stop() == 0
+    lake = tmp_path_factory.mktemp("lake")
+    outcome = archive(spark, Archive(store=broker.data, output=str(lake), tail=True, job="job-1"))
+    assert outcome.failed == {}
+    shutil.rmtree(broker.data)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def back(spark: SparkSession, lake: Path, start_broker: StartBroker) -> Restored:
+    """All of it in a new broker, by the command line."""
+    broker = start_broker()
+    options = ["--namesrv", broker.namesrv_address, "--archive", str(lake), "--run", "run-1"]
+    job.command.main([*options, "--yes"], standalone_mode=False)
+    return Restored(broker, lake, "run-1")
+
+
+def test_every_queue_has_its_messages_in_their_order_with_ids_keys_tags_and_birth(
+    back: Restored,
+) -> None:
+    with RawConnection(back.broker.address) as connection:
+        for (topic, queue_id), said in SENT.items():
+            found = read_topic(connection, topic, queue_id)
+            assert [one.body for one in found] == [one.body for one in said]
+            for record, one in zip(found, said, strict=True):
+                told = dict(part.split("\x01") for part in record.properties.split("\x02") if part)
+                assert told["UNIQ_KEY"] == one.msg_id
+                assert (told["KEYS"], told["TAGS"], told["colour"]) == (one.keys, one.tags, "blue")
+                assert told["AB_REPLAY"] == "run-1"
+                sharding = {"__SHARDINGKEY"} if one is RETRIED else set()
+                assert told.keys() & BY_BROKERS.keys() == {"AB_REPLAY"} | sharding
+
+
+def test_our_consumer_reads_them(back: Restored) -> None:
+    found: dict[tuple[str, int], list[bytes]] = {}
+    left = sum(map(len, SENT.values()))
+    namesrv = back.broker.namesrv_address
+    with PullConsumer("reader", namesrv, start_from=ConsumeFrom.FIRST) as consumer:
+        consumer.assign([*consumer.queues("bills"), *consumer.queues("orders")])
+        while left and (polled := consumer.poll(max_messages=100)):
+            for one in polled:
+                assert one.born_at.timestamp() * 1_000 == BORN_MS
+                found.setdefault((one.topic, one.queue.queue_id), []).append(one.body)
+            left -= len(polled)
+    assert found == {key: [one.body for one in said] for key, said in SENT.items()}
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_java_client_reads_them(back: Restored, tmp_path: Path, version: str) -> None:
+    client = JavaClient(toolkit(version), tmp_path)
+    try:
+        found = client.pull(back.broker.namesrv_address, "orders", "java", 451)
+    finally:
+        client.child.kill()
+    for queue_id in (0, 1):
+        said = SENT["orders", queue_id]
+        got = sorted(
+            (one for one in found if one.queue_id == queue_id), key=lambda one: one.queue_offset
+        )
+        assert [(one.msg_id, one.keys, one.tags) for one in got] == [
+            (one.msg_id, one.keys, one.tags) for one in said
+        ]
+
+
+def test_a_part_can_be_chosen_and_nothing_is_sent_unless_it_is_said(
+    spark: SparkSession, lake: Path, back: Restored, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(**changes: object) -> list[tuple[str, int, int]]:
+        whole = Archive(store=lake, output=str(lake))
+        task = Restore(archive=whole, **changes)  # type: ignore[arg-type]  # as the test names them
+        rows = planned(restored(spark, task), task)
+        return [(row["topic"], row["messages"], row["queues"]) for row in rows]
+
+    assert plan() == [("bills", 120, 1), ("orders", 451, 2)]
+    assert plan(topics=("%DLQ%shop",)) == [("%DLQ%shop", 1, 1)]
+    assert plan(condition="queueOffset < 10 AND tags = 'a'") == [("bills", 5, 1), ("orders", 10, 2)]
+    with pytest.raises(AerobeeError, match="names no archived segment of that time"):
+        plan(until_ms=1)
+    options = ["--namesrv", back.broker.namesrv_address, "--archive", str(lake), "--json"]
+    job.command.main([*options, "--topic", "bills"], standalone_mode=False)
+    out, err = capsys.readouterr()
+    assert out.startswith('{"topic":"bills","messages":120,')
+    assert err == "nothing sent\n"
+    with RawConnection(back.broker.address) as connection:
+        assert len(read_topic(connection, "bills", 0)) == 120
+
+
+def test_a_topic_with_too_few_queues_is_refused_and_not_changed(lake: Path, back: Restored) -> None:
+    make_topic(back.broker, "narrow", 1)
+    options = ["--namesrv", back.broker.namesrv_address, "--archive", str(lake), "--yes"]
+    with pytest.raises(ConfigurationError, match=r"topic narrow has 1 queues, .* were in 2"):
+        job.command.main([*options, "--to-topic", "narrow"], standalone_mode=False)
+    with RawConnection(back.broker.address) as connection:
+        assert read_topic(connection, "narrow", 0) == []
+
+
+def test_a_topic_gets_as_many_queues_as_any_of_its_sources_had() -> None:
+    plan = [{"topic": "a", "queues": 3}, {"topic": "b", "queues": 5}]
+    assert needed(plan, None) == {"a": 3, "b": 5}
+    assert needed(plan, "c") == {"c": 5}
