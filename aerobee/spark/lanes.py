@@ -154,7 +154,8 @@ class _Puller:
         self._channel: BlockingChannel | None = None
         self._stuck_s = 0.0
         """How long nothing was learned, in all waits since the last progress."""
-        self._trouble: Exception | str = "no answer"
+        self._trouble: Exception | str = ""
+        """The last one since the last progress."""
         self._behind = 0
         """Addresses in a row that end before the range does."""
         self._missing: Gap | None = None
@@ -293,7 +294,7 @@ class _Puller:
         else:
             self._listen(min(self._timeout_s, left_s))
         if sum(lane.next for lane in self._lanes) > known:
-            self._stuck_s = 0.0
+            self._stuck_s, self._trouble = 0.0, ""
         else:
             self._stuck_s += monotonic() - began
 
@@ -311,7 +312,7 @@ class _Puller:
             f"{self._place()}: no progress at offset {lane.next} (of {self._what.start} to "
             f"{self._what.end - 1}) within {self._timeout_s * TRIES:g} s, {TRIES} times "
             f"pullTimeoutMs, from {', '.join(self._what.addresses)}; the last trouble: "
-            f"{self._trouble}"
+            f"{self._trouble or 'no answer'}"
         )
 
     def _take(self, outcome: Outcome) -> None:
@@ -319,7 +320,7 @@ class _Puller:
         if outcome.ticket != lane.ticket:
             return
         if answer is None:
-            self._hang_up(str(outcome.error), stay=not self._stuck_s)
+            self._hang_up(str(outcome.error), stay=not self._trouble)
             return
         if answer.code == ResponseCode.SUCCESS:
             self._keep(lane, outcome.asked, answer)
