@@ -38,7 +38,11 @@ __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Decoder", "starts_of"]
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 32 << 20
-_size = struct.Struct(">i").unpack_from
+WALK_BYTES = 32 << 20
+"""Bounds the list of places that a walk keeps."""
+BEYOND = 1 << 40
+"""Where a record of size 0 leads to: behind the end of any buffer, so that a walk ends."""
+_size = struct.Struct(">I").unpack_from
 
 
 class Decoder:
@@ -88,14 +92,17 @@ class Decoder:
         """
         view = memoryview(buffer).cast("B")
         if starts is None:
-            for piece in _walk(view, 0, len(view), self.batch_rows):
-                yield from self._pieces(view, piece)
+            for run in _walk(view, 0, len(view)):
+                yield from self._by_rows(view, run)
             return
         given = np.asarray(starts, np.int64)
         if (np.diff(given) <= 0).any():
             raise RecordDamagedError("the places of the records to read do not ascend")
-        for at in range(0, len(given), self.batch_rows):
-            yield from self._pieces(view, given[at : at + self.batch_rows])
+        yield from self._by_rows(view, given)
+
+    def _by_rows(self, view: memoryview, starts: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        for at in range(0, len(starts), self.batch_rows):
+            yield from self._pieces(view, starts[at : at + self.batch_rows])
 
     def _pieces(self, view: memoryview, starts: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         """One batch nearly always; several when the records are large or far apart."""
@@ -142,40 +149,35 @@ def starts_of(buffer: Buffer, at: int = 0, end: int | None = None) -> list[int]:
     """
     view = memoryview(buffer).cast("B")
     stop = len(view) if end is None else min(end, len(view))
-    return [start for piece in _walk(view, at, stop, BATCH_ROWS) for start in piece.tolist()]
+    return [start for run in _walk(view, at, stop) for start in run.tolist()]
 
 
-def _walk(view: memoryview, at: int, end: int, rows_max: int) -> Iterator[NDArray[np.int64]]:
-    """The starts of whole records, so many at a time. Raises: RecordDamagedError."""
+def _walk(view: memoryview, at: int, end: int) -> Iterator[NDArray[np.int64]]:
+    """The starts of whole records, those of WALK_BYTES at a time. Raises: RecordDamagedError."""
     size_at, view = _size, view[:end]
     while at < end:
+        stop = min(end, at + WALK_BYTES)
         found: list[int] = []
         keep = found.append
         try:
-            # Bounded, so that a size of 0 ends too; sizes are looked at together below.
-            for _ in range(rows_max):
-                if at >= end:
-                    break
+            while at < stop:
                 keep(at)
-                at += size_at(view, at)[0]
+                at += size_at(view, at)[0] or BEYOND
         except struct.error:
-            at = end + 1
+            at = BEYOND
         keep(at)
         starts = np.array(found)
         bad = np.diff(starts) < record.FIXED_BYTES
         bad[-1] |= at > end
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
-            if _is_blank(view, found[first]):
-                if first:
-                    yield starts[:first]
-                return
-            raise damaged(view, found[first])
-        if _is_blank(view, found[-2]):
-            if len(found) > 2:
-                yield starts[:-2]
-            return
-        yield starts[:-1]
+            if not _is_blank(view, found[first]):
+                raise damaged(view, found[first])
+            starts, at = starts[: first + 1], end
+        elif _is_blank(view, found[-2]):
+            starts, at = starts[:-1], end
+        if len(starts) > 1:
+            yield starts[:-1]
 
 
 def _is_blank(view: memoryview, at: int) -> bool:

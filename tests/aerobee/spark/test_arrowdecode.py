@@ -340,6 +340,17 @@ def test_a_blank_ends_the_records() -> None:
         assert rows(blank, ("topic",)) == []
 
 
+def test_a_walk_goes_on_where_it_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of(*[{"body": b"x" * n} for n in range(20)])
+    wanted = starts_of(log)
+    for walk_bytes in (1, 101, 250):
+        monkeypatch.setattr(arrowdecode, "WALK_BYTES", walk_bytes)
+        assert starts_of(log) == starts_of(log + record.blank(8)) == wanted
+        assert len(rows(log, ("topic",))) == 20
+        with pytest.raises(RecordDamagedError, match=f"byte {wanted[-1]} "):
+            starts_of(log[:-1])
+
+
 def test_an_empty_buffer_has_no_rows() -> None:
     assert rows(b"", ("topic",)) == []
     assert starts_of(b"") == []
