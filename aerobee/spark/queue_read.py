@@ -21,7 +21,8 @@ from aerobee.spark.queue_files import (
     places_of,
     queues_of,
 )
-from aerobee.spark.segments import Fault, field_at, heads_of, topic_filter
+from aerobee.spark.segments import Fault, field_at, heads_of
+from aerobee.spark.store_choice import topic_filter
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import WINDOW_BYTES, Fragment, LogFiles
 from store.format.record import FIXED_BYTES, HEAD

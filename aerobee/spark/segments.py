@@ -23,6 +23,9 @@ from store.format.record import (
     BLANK_MAGIC,
     BORN_HOST_IPV6,
     FIXED_BYTES,
+    HEAD,
+    HEADS,
+    HOST_FLAGS,
     MAGIC_V1,
     MAGIC_V2,
     STORE_HOST_IPV6,
@@ -33,7 +36,7 @@ from store.format.record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,8 +48,8 @@ __all__ = [
     "BAD_MAGIC",
     "BAD_SIZE",
     "BLANK",
-    "CLOCK_SLACK_MS",
     "CRC",
+    "HEAD_BYTES_MAX",
     "MORE",
     "TAIL",
     "WRONG_OFFSET",
@@ -58,19 +61,17 @@ __all__ = [
     "Stop",
     "Walked",
     "candidates",
+    "claimed_size",
     "crc_faults",
     "fault_at",
     "field_at",
     "heads_of",
     "holes_between",
-    "is_system",
     "magics",
     "named_place",
     "records_in",
     "splits_of",
-    "topic_filter",
     "visible",
-    "within_times",
 ]
 
 BAD_MAGIC = "badMagic"
@@ -84,20 +85,11 @@ BLANK = "blank"
 """No faults: where nothing was written, and where a segment ends."""
 MORE = "more"
 
-CLOCK_SLACK_MS = 3_600_000
-"""How far a clock may have stepped back between two records before pruning by time goes wrong."""
-SYSTEM_TOPICS = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "TBW102",
-        "SELF_TEST_TOPIC",
-        "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
-    }
-)
-SYSTEM_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
+HEAD_BYTES_MAX = 112
+"""The fixed fields in front of the body, with IPv6 hosts."""
+SMALL_BYTES = 64 << 10
+TEXT_BYTES_MAX = 1 << 17
+"""More than topic and properties can have."""
 _MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
 """What both versions of a record have behind their size."""
 _size_at = Struct(">i").unpack_from
@@ -315,22 +307,40 @@ def _stop(data: bytes, base: int, segment_end: int, at: int) -> Stop:
     left = len(data) - at
     rest = segment_end - base - at
     need = min(rest, FIXED_BYTES)
-    if left >= BLANK_BYTES:
-        size, magic = _start_at(data, at)
-        if magic in (MAGIC_V1, MAGIC_V2) and FIXED_BYTES <= size <= rest:
-            need = size
-        elif left >= need:
-            need = 0
+    if left >= need:
+        need = claimed_size(data, base + at, segment_end, at)
     if left < need:
         return Stop(MORE, at, need=need)
-    fault = fault_at(data[at : at + max(need, FIXED_BYTES)], base + at, segment_end)
+    fault = fault_at(data[at : at + max(need, HEAD_BYTES_MAX)], base + at, segment_end)
     return Stop(fault.kind, at, fault.detail)
+
+
+def claimed_size(data: bytes, position: int, segment_end: int, at: int = 0) -> int:
+    """How many bytes from `data[at]` on it takes to tell whether a whole record is there.
+
+    0 when the first 91 bytes tell already. A wrong size must not make anybody read a GiB.
+    """
+    left = len(data) - at
+    if left < FIXED_BYTES:
+        return 0
+    size, magic = _start_at(data, at)
+    if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= segment_end - position:
+        return 0
+    if size <= SMALL_BYTES:
+        return int(size)
+    if left < HEAD_BYTES_MAX:
+        return HEAD_BYTES_MAX
+    head = HEADS[HEAD.read(data, at).sys_flag & HOST_FLAGS]
+    fields = head.read(data, at)
+    text_bytes = size - head.size - fields.body_length
+    can_be = fields.body_length >= 0 and 0 < text_bytes <= TEXT_BYTES_MAX
+    return int(size) if can_be and fields.physical_offset == position else 0
 
 
 def fault_at(data: bytes, position: int, segment_end: int) -> Fault:
     """What is wrong with the bytes at a physical offset: the first that holds of the kinds.
 
-    `data` begins there and ends behind the record, if it has a size that can be.
+    `data` begins there and has `claimed_size` bytes, but 112 at least.
     """
     rest = segment_end - position
     if len(data) < BLANK_BYTES:
@@ -346,11 +356,15 @@ def fault_at(data: bytes, position: int, segment_end: int) -> Fault:
         return Fault(BAD_MAGIC, position, f"magic {magic:#010x}")
     if not FIXED_BYTES <= size <= rest:
         return Fault(BAD_SIZE, position, f"size {size}, {rest} bytes left in the segment")
-    if len(data) < size:
+    if len(data) < FIXED_BYTES:
         return Fault(BAD_SIZE, position, f"size {size}, but the file ends after {len(data)} bytes")
     place = named_place(data, 0)
     if place != position:
         return Fault(WRONG_OFFSET, position, f"names physical offset {place}")
+    if not claimed_size(data, position, segment_end):
+        return Fault(BAD_LENGTHS, position, f"size {size} and the length of the body disagree")
+    if len(data) < size:
+        return Fault(BAD_SIZE, position, f"size {size}, but the file ends after {len(data)} bytes")
     if isinstance(parse(data[:size], 0, position), int):
         return Fault(BAD_LENGTHS, position, explain(data[:size], 0, position))
     return Fault(CRC, position, "body CRC")
@@ -401,18 +415,6 @@ def candidates(data: bytes, base: int, at: int = 0) -> Iterator[int]:
 # ── What is wanted ──
 
 
-def is_system(topic: str) -> bool:
-    """Whether a topic is the broker's own. Source: spark §9."""
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
-
-
-def topic_filter(topics: Sequence[str], *, exclude_system: bool) -> Callable[[str], bool]:
-    """Whether a topic is wanted: the named ones; without names all, or all but the system's."""
-    if topics:
-        return frozenset(topics).__contains__
-    return (lambda topic: not is_system(topic)) if exclude_system else (lambda _: True)
-
-
 def visible(heads: Heads) -> Bools:
     """Records that consumers can get to see: not the prepared or rolled back ones of old brokers.
 
@@ -433,26 +435,6 @@ def splits_of(segment: Segment, begin: int, end: int, limit: int, split_bytes: i
         for low, high in pairwise(cuts)
         if low < high
     ]
-
-
-def within_times(
-    firsts: Sequence[int | None], starting_ms: int | None, ending_ms: int | None
-) -> list[bool]:
-    """Which segments can hold records of [starting, ending), by the time of each first record.
-
-    A segment without a time is always kept. Clocks that step back less than an hour do no harm.
-    """
-    kept = []
-    for number, first in enumerate(firsts):
-        following = firsts[number + 1] if number + 1 < len(firsts) else None
-        past = (
-            starting_ms is not None
-            and following is not None
-            and following < starting_ms - CLOCK_SLACK_MS
-        )
-        future = ending_ms is not None and first is not None and first >= ending_ms + CLOCK_SLACK_MS
-        kept.append(not past and not future)
-    return kept
 
 
 def holes_between(segments: Sequence[Segment]) -> Iterator[tuple[Segment, Segment]]:

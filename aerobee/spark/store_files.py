@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from aerobee.errors import ConfigurationError
 from aerobee.spark.segments import (
-    BAD_LENGTHS,
     BAD_SIZE,
     BLANK,
+    HEAD_BYTES_MAX,
     MORE,
     ZEROS,
     Fault,
@@ -26,13 +26,12 @@ from aerobee.spark.segments import (
     Segment,
     Split,
     candidates,
+    claimed_size,
     fault_at,
-    magics,
-    named_place,
     records_in,
 )
 from store.format.names import COMMIT_LOG, segment_start
-from store.format.record import FIXED_BYTES, MAGIC_V1, MAGIC_V2, START, Digest, check, parse
+from store.format.record import BAD, FIXED_BYTES, Digest, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,15 +40,14 @@ if TYPE_CHECKING:
     from aerobee.spark.segments import Ints
 
 __all__ = [
+    "FIRST_WINDOW_BYTES",
     "WINDOW_BYTES",
-    "End",
     "Fragment",
     "LogFiles",
     "Passage",
     "SegmentFile",
     "all_segments",
     "data_ranges",
-    "end_of_data",
     "first_store_time",
     "read_at",
     "segments_of",
@@ -58,13 +56,12 @@ __all__ = [
 
 WINDOW_BYTES = 8 << 20
 """How much of a segment is read at once, as long as its records are smaller."""
+FIRST_WINDOW_BYTES = 64 << 10
+"""Less behind damage, of which there may be much."""
 SEARCH_BYTES = 1 << 20
-TAIL_BYTES = 64 << 10
-"""So much may be half written behind the data of a log in use."""
+SEARCH_FIRST_BYTES = 16 << 10
 BLANK_WITHIN = 16 << 20
 """So near to the end of a segment lies its blank: no message is larger."""
-REUSED_WITHIN = 16 << 20
-"""How far the records of a file's earlier life are looked for."""
 _OVERLAP = 35
 """What `candidates` needs of a record beyond its first byte."""
 _NO_HOLES = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
@@ -106,23 +103,20 @@ class SegmentFile:
 
     def digest(self, position: int) -> Digest | None:
         """The whole record at a physical offset; None for anything else. Raises: OSError."""
-        end = self.segment.end
-        head = self.read(position, min(position + FIXED_BYTES, end))
-        if len(head) < FIXED_BYTES:
-            return None
-        size, magic = START.unpack_from(head)
-        if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= end - position:
-            return None
-        found = parse(self.read(position, position + size), 0, position)
+        data = self._claimed(position)
+        found = parse(data, 0, position) if len(data) >= FIXED_BYTES else BAD
         return None if isinstance(found, int) else found
 
     def fault(self, position: int) -> Fault:
         """What is wrong at a physical offset where no whole record is. Raises: OSError."""
+        return fault_at(self._claimed(position), position, self.segment.end)
+
+    def _claimed(self, position: int) -> bytes:
+        """What it takes to tell what is there."""
         end = self.segment.end
-        size = self.size_at(position)
-        if not FIXED_BYTES < size <= end - position:
-            size = min(FIXED_BYTES, end - position)
-        return fault_at(self.read(position, position + size), position, end)
+        head = self.read(position, min(position + HEAD_BYTES_MAX, end))
+        size = claimed_size(head, position, end)
+        return head if size <= len(head) else self.read(position, position + size)
 
     def damage(self, position: int) -> Fault:
         """The same where there must be a record: zeros are damage, too. Raises: OSError."""
@@ -135,10 +129,13 @@ class SegmentFile:
 
     def next_whole(self, begin: int, end: int) -> tuple[int, Digest] | None:
         """The first whole record that begins in [begin, end). Raises: OSError."""
+        step = SEARCH_FIRST_BYTES
         for low, high in self._data_ranges(begin, end):
-            for at in range(low, high, SEARCH_BYTES):
-                data = self.read(at, min(at + SEARCH_BYTES + _OVERLAP, self.segment.end))
-                for position in candidates(data, at):
+            at = low
+            while at < high:
+                data = self.read(at, min(at + step + _OVERLAP, self.segment.end))
+                base, at, step = at, at + step, min(2 * step, SEARCH_BYTES)
+                for position in candidates(data, base):
                     if position >= end:
                         return None
                     found = self.digest(position)
@@ -236,11 +233,12 @@ class Passage:
                 yield Fragment(data, walked.heads, walked.heads.starts + at, walked.names)
             stop = walked.stop
             self.at = at = at + stop.at
-            size = max(stop.need, WINDOW_BYTES)
+            size = max(stop.need, min(2 * size, WINDOW_BYTES))
             if stop.kind == BLANK:
                 self.at = None
             elif stop.kind not in (MORE, "") or at + stop.need > split.limit or len(data) < asked:
                 self._pass_over(at)
+                size = min(FIRST_WINDOW_BYTES, WINDOW_BYTES)
         if self.at is not None and self.at < split.limit and not split.last:
             self._see_next(self.at)
 
@@ -280,90 +278,6 @@ class Passage:
         """What follows the last record belongs to the next split, if it is a record."""
         if self._file.digest(at) is None and self._file.fault(at).kind != BLANK:
             self._pass_over(at)
-
-
-# ── The end ──
-
-
-class End(NamedTuple):
-    """Where the data of the last segment ends.
-
-    `used` bytes behind it are not zero; `why` says what they are. With `fault` they are none of
-    what a crash, a running broker or a reused file leaves.
-    """
-
-    position: int
-    used: int
-    why: str
-    fault: Fault | None
-    closed: bool = False
-    """Whether the blank is there, so that the log goes on in the next segment."""
-
-
-def end_of_data(segment: Segment) -> End:
-    """Walk the last segment to where its data ends, over damage too.
-
-    What is in front of the end was whole when this looked, so no reader after it sees a record half
-    written. Raises: FileNotFoundError, OSError.
-    """
-    with SegmentFile(segment) as file:
-        at, stored = segment.start, 0
-        while True:
-            at, stored, closed = _walk(file, at, stored)
-            if closed:
-                return End(at, 0, "", None, closed=True)
-            following = file.next_whole(at + 1, segment.end)
-            if file.digest(at) is not None:
-                # Written since we looked.
-                continue
-            if following is None or following[1][5] < stored:
-                return _judged(file, at, stale=following is not None)
-            at = following[0]
-
-
-def _walk(file: SegmentFile, at: int, stored: int) -> tuple[int, int, bool]:
-    """Pass whole records: the place behind them, the last store time, whether a blank is there."""
-    end = file.segment.end
-    size = WINDOW_BYTES
-    while at < end:
-        asked = min(size, end - at)
-        data = file.read(at, at + asked)
-        walked = records_in(data, at, end)
-        if walked.names:
-            stored = int(walked.heads.stored[-1])
-        stop = walked.stop
-        at += stop.at
-        if stop.kind not in (MORE, "") or len(data) < asked:
-            return at, stored, stop.kind == BLANK
-        size = max(stop.need, WINDOW_BYTES)
-    return at, stored, True
-
-
-def _judged(file: SegmentFile, at: int, *, stale: bool) -> End:
-    """What the bytes behind the last record are. Source: spark §9."""
-    used = file.used_behind(at)
-    if not used:
-        return End(at, 0, "", None)
-    damage = file.damage(at)
-    if stale:
-        why = "of an earlier end of the log, which a cut leaves"
-    elif used <= TAIL_BYTES or (damage.kind == BAD_LENGTHS and file.size_at(at) >= used):
-        why = f"half written: {damage.detail}"
-    elif _reused(file, at):
-        why = "records of a file that is used again"
-    else:
-        return End(at, used, damage.detail, damage)
-    return End(at, used, why, None)
-
-
-def _reused(file: SegmentFile, at: int) -> bool:
-    """Whether a whole record that names another place lies behind."""
-    data = file.read(at, min(at + REUSED_WITHIN, file.segment.end))
-    for begin in magics(data):
-        place = named_place(data, begin)
-        if place != at + begin and check(data, begin, place) > 0:
-            return True
-    return False
 
 
 # ── The segments ──

@@ -23,16 +23,14 @@ from aerobee.spark.segments import (
     crc_faults,
     holes_between,
     splits_of,
-    topic_filter,
     visible,
-    within_times,
 )
+from aerobee.spark.store_choice import topic_filter, within_times
 from aerobee.spark.store_damage import Damage, data_lost, removed
+from aerobee.spark.store_end import End, end_of_data
 from aerobee.spark.store_files import (
-    End,
     Passage,
     SegmentFile,
-    end_of_data,
     first_store_time,
     segments_of,
 )

@@ -20,13 +20,11 @@ from aerobee.spark.segments import (
     crc_faults,
     fault_at,
     holes_between,
-    is_system,
     records_in,
     splits_of,
-    topic_filter,
     visible,
-    within_times,
 )
+from aerobee.spark.store_choice import is_system, topic_filter, within_times
 from store.format import record
 from tests.aerobee.spark.store_maker import HOST, HOST_V6, NOON
 

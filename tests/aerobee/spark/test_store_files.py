@@ -20,13 +20,13 @@ from aerobee.spark.segments import (
     Segment,
     splits_of,
 )
+from aerobee.spark.store_end import end_of_data
 from aerobee.spark.store_files import (
     LogFiles,
     Passage,
     SegmentFile,
     all_segments,
     data_ranges,
-    end_of_data,
     first_store_time,
     segments_of,
 )

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee.errors import ConfigurationError, DataLossError, RecordDamagedError
-from aerobee.spark.segments import CLOCK_SLACK_MS
+from aerobee.spark.store_choice import CLOCK_SLACK_MS
 from aerobee.spark.store_read import log_of, plan, read
 from store.format.record import HEAD
 from tests.aerobee.spark.store_maker import NOON, Put, StoreMaker, store_options_of

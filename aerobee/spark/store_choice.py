@@ -1,0 +1,60 @@
+"""Which topics and which segments of a store somebody wants. Pure.
+
+Source: spark §9.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["CLOCK_SLACK_MS", "is_system", "topic_filter", "within_times"]
+
+CLOCK_SLACK_MS = 3_600_000
+"""How far a clock may have stepped back between two records before pruning by time goes wrong."""
+SYSTEM_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "TBW102",
+        "SELF_TEST_TOPIC",
+        "BenchmarkTest",
+        "CHECKPOINT_TOPIC",
+    }
+)
+SYSTEM_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
+
+
+def is_system(topic: str) -> bool:
+    """Whether a topic is the broker's own. Source: spark §9."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
+
+
+def topic_filter(topics: Sequence[str], *, exclude_system: bool) -> Callable[[str], bool]:
+    """Whether a topic is wanted: the named ones; without names all, or all but the system's."""
+    if topics:
+        return frozenset(topics).__contains__
+    return (lambda topic: not is_system(topic)) if exclude_system else (lambda _: True)
+
+
+def within_times(
+    firsts: Sequence[int | None], starting_ms: int | None, ending_ms: int | None
+) -> list[bool]:
+    """Which segments can hold records of [starting, ending), by the time of each first record.
+
+    A segment without a time is always kept. Clocks that step back less than an hour do no harm.
+    """
+    kept = []
+    for number, first in enumerate(firsts):
+        following = firsts[number + 1] if number + 1 < len(firsts) else None
+        past = (
+            starting_ms is not None
+            and following is not None
+            and following < starting_ms - CLOCK_SLACK_MS
+        )
+        future = ending_ms is not None and first is not None and first >= ending_ms + CLOCK_SLACK_MS
+        kept.append(not past and not future)
+    return kept
