@@ -49,7 +49,7 @@ def topics_of(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
 
 def matching(pattern: str, topics: Sequence[str]) -> tuple[str, ...]:
     """The topics whose whole names match, sorted; never those of the system."""
-    from aerobee.spark.segments import is_system
+    from aerobee.spark.store_choice import is_system
 
     whole = re.compile(pattern)
     plain = re.sub(r"^\^|\\(?=%)", "", pattern)
