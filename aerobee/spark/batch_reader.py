@@ -6,13 +6,11 @@ is planned is read exactly, or the read fails, or the log says what is missing.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from aerobee.errors import ConfigurationError
 from aerobee.spark.columns import sources_of
 from aerobee.spark.pushdown import EVERYTHING, narrowed
 
@@ -23,12 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from aerobee.spark.brokers import Cluster
-    from aerobee.spark.offsets import Offsets, Queue
+    from aerobee.spark.offsets import Offsets
     from aerobee.spark.options import ReadOptions
 
 __all__ = ["BatchReader", "PushingReader"]
-
-log = logging.getLogger("aerobee.spark")
 
 
 class BatchReader(DataSourceReader):
@@ -46,6 +42,7 @@ class BatchReader(DataSourceReader):
         Raises: ConfigurationError, RouteNotFoundError for a missing topic, DataLossError, and the
         errors of brokers and connections.
         """
+        from aerobee.spark.bounds import bounds
         from aerobee.spark.brokers import cluster_of
         from aerobee.spark.plan import partitions_of, ranges_of
         from aerobee.spark.positions import queues_of
@@ -53,31 +50,13 @@ class BatchReader(DataSourceReader):
         options = self.options
         cluster = cluster_of(options.name_servers)
         addresses = queues_of(cluster, options)
-        start, end = self._shortened(cluster, *self._bounds(cluster, list(addresses)))
+        start, end = self._shortened(cluster, *bounds(cluster, list(addresses), options))
         planned = partitions_of(
             ranges_of(start, end, addresses),
             options.min_partitions,
             options.max_records_per_partition,
         )
         return [InputPartition(ranges) for ranges in planned]
-
-    def _bounds(self, cluster: Cluster, queues: list[Queue]) -> tuple[Offsets, Offsets]:
-        """Where the read begins and ends in each queue, inside what the queues have."""
-        from aerobee.spark.plan import checked
-        from aerobee.spark.positions import resolved
-
-        options = self.options
-        start = resolved(cluster, options.starting, queues, options)
-        end = resolved(cluster, options.ending, queues, options)
-        for queue in queues:
-            if start[queue] > end[queue]:
-                _refuse_backwards(options, queue, start[queue], end[queue])
-                end[queue] = start[queue]
-        least, most = cluster.min_offsets(queues), cluster.max_offsets(queues)
-        found = checked(start, end, least, most, fail=options.fail_on_data_loss)
-        for loss in found.losses:
-            log.warning("%s; skipped", loss)
-        return found.start, found.end
 
     def _shortened(self, cluster: Cluster, start: Offsets, end: Offsets) -> tuple[Offsets, Offsets]:
         """The part of it that the conditions of the query leave."""
@@ -117,13 +96,3 @@ class PushingReader(BatchReader):
         with_tags = options.sub_expression == "*" and options.expression_type == "TAG"
         self.narrowed, rest = narrowed(filters, columns, with_tags=with_tags)
         return rest
-
-
-def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:
-    """Raises: ConfigurationError if the options themselves say that the end comes first."""
-    from aerobee.spark.offsets import At
-
-    if isinstance(options.starting, At) and isinstance(options.ending, At):
-        raise ConfigurationError(
-            f"{queue}: startingOffsets {start} lies behind endingOffsets {end}; swap them"
-        )
