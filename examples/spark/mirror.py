@@ -29,6 +29,7 @@ def main(source: str, target: str, topic: str, checkpoint: str) -> None:
     query = (
         copies.writeStream.format("aerobee")
         .option("nameServer", target)
+        .option("topic", topic)
         .option("dedupe", "fence")
         .option("sinkId", f"mirror_{topic}")
         .option("checkpointLocation", checkpoint)

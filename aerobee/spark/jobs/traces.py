@@ -64,10 +64,15 @@ def command(
     with session.opened("traces") as spark:
         from aerobee.spark.trace import joined, parse
 
-        table = joined(parse(source.read(spark, ["body"])))
-        if of_topic is not None:
-            table = table.where(table.topic == of_topic)
-        output.deliver(summary(table) if wants_summary else table.orderBy("sendTime", "msgId"))
+        # Sends and both ends of tries are three looks at the same records.
+        records = parse(source.read(spark, ["body"])).persist()
+        try:
+            table = joined(records)
+            if of_topic is not None:
+                table = table.where(table.topic == of_topic)
+            output.deliver(summary(table) if wants_summary else table.orderBy("sendTime", "msgId"))
+        finally:
+            records.unpersist()
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -1,0 +1,58 @@
+"""The audit of a directory ends with 0 where all is sound and with 3 where it is not."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aerobee.cli.border import DONE, STORE_REFUSED
+from aerobee.errors import AerobeeError
+from aerobee.spark.jobs.audit import command
+from tests.aerobee.spark.jobs.running import run_job
+from tests.aerobee.spark.store_maker import StoreMaker
+
+pytestmark = pytest.mark.spark
+
+BODY = 88
+"""Where the body of a record begins."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreMaker:
+    maker = StoreMaker(tmp_path / "store")
+    for number in range(60):
+        maker.put(b"body %d" % number, "orders", number % 2)
+    maker.write()
+    return maker
+
+
+def test_a_sound_directory_has_no_rows(
+    spark: SparkSession, store: StoreMaker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = run_job(command, str(store.root), capsys=capsys)
+    assert (done.code, done.rows, done.said) == (DONE, [], "sound\n")
+
+
+def test_damage_is_a_row_a_file_and_exit_code_3(
+    spark: SparkSession, store: StoreMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put = store.puts[10]
+    store.change(put.place + BODY, b"\xff")
+    output = str(tmp_path / "audit")
+    done = run_job(command, str(store.root), "--output", output, "--format", "json", capsys=capsys)
+    assert done.code == STORE_REFUSED
+    [row] = done.rows
+    assert (row["kind"], row["physicalOffset"]) == ("crc", put.place)
+    assert done.said == "1 findings of damage\n"
+    assert spark.read.json(output).count() == 1
+    counted = run_job(command, str(store.root), "--summary", capsys=capsys)
+    assert [(row["kind"], row["findings"]) for row in counted.rows] == [("crc", 1)]
+    unseen = run_job(command, str(store.root), "--no-crc", capsys=capsys)
+    assert unseen.code == DONE
+
+
+def test_what_is_no_store_is_an_error_in_a_line(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(AerobeeError, match=str(tmp_path)):
+        run_job(command, str(tmp_path), capsys=capsys)

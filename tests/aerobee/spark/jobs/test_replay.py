@@ -1,0 +1,65 @@
+"""A range of a topic goes to another one, whole, in order and with its ids; nothing by accident."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aerobee.spark.jobs.replay import command
+from aerobee.spark.jobs.sending import REPLAY
+from tests.aerobee.spark.filling import bodies, fill, make_topic
+from tests.aerobee.spark.jobs.running import Done, run_job
+from tests.aerobee.spark.reading_back import read_back
+from tests.conftest import AnyBroker, StartBroker
+
+pytestmark = pytest.mark.spark
+
+Job = Callable[..., Done]
+BODIES = bodies(300)
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    broker = start_broker()
+    make_topic(broker, "orders", 2)
+    fill(broker, "orders", BODIES[:200], queue_id=0, TAGS="EU", trace="t-1")
+    fill(broker, "orders", BODIES[200:], queue_id=1, TAGS="US")
+    make_topic(broker, "copy", 2)
+    return broker
+
+
+@pytest.fixture
+def job(spark: SparkSession, broker: AnyBroker, capsys: pytest.CaptureFixture[str]) -> Job:
+    def run(*arguments: str) -> Done:
+        given = ("-n", broker.namesrv_address, "--topic", "orders")
+        return run_job(command, *given, *arguments, capsys=capsys)
+
+    return run
+
+
+def test_a_range_of_offsets_arrives_in_its_queues_and_order(job: Job, broker: AnyBroker) -> None:
+    [name] = {one.queue.broker_name for one in read_back(broker, "orders", 300)}
+    first = json.dumps({"orders": {name: {"0": 50, "1": 0}}})
+    last = json.dumps({"orders": {name: {"0": 150, "1": 30}}})
+    chosen = ("--starting-offsets", first, "--ending-offsets", last, "--to-topic", "copy")
+    dry = job(*chosen)
+    assert dry.rows == [{"topic": "copy", "messages": 130, "bodyBytes": 130 * 12}]
+    assert dry.said == "nothing sent: say --yes\n"
+    done = job(*chosen, "--keep-queues", "--run", "run-7", "--yes")
+    assert done.rows == [{"messages": 130, "bodyBytes": 130 * 12}]
+    taken = read_back(broker, "copy", 130)
+    assert len(taken) == 130, "the dry run sent nothing"
+    by_queue = {
+        queue_id: [one for one in taken if one.queue.queue_id == queue_id] for queue_id in (0, 1)
+    }
+    assert [one.body for one in by_queue[0]] == BODIES[50:150]
+    assert [one.body for one in by_queue[1]] == BODIES[200:230]
+    assert {one.properties[REPLAY] for one in taken} == {"run-7"}
+    assert by_queue[0][0].properties["trace"] == "t-1"
+    assert by_queue[0][0].tag == "EU"
+
+
+def test_a_condition_chooses(job: Job) -> None:
+    done = job("--to-topic", "elsewhere", "--where", "tags = 'US' AND queueOffset < 7")
+    assert [row["messages"] for row in done.rows] == [7]

@@ -1,0 +1,51 @@
+"""What is sent again is what the user had sent, and says so; what brokers added is gone."""
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
+
+from aerobee.message import RESERVED_PROPERTIES
+from aerobee.spark.jobs.sending import BORN, NEEDED, REPLAY, new_run, outgoing, planned
+
+pytestmark = pytest.mark.spark
+
+DDL = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, body binary, tags string, "
+    "keys string, properties map<string,string>, msgId string, flag int"
+)
+
+
+def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> None:
+    theirs = dict.fromkeys([*RESERVED_PROPERTIES, "TIMER_X", "INNER_X", "AB_SINK", REPLAY], "x")
+    theirs["__SHARDINGKEY"] = "customer 7"
+    users = {"trace": "t-1", "empty": "", "UNIQ": "y"}
+    rows = [
+        ("orders", "b", 3, 9, b"body", "EU", "k1 k2", theirs | users, "ID", 5),
+        ("orders", "b", 0, 1, b"", None, None, None, None, 0),
+    ]
+    messages = spark.createDataFrame(rows, DDL)
+    assert messages.columns == list(NEEDED)
+    out = outgoing(messages, sql.lit("copy"), "run-1", keep_queues=False).persist()
+    first, second = out.collect()
+    assert first.asDict() == {
+        "topic": "copy",
+        "body": b"body",
+        "tags": "EU",
+        "keys": "k1 k2",
+        "properties": users | {REPLAY: "run-1"},
+        "msgId": "ID",
+        "flag": 5,
+        "shardingKey": "customer 7",
+    }
+    assert (second.properties, second.shardingKey) == ({REPLAY: "run-1"}, None)
+    assert [row.asDict() for row in planned(out).collect()] == [
+        {"topic": "copy", "messages": 2, "bodyBytes": 4}
+    ]
+    born = messages.withColumn(BORN, sql.timestamp_millis(sql.lit(7)))
+    kept = outgoing(born, sql.col("topic"), "run-1", keep_queues=True).collect()[0]
+    assert (kept.queueId, kept.shardingKey, kept.topic) == (3, "customer 7", "orders")
+    assert BORN in kept
+
+
+def test_each_run_has_a_name_of_its_own() -> None:
+    assert new_run() != new_run()
