@@ -41,7 +41,6 @@ def summary(found: DataFrame) -> DataFrame:
 
 @click.command("audit", short_help="Look for damage in a store directory.")
 @click.argument("directory")
-@click.option("--crc/--no-crc", default=True, help="Check bodies; without it is twice as fast.")
 @click.option("--summary", "wants_summary", is_flag=True, help="A row per kind and topic.")
 @click.option("--option", multiple=True, metavar="KEY=VALUE", help="Of format aerobee.store.")
 @output_options
@@ -49,7 +48,6 @@ def summary(found: DataFrame) -> DataFrame:
 def command(
     *,
     directory: str,
-    crc: bool,
     wants_summary: bool,
     option: tuple[str, ...],
     output: Output,
@@ -59,8 +57,7 @@ def command(
 
     Exit code 3 where damage is found.
     """
-    options = {"path": directory, "mode": "audit", "verifyCrc": str(crc).lower()}
-    options |= pairs(option, "--option")
+    options = {"path": directory, "mode": "audit"} | pairs(option, "--option")
     with session.opened("audit") as spark:
         found = spark.read.format("aerobee.store").options(**options).load()
         # Found once, though it is counted and shown.

@@ -47,8 +47,6 @@ def test_damage_is_a_row_a_file_and_exit_code_3(
     assert spark.read.json(output).count() == 1
     counted = run_job(command, str(store.root), "--summary", capsys=capsys)
     assert [(row["kind"], row["findings"]) for row in counted.rows] == [("crc", 1)]
-    unseen = run_job(command, str(store.root), "--no-crc", capsys=capsys)
-    assert unseen.code == DONE
 
 
 def test_what_is_no_store_is_an_error_in_a_line(
