@@ -134,7 +134,7 @@ class QueueReader:
         """`count` units from queue offset `begin` ≥ 0 on. Raises: OSError."""
         position, end = begin * UNIT_SIZE, (begin + count) * UNIT_SIZE
         file_bytes = self.queue.file_bytes
-        if not file_bytes:
+        if not file_bytes or not count:
             return np.zeros(count, UNITS)
         pieces = []
         while position < end:
