@@ -104,10 +104,13 @@ PRESET_DDL: dict[tuple[str, str], str] = {
 """By preset and name there: the type, where it is not that of the column it is made of."""
 
 
+_OWN = {name: name for name in COLUMNS}
+
+
 def _table(preset: str) -> dict[str, str]:
     """Name → source column of a preset. Raises: ConfigurationError for an unknown preset."""
     if preset == AEROBEE:
-        return {name: name for name in COLUMNS}
+        return _OWN
     if preset not in PRESETS:
         known = ", ".join((AEROBEE, *PRESETS))
         raise ConfigurationError(f"option schemaPreset: {preset!r} is not one of {known}")
