@@ -53,7 +53,7 @@ def send(connection: RawConnection, count: int, *, first: int = 0, topic: str = 
     """Messages of up to 4 kB, all acknowledged."""
     for number in range(first, first + count):
         properties = properties_text(TAGS="ab"[number % 2], KEYS=f"k{number}")
-        body = b"body %d " % number * (number % 300)
+        body = b"body %d " % number * (1 + number % 300)
         fields = send_fields(topic, number % QUEUES, i=properties)
         answer = connection.call(SEND, fields, body)
         assert answer.code == 0, answer
