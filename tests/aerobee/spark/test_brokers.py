@@ -164,20 +164,25 @@ def test_bounds_of_queues(broker: AnyBroker, cluster: Cluster, topic: str) -> No
     assert cluster.max_offsets([]) == {}
 
 
-def test_what_a_group_has_committed_and_what_it_has_not(
+@pytest.mark.ours  # 4.9 says 0 for nothing, and keeps offsets of groups that it does not know
+def test_a_group_that_nobody_knows_has_committed_nothing(cluster: Cluster, topic: str) -> None:
+    queues = queues_of(cluster, topic)
+    assert cluster.committed("unheard-of", queues) == dict.fromkeys(queues)
+    with pytest.raises(SubscriptionError, match="unheard-of"):
+        cluster.commit("unheard-of", {queues[0]: 7})
+
+
+def test_what_a_group_has_committed_is_told(
     broker: AnyBroker, cluster: Cluster, topic: str
 ) -> None:
     queues = queues_of(cluster, topic)
     group = f"group-of-{topic}"
-    assert cluster.committed(group, queues) == dict.fromkeys(queues)
-    with pytest.raises(SubscriptionError, match=group):
-        cluster.commit(group, {queues[0]: 7})
     config = SubscriptionGroupConfig(group_name=group)
     cluster.call(broker.address, CreateGroup(), config.to_bytes())
     cluster.commit(group, {queues[0]: 7})
-    assert cluster.committed(group, queues) == {queues[0]: 7, queues[1]: None}
-    cluster.commit(group, {queues[0]: 8, queues[1]: 0})
-    assert cluster.committed(group, queues) == {queues[0]: 8, queues[1]: 0}
+    assert cluster.committed(group, queues)[queues[0]] == 7
+    cluster.commit(group, {queues[0]: 8, queues[1]: 1})
+    assert cluster.committed(group, queues) == {queues[0]: 8, queues[1]: 1}
 
 
 def stored_at(broker: AnyBroker, queue: Queue, count: int) -> list[int]:
@@ -230,7 +235,8 @@ def test_a_broker_that_comes_near_is_corrected_whichever_message_it_names(
 
 def test_one_request_and_its_refusal(broker: AnyBroker, cluster: Cluster, topic: str) -> None:
     assert cluster.call(broker.address, GetMaxOffset(topic=topic, queue_id=0)).code == 0
-    with pytest.raises(BrokerError, match=rf"GET_TOPIC_CONFIG: .*{broker.address}.*no-topic"):
+    # 4.9 does not know the request, others not the topic.
+    with pytest.raises(BrokerError, match=rf"GET_TOPIC_CONFIG: .*{broker.address} answered"):
         cluster.call(broker.address, GetTopicConfig(topic="no-topic"))
 
 
