@@ -29,6 +29,7 @@ SEED = 6
 BODY_BYTES = 206
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 WITHOUT_MAP = tuple(name for name in DEFAULT if name != "properties")
+WITHOUT_ANY = tuple(name for name in WITHOUT_MAP if name not in ("keys", "tags"))
 BODIES = ("queueOffset", "storeTimestamp", "body")
 
 
@@ -45,6 +46,7 @@ class Case(NamedTuple):
 CASES = (
     *(Case("default columns", DEFAULT, rows, 1.2) for rows in (2_000, 10_000, 50_000)),
     *(Case("without properties", WITHOUT_MAP, rows, 2.0) for rows in (2_000, 10_000, 50_000)),
+    Case("without properties, keys and tags", WITHOUT_ANY, 10_000),
     Case("queueOffset, storeTimestamp, body", BODIES, 10_000),
     Case("all 21 columns", tuple(COLUMNS), 10_000),
 )
