@@ -9,7 +9,7 @@ import click
 __all__ = ["JOBS", "spark"]
 
 JOBS = {
-    "archive": ("aerobee.spark.jobs.archive", "Full log segments into a table, before they expire."),
+    "archive": ("aerobee.spark.jobs.archive", "Full log segments into a table, in time."),
     "audit": ("aerobee.spark.jobs.audit", "Look for damage in a store directory."),
     "dead-letters": ("aerobee.spark.jobs.dead_letters", "Who gave up what; send it again."),
     "replay": ("aerobee.spark.jobs.replay", "Send a range of a topic to another topic."),

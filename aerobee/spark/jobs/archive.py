@@ -328,7 +328,7 @@ def new_job() -> str:
     return f"{datetime.now(UTC):archive-%Y%m%dT%H%M%SZ}-{os.getpid()}"
 
 
-@click.command("archive", short_help="Full log segments into a table, before they expire.")
+@click.command("archive", short_help="Full log segments into a table, in time.")
 @click.option("--store", required=True, metavar="DIR", help="The store root; it may be in use.")
 @click.option("--output", required=True, metavar="PATH", help="The table: a path, or its name.")
 @click.option("--format", "kind", type=click.Choice(list(KINDS)), default="parquet", help="Of it.")
