@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["Place", "alone", "sync_tree"]
+__all__ = ["AlreadyRunningError", "Place", "alone", "sync_tree"]
 
 DRAFT = ".draft"
+
+
+class AlreadyRunningError(AerobeeError):
+    """Another run of the same job is under way; trying again helps when it is over."""
+
+    retryable = True
 
 
 def _jvm(spark: SparkSession) -> Any:
@@ -92,13 +98,13 @@ def alone(spark: SparkSession, path: Path, who: str) -> Iterator[None]:
     """Hold a lock file of this machine while the body runs.
 
     The JVM of the driver holds it: what it still writes after its Python process was killed is
-    over when the lock is free. Raises: AerobeeError, when somebody else has it.
+    over when the lock is free. Raises: AlreadyRunningError, when somebody else has it.
     """
     jvm = _jvm(spark)
     file = jvm.java.io.RandomAccessFile(str(path), "rw")
     try:
         if _try_lock(file) is None:
-            raise AerobeeError(f"{who} is running already (it holds {path}): wait for its end")
+            raise AlreadyRunningError(f"{who} is running already (it holds {path}): try later")
         yield
     finally:
         file.close()

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.errors import AerobeeError
-from aerobee.spark.jobs.places import Place, alone, sync_tree
+from aerobee.spark.jobs.places import AlreadyRunningError, Place, alone, sync_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +38,7 @@ def test_only_one_holds_the_lock_and_it_is_free_again_after(
     path = tmp_path / "lock"
     with (
         alone(spark, path, "an archive job"),
-        pytest.raises(AerobeeError, match="an archive job is running already"),
+        pytest.raises(AlreadyRunningError, match="an archive job is running already"),
         alone(spark, path, "an archive job"),
     ):
         pytest.fail("two have it")
