@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs import archive as job
@@ -30,14 +33,13 @@ from tests.aerobee.spark.jobs.lakes import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from tests.conftest import StartBroker
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[4]
 EARLY = {
     ("bills", 0): messages("bills", 0, 150),
     ("orders", 0): messages("orders", 0, 300),
@@ -208,3 +210,22 @@ def test_what_cannot_work_is_said_before_anything_is_read(
     with pytest.raises(ConfigurationError, match="holds no directory commitlog"):
         archive(spark, task(tmp_path, output))
     assert not output.exists()
+
+
+def test_a_topic_is_archived_online_by_a_stream_exactly_once(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """The example program, run after run as by cron; the broker is killed in between."""
+    main = runpy.run_path(str(ROOT / "examples" / "spark" / "archive_stream.py"))["main"]
+    broker = start_broker()
+    make_topic(broker, "orders", 2)
+    said = {("orders", queue): EARLY["orders", queue] for queue in (0, 1)}
+    for first, last in ((0, 100), (100, 150)):
+        for key in said:
+            talk(broker, said[key][first:last])
+        main(broker.namesrv_address, "orders", str(tmp_path))
+        broker.kill()
+        broker.start()
+    rows = archived(spark, tmp_path / "messages").withColumn("msgId", F.col("properties.UNIQ_KEY"))
+    found = as_sent(rows.collect())
+    assert found == [one for key in sorted(said) for one in said[key][:150]]
