@@ -64,6 +64,7 @@ BLANK_WITHIN = 16 << 20
 """So near to the end of a segment lies its blank: no message is larger."""
 _OVERLAP = 35
 """What `candidates` needs of a record beyond its first byte."""
+_ZEROS = bytes(SEARCH_BYTES + _OVERLAP)
 _NO_HOLES = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
 
 
@@ -135,6 +136,8 @@ class SegmentFile:
             while at < high:
                 data = self.read(at, min(at + step + _OVERLAP, self.segment.end))
                 base, at, step = at, at + step, min(2 * step, SEARCH_BYTES)
+                if _is_zeros(data):
+                    continue
                 for position in candidates(data, base):
                     if position >= end:
                         return None
@@ -148,14 +151,20 @@ class SegmentFile:
         used = 0
         for low, high in self._data_ranges(begin, self.segment.end):
             for at in range(low, high, SEARCH_BYTES):
-                data = self.read(at, min(at + SEARCH_BYTES, high)).rstrip(b"\0")
-                used = at + len(data) - begin if data else used
+                data = self.read(at, min(at + SEARCH_BYTES, high))
+                if not _is_zeros(data):
+                    used = at + len(data.rstrip(b"\0")) - begin
         return used
 
     def _data_ranges(self, begin: int, end: int) -> list[tuple[int, int]]:
         start = self.segment.start
         found = data_ranges(self.fd, begin - start, end - start)
         return [(low + start, high + start) for low, high in found]
+
+
+def _is_zeros(data: bytes) -> bool:
+    """Comparing is ten times as fast as looking for anything else."""
+    return data == _ZEROS[: len(data)]
 
 
 def data_ranges(fd: int, begin: int, end: int) -> list[tuple[int, int]]:

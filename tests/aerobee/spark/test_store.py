@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from tests.conftest import AnyBroker
 
 TOPIC, QUEUES = "orders", 4
-LONG_RETRY = "%RETRY%" + "g" * 140
-"""A topic that makes 5.x write records of the second version."""
+LONG_GROUP = "g" * 140
+LONG = "%RETRY%" + LONG_GROUP
+"""Of retry topics alone 5.x takes names so long that it writes records of the second version."""
 SMALL_LOG = {"mappedFileSizeCommitLog": 262_144, "brokerName": "broker-a"}
 SEND, SEND_BATCH, MAKE_TOPIC = 310, 320, 17
 COLUMNS_READ = ("topic", "queueId", "queueOffset", "body", "tags", "commitLogOffset")
@@ -204,12 +206,17 @@ def java_broker(version: str, data: Path) -> Iterator[JavaBroker]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_directory_of_a_java_broker(version: str, tmp_path: Path) -> None:
     data = tmp_path / "store"
+    if version != "4.9.7":
+        # Nobody may make such a group any more; those that are there are served.
+        (data / "config").mkdir(parents=True)
+        table = {"subscriptionGroupTable": {LONG_GROUP: {"groupName": LONG_GROUP}}}
+        (data / "config" / "subscriptionGroup.json").write_text(json.dumps(table))
     with java_broker(version, data) as java:
         fill(java)
         records = stored(java)
         if version != "4.9.7":
             with RawConnection(java.address) as connection:
-                answer = connection.call(SEND, send_fields(LONG_RETRY, 0), b"second version")
+                answer = connection.call(SEND, send_fields(LONG, 0), b"second version")
                 assert answer.code == 0, answer
         expect(data, records)
         java.kill()
@@ -217,8 +224,8 @@ def test_a_directory_of_a_java_broker(version: str, tmp_path: Path) -> None:
     assert (data / "abort").exists()
     expect(data, records)
     if version != "4.9.7":
-        long = rows_of(data, topics=LONG_RETRY)
-        assert [(row["topic"], row["body"]) for row in long] == [(LONG_RETRY, b"second version")]
+        long = [row for row in rows_of(data) if row["topic"] == LONG]
+        assert [(row["topic"], row["body"]) for row in long] == [(LONG, b"second version")]
     torn = records[-1].physical_offset if version == "4.9.7" else long[-1]["commitLogOffset"]
     tear(data, torn)
     assert [found.kind for found in findings(data)] == ["tail"]
