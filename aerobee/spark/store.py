@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.catalog_table import given, read_later, with_options
+from aerobee.spark.catalog_table import TABLE_MARK, given, read_later, with_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -36,8 +37,8 @@ SEGMENTS_DDL = (
 )
 DDL = {"audit": AUDIT_DDL, "segments": SEGMENTS_DDL}
 """The columns of the modes that have only one set of them."""
-REQUIRED = frozenset({"path"})
-"""Among the options of every read that has its own."""
+TABLE_KEYS = frozenset({"location", "owner", "provider"})
+"""What Spark adds to the options of a table in its catalog."""
 ROWS_PER_BATCH = 10_000
 
 
@@ -55,20 +56,24 @@ class StoreSource(DataSource):
         from aerobee.spark.options import store_options
         from aerobee.spark.store_files import all_segments
 
-        options = store_options(given(self.options))
+        own = _own(self.options)
+        options = store_options(own)
         # What is no store shall fail here, and not when the table is used.
         all_segments(options.path)
+        if self.options.keys() >= TABLE_KEYS:
+            # Marked as those of a table, the path included: a later read gets them back.
+            own |= {TABLE_MARK + name: text for name, text in own.items()}
         ddl = DDL.get(options.mode)
         if ddl is not None:
-            return with_options(ddl, partial(_arrow_schema, ddl, _columns(ddl)), self.options)
+            return with_options(ddl, partial(_arrow_schema, ddl, _columns(ddl)), own)
         names = chosen(options.columns)
-        return with_options(ddl_of(names), partial(arrow_schema, names), self.options)
+        return with_options(ddl_of(names), partial(arrow_schema, names), own)
 
     def reader(self, schema: StructType) -> StoreReader:
         """A batch read. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.options import store_options
 
-        options = store_options(read_later(self.options, schema, REQUIRED))
+        options = store_options(read_later(_own(self.options), schema, ()))
         return StoreReader(options, _names(schema, options))
 
 
@@ -118,6 +123,18 @@ class StoreReader(DataSourceReader):
             from aerobee.spark.store_read import read
 
             yield from read(partition.value, self.options, self.names)
+
+
+def _own(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that the user gave; the path of a table in the catalog comes as its location."""
+    own = given(options)
+    if options.keys() >= TABLE_KEYS:
+        own = {name: text for name, text in own.items() if name not in TABLE_KEYS}
+        own["path"] = options["path"]
+    path = own.get("path", "")
+    if path.startswith("file:"):
+        own["path"] = unquote(urlsplit(path).path)
+    return own
 
 
 def _names(schema: StructType, options: StoreOptions) -> tuple[str, ...]:

@@ -293,6 +293,18 @@ def test_spark_audits_and_lists_segments(spark: SparkSession, at_rest: Filled) -
 
 
 @pytest.mark.spark
+def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, at_rest: Filled) -> None:
+    options = f"path '{at_rest.root}', columns 'topic,queueId', topics 'payments'"
+    spark.sql(f"CREATE TABLE payments USING `aerobee.store` OPTIONS ({options})")
+    try:
+        assert spark.table("payments").columns == ["topic", "queueId"]
+        assert spark.table("payments").count() == 20
+    finally:
+        spark.sql("DROP TABLE payments")
+    assert (at_rest.root / "commitlog").is_dir(), "a table goes without its files"
+
+
+@pytest.mark.spark
 def test_a_damaged_directory_fails_by_name_and_is_audited(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -328,8 +340,14 @@ def test_wrong_options_fail_in_load(spark: SparkSession, tmp_path: Path) -> None
 # ── Without a session ──
 
 
-def source(root: Path, **options: str) -> StoreSource:
+def source(root: Path | str, **options: str) -> StoreSource:
     return StoreSource(CaseInsensitiveDict({"path": str(root)} | options))
+
+
+def test_a_path_may_be_a_uri(at_rest: Filled) -> None:
+    assert source(at_rest.root.as_uri()).schema() == ddl_of(DEFAULT)
+    with pytest.raises(ConfigurationError, match="holds no directory commitlog"):
+        source(at_rest.root / "commitlog").schema()
 
 
 def test_all_that_travels_to_tasks_can_be_pickled(at_rest: Filled) -> None:
