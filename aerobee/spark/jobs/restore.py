@@ -2,7 +2,7 @@
 
 Ids, keys, tags, times of birth and the users' properties are kept; what a broker had added is taken
 off, and `AB_REPLAY` names the run. Offsets and store times are new. Within a queue the order is
-that of the archive: one task has all of a queue, and waits for each request before the next.
+that of the archive: one task has all of a queue, and the sink has one request to it at a time.
 Nothing is sent without `--yes`. Sending is at-least-once: a task that Spark repeats sends again.
 """
 
@@ -135,8 +135,7 @@ def restore(
     sent = outgoing(ordered, topic, run, keep_queues=True)
     if to_broker is not None:
         sent = sent.withColumn("brokerName", sql.lit(to_broker))
-    # One request at a time: brokers serve those of one connection side by side.
-    return send(sent, name_server, {"window": "1", **(options or {})})
+    return send(sent, name_server, dict(options or {}))
 
 
 def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str, int]:

@@ -1,0 +1,40 @@
+"""An archive job in a process of its own that says how far it is, so that it can be killed there.
+
+`python -m tests.aerobee.spark.jobs.victim STORE OUTPUT`: prints `ready` when Spark is up, begins
+with the next line of its stdin, prints `done`.
+"""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from aerobee.spark.jobs.archive import Archive, archive, new_job
+from aerobee.spark.jobs.common import Session
+from aerobee.spark.jobs.places import AlreadyRunningError
+from tests.kit.waiting import eventually
+
+SETTINGS = (
+    "spark.driver.memory=512m",
+    "spark.sql.shuffle.partitions=1",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
+
+
+def main(store: str, output: str) -> None:
+    task = Archive(store=Path(store), output=output, segments_per_write=1, job=new_job())
+    with Session("local[1]", SETTINGS).opened("victim") as spark:
+        print("ready", flush=True)
+        sys.stdin.readline()
+
+        def ran() -> bool:
+            # What the one before left behind may be on its way out.
+            with suppress(AlreadyRunningError):
+                return not archive(spark, task).failed
+            return False
+
+        eventually(ran, within_s=120, what="an archive without failures")
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
