@@ -23,10 +23,12 @@ from tests.kit.waiting import eventually
 pytestmark = pytest.mark.spark
 
 SPARK_HOME = Path(pyspark.__file__).parent
-PROGRAM = Path(__file__).with_name("cluster_program.py")
-START_WITHIN_S = 60
+PROGRAM = Path(__file__).with_name("spark_cluster_program.py")
+START_WITHIN_S = 120
 RUN_WITHIN_S = 180
 MESSAGES = 1_000
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For processes that do not live long enough for more."""
 REGISTERED = "Successfully registered with master"
 
 
@@ -37,6 +39,9 @@ def environment(home: Path) -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "128m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        # Its port is a fixed one.
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "SPARK_LOCAL_DIRS": str(home / "local"),
         "PYSPARK_PYTHON": sys.executable,
     }
@@ -64,21 +69,25 @@ def master(tmp_path: Path) -> Iterator[str]:
     where = ["--host", HOST, "--webui-port", "0"]
     commands = {"master": [f"{deploy}.master.Master", *where, "--port", str(port)]}
     for name in ("worker-1", "worker-2"):
-        room = ["--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / name)]
+        room = ["--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / f"{name}-work")]
         commands[name] = [f"{deploy}.worker.Worker", *where, *room, url]
     with ExitStack() as running:
         children = [
             running.enter_context(
-                Child([spark_class, *words], log=tmp_path / name, env=environment(tmp_path))
+                Child(
+                    [spark_class, *words], log=tmp_path / f"{name}.log", env=environment(tmp_path)
+                )
             )
             for name, words in commands.items()
         ]
         workers = children[1:]
         eventually(
-            lambda: all(REGISTERED in worker.errors() for worker in workers),
+            lambda: all(REGISTERED in one.errors() or not one.running for one in workers),
             within_s=START_WITHIN_S,
             what="two workers of Spark",
         )
+        for worker in workers:
+            assert worker.running, worker.errors()
         yield url
 
 
@@ -101,8 +110,10 @@ def test_executors_of_a_cluster_read_and_write_with_what_they_were_sent(
 ) -> None:
     package = packed(tmp_path / "aerobee.zip")
     submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master]
-    room = ["--executor-memory", "450m", "--driver-memory", "512m", "--py-files", str(package)]
+    room = ["--executor-memory", "512m", "--driver-memory", "512m", "--py-files", str(package)]
     conf = ["spark.ui.enabled=false", "spark.sql.shuffle.partitions=2", "spark.log.level=WARN"]
+    conf += ["spark.sql.codegen.wholeStage=false", "spark.sql.adaptive.enabled=false"]
+    conf += [f"spark.{one}.extraJavaOptions={QUICK_JAVA}" for one in ("driver", "executor")]
     settings = [word for setting in conf for word in ("--conf", setting)]
     program = [str(PROGRAM), broker.namesrv_address, "source", "copy"]
     done = subprocess.run(
