@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -21,6 +22,14 @@ from store.files.archive_marks import ArchiveMarks
 from store.files.disk import Disk
 from store.format.names import segment_name
 from tests.aerobee.spark.filling import make_topic
+from tests.aerobee.spark.jobs.killing import (
+    STEP_WITHIN_S,
+    TOPIC,
+    Feeder,
+    archive_if_free,
+    kill_all,
+    start_victims,
+)
 from tests.aerobee.spark.jobs.lakes import (
     SEGMENT_BYTES,
     Message,
@@ -31,6 +40,7 @@ from tests.aerobee.spark.jobs.lakes import (
     sealed,
     talk,
 )
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,3 +239,35 @@ def test_a_topic_is_archived_online_by_a_stream_exactly_once(
     rows = archived(spark, tmp_path / "messages").withColumn("msgId", F.col("properties.UNIQ_KEY"))
     found = as_sent(rows.collect())
     assert found == [one for key in sorted(said) for one in said[key][:150]]
+
+
+@pytest.mark.faults
+def test_no_kill_of_job_or_broker_loses_or_doubles_a_message(
+    spark: SparkSession,
+    pytestconfig: pytest.Config,
+    start_broker: StartBroker,
+    tmp_path: Path,
+) -> None:
+    """`--cycles` says how many jobs are killed, three unless told; `--seed` where."""
+    lake = tmp_path / "lake"
+    broker = start_broker(mappedFileSizeCommitLog=SEGMENT_BYTES, waitForArchive="true")
+    victims = start_victims(pytestconfig.getoption("--cycles") or 3, broker.data, lake, tmp_path)
+    make_topic(broker, TOPIC, 1)
+    feeder = Feeder(broker)
+    feeder.start()
+    kill_all(feeder, victims, lake, Random(pytestconfig.getoption("--seed")))
+    feeder.enough.set()
+    feeder.join(STEP_WITHIN_S)
+
+    last = task(broker.data, lake, tail=True, job="last")
+    outcome = eventually(
+        lambda: archive_if_free(spark, last), within_s=STEP_WITHIN_S, what="the lock is free"
+    )
+    assert outcome is not None
+    assert outcome.failed == {}
+    found = [one for one in as_sent(archived(spark, lake).collect()) if one.topic == TOPIC]
+    assert len({one.msg_id for one in found}) == len(found), "nothing twice"
+    acked = set(feeder.acked)
+    assert [one for one in found if one in acked] == feeder.acked, "all of it, in order"
+    assert {one for one in found if one not in acked} <= set(feeder.unsure)
+    assert len(feeder.acked) > 100 * len(victims)
