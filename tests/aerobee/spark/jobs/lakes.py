@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
     from tests.conftest import AnyBroker
 
-__all__ = ["SEGMENT_BYTES", "Message", "archived", "messages", "say", "sealed", "talk"]
+__all__ = [
+    "SEGMENT_BYTES",
+    "Message",
+    "archived",
+    "as_sent",
+    "messages",
+    "say",
+    "sealed",
+    "talk",
+    "text_of",
+]
 
 SEGMENT_BYTES = 128 << 10
 SEND, SEND_BATCH = 310, 320
