@@ -14,9 +14,13 @@ PARTS = (
     "dispatch",
     "index",
     "filters",
+    "decode",
     "overload",
     "schedule",
     "timers",
+    "spark_store",
+    "spark_write",
+    "spark_kafka",
     "broker",
 )
 
