@@ -152,7 +152,10 @@ def test_what_is_read_is_what_was_sent(broker: AnyBroker) -> None:
 def test_batches_have_as_many_rows_as_told(broker: AnyBroker) -> None:
     made = reader(broker, batchRows=150)
     part = made.partitions()[0]
-    assert [batch.num_rows for batch in made.read(part)] == [150, 150, 100]
+    sizes = [batch.num_rows for batch in made.read(part)]
+    # As many answers as fit; a Java broker gives 32 messages at a time.
+    assert all(100 < size <= 150 for size in sizes[:-1])
+    assert sum(sizes) == EACH
     small = reader(broker, batchBytes=20_000)
     sizes = [batch.num_rows for batch in small.read(part)]
     assert sum(sizes) == EACH
@@ -183,14 +186,15 @@ def test_conditions_over_properties_are_the_brokers(start_broker: StartBroker) -
 
 
 def test_a_broker_that_goes_in_the_middle_is_a_clear_end(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    make_topic(broker, "orders")
-    fill(broker, "orders", MESSAGES)
-    made = reader(broker, pullTimeoutMs=100, pullWindow=1, batchRows=10)
+    # Java brokers share a name server.
+    broker = start_broker(brokerName="broker-z")
+    make_topic(broker, "leaving")
+    fill(broker, "leaving", MESSAGES)
+    made = reader(broker, topic="leaving", pullTimeoutMs=100, pullWindow=1, batchRows=10)
     batches = made.read(made.partitions()[0])
     next(batches)
     broker.kill()
-    with pytest.raises(RequestTimeoutError, match=r"topic orders, queue 0 .* no progress at"):
+    with pytest.raises(RequestTimeoutError, match=r"topic leaving, queue 0 .* no progress at"):
         list(batches)
 
 
