@@ -46,9 +46,10 @@ def test_looking_for_data_sources_loads_nothing_heavy() -> None:
 
 def test_a_wheel_has_the_modules_at_its_root_and_so_has_an_editable_install() -> None:
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    place = str(AUTOREGISTER.relative_to(ROOT))
-    assert built["targets"]["wheel"]["sources"] == {place: ""}
-    assert place in built["dev-mode-dirs"]
+    place = AUTOREGISTER.relative_to(ROOT)
+    at_root = {str(place / path.name): path.name for path in AUTOREGISTER.glob("*.py")}
+    assert built["targets"]["wheel"]["force-include"] == at_root
+    assert str(place) in built["dev-mode-dirs"]
 
 
 def test_spark_knows_the_formats_without_being_told(spark: SparkSession) -> None:
