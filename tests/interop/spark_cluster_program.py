@@ -4,6 +4,7 @@ Prints one JSON object: who did the work, and with which copy of Aerobee.
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,12 +14,10 @@ from pyspark.sql import functions as sql
 
 
 def worker(_rows: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """The executor that this task runs in, and the file that its Aerobee comes from."""
-    from pyspark import SparkFiles
-
+    """The directory of the executor that a task runs in, and the file its Aerobee comes from."""
     import aerobee
 
-    yield SparkFiles.getRootDirectory(), str(aerobee.__file__)
+    yield os.getcwd(), str(aerobee.__file__)
 
 
 def main(name_server: str, topic: str, copy: str) -> None:
@@ -54,7 +53,7 @@ def main(name_server: str, topic: str, copy: str) -> None:
         "bodies": found.bodies,
         "tags": sorted(found.tags),
         "driver": aerobee.__file__,
-        "workers": sorted({root for root, _ in workers}),
+        "workers": sorted({directory for directory, _ in workers}),
         "copies": sorted({file for _, file in workers}),
     }
     sys.stdout.write(json.dumps(told) + "\n")
