@@ -1,4 +1,4 @@
-"""A Spark session to measure in, and what a query costs: time and CPU of its whole process tree."""
+"""A Spark session to measure in, and what a query costs: time, and CPU of Spark's processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
@@ -64,15 +65,18 @@ def cost_of(query: Callable[[], object], runs: int) -> Cost:
     query()
     walls, cpus = [], []
     for _ in range(runs):
-        cpu, began = _tree_cpu_s(), time.perf_counter()
+        cpu, began = _spark_cpu_s(), time.perf_counter()
         query()
         walls.append(time.perf_counter() - began)
-        cpus.append(_tree_cpu_s() - cpu)
+        cpus.append(_spark_cpu_s() - cpu)
     return Cost(statistics.median(walls), statistics.median(cpus))
 
 
-def _tree_cpu_s() -> float:
-    """CPU of all below this process. Python workers are used again, so none of theirs is lost."""
+def _spark_cpu_s() -> float:
+    """CPU of the JVM and of what it started. Workers are used again, so none of theirs is lost."""
+    context = SparkContext._active_spark_context
+    assert context is not None
+    assert context._gateway is not None
     children: dict[int, list[tuple[int, int]]] = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -86,7 +90,9 @@ def _tree_cpu_s() -> float:
         children.setdefault(int(fields[1]), []).append(
             (int(entry.name), sum(map(int, fields[11:15])))
         )
-    total, left = 0, [os.getpid()]
+    own = {pid: ticks for ended in children.values() for pid, ticks in ended}
+    left = [context._gateway.proc.pid]
+    total = own[left[0]]
     while left:
         for pid, ticks in children.get(left.pop(), ()):
             total += ticks
