@@ -93,7 +93,7 @@ class Properties:
     def map(self) -> Any:
         """All properties of each row but HIDDEN, as a map array."""
         firsts = self._firsts
-        entries = np.arange(0, 4 * len(self._ends), 4, np.int32)
+        entries = np.arange(0, 4 * len(self._ends), 4, dtype=np.int32)
         dropped = self._dropped()
         if dropped is not None:
             entries = entries[~dropped]
@@ -170,7 +170,7 @@ class Properties:
         """For each row the slot of its value, or null; of several the last. `ends` is ascending."""
         count, bounds = len(ends), self._bounds
         if count == self.rows and ((ends < bounds[1:]) & (ends >= bounds[:-1])).all():
-            return pa.array(np.arange(0, 2 * count, 2, np.int32))
+            return pa.array(np.arange(0, 2 * count, 2, dtype=np.int32))
         # numpy keeps the last value written to an index.
         picked = np.full(self.rows, -1, np.int64)
         picked[np.searchsorted(bounds, ends, "right") - 1] = np.arange(0, 2 * count, 2)

@@ -228,7 +228,7 @@ class Rows:
 
     def _take(self, slot: int) -> Any:
         """Slot 0, 2 or 4 of each row: bodies, topics or properties, copied together."""
-        return self._slots.take(pa.array(np.arange(slot, 6 * self.count, 6, np.int32)))
+        return self._slots.take(pa.array(np.arange(slot, 6 * self.count, 6, dtype=np.int32)))
 
     def _merged(self, parts: list[tuple[NDArray[np.int64] | None, Any]]) -> Any:
         """The parts of the address families in the order of the rows."""
