@@ -65,8 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # A module's tests share its brokers; all of Spark's share one JVM.
         spark = item.get_closest_marker("spark") is not None
         item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path)))
-    # What takes longest begins first, so that no worker is left with it in the end.
-    items.sort(key=lambda item: not any(item.get_closest_marker(name) for name in LONG))
+    # What waits longest begins first, so that no worker is left with it in the end.
+    items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in LONG])
     against: str = config.getoption("--against")
     if against != OURS:
         skip = pytest.mark.skip(reason=f"not a promise of {against}")
