@@ -4,15 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: run test lint bench torture clean
+.PHONY: run test lint spark bench torture clean
 
 run: $(STAMP)
 	$(BIN)/aerobee broker run --data ./data
 
 # Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not alone"
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not alone and not long"
 	$(BIN)/python -m pytest -m alone
+
+# All of Spark's tests: streams, jobs and a small cluster take too long for every change.
+spark: $(STAMP)
+	$(BIN)/python -m pytest -m spark
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

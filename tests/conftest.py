@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
+import hypothesis
 import pytest
 from structlog.testing import capture_logs
 
@@ -56,6 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ours: says what only our broker does")
+    # How long an example takes says something of the machine, and nothing of the code.
+    hypothesis.settings.register_profile("aerobee", deadline=None)
+    hypothesis.settings.load_profile("aerobee")
     # What did not run, and why, stands at the end of every run.
     config.option.reportchars += "s"
 

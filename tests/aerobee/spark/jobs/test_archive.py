@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import StartBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ROOT = Path(__file__).parents[4]
 EARLY = {
