@@ -64,6 +64,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.reportchars += "s"
 
 
+# Before pytest-xdist, which reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         # A module's tests share its brokers; all of Spark's share one JVM.
