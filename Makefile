@@ -9,10 +9,11 @@ STAMP  := $(VENV)/.ready
 run: $(STAMP)
 	$(BIN)/aerobee broker run --data ./data
 
-# Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself.
+# Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself,
+# and so does Spark, whose tests share one JVM.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not alone and not long"
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone and not spark"
+	$(BIN)/python -m pytest -m "(alone or spark) and not long"
 
 # All of Spark's tests: streams, jobs and a small cluster take too long for every change.
 spark: $(STAMP)

@@ -43,7 +43,7 @@ class AnyBroker(Protocol):
     def restart(self) -> object: ...
 
 
-LONG = ("spark", "interop", "faults")
+LONG = ("interop", "faults")
 """Marks of tests that take seconds, not milliseconds."""
 
 StartBroker = Callable[..., AnyBroker]
@@ -64,13 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.reportchars += "s"
 
 
-# Before pytest-xdist, which reads the groups.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        # A module's tests share its brokers; all of Spark's share one JVM.
-        spark = item.get_closest_marker("spark") is not None
-        item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path)))
     # What waits longest begins first, so that no worker is left with it in the end.
     items.sort(key=lambda item: [item.get_closest_marker(mark) is None for mark in LONG])
     against: str = config.getoption("--against")
