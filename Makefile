@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+# How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test lint spark bench torture clean
 
