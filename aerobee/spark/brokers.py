@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from remoting.client.blocking_channel import BlockingChannel
     from remoting.wire.header import Header
 
-__all__ = ["Cluster", "cluster_of"]
+__all__ = ["Cluster", "cluster_of", "pull_of_one"]
 
 TRIES = 3
 PAUSES_S = (0.1, 0.5)
@@ -66,6 +66,23 @@ NOTHING_THERE = (
     ResponseCode.PULL_OFFSET_MOVED,
 )
 NAME_SERVER = "name server"
+
+
+def pull_of_one(group: str, queue: Queue, offset: int) -> PullMessage:
+    """The request for one message, which commits nothing and is answered at once."""
+    return PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=1,
+        sys_flag=SUBSCRIPTION_INLINE,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
 
 
 class Cluster:
@@ -330,20 +347,7 @@ class Cluster:
     def _store_times(self, places: Offsets) -> dict[Queue, int | None]:
         """When the messages at these places were stored, ms; None where there is none."""
         asked: dict[Queue, Header] = {
-            queue: PullMessage(
-                consumer_group=READER,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                queue_offset=offset,
-                max_msg_nums=1,
-                sys_flag=SUBSCRIPTION_INLINE,
-                commit_offset=0,
-                suspend_timeout_millis=0,
-                subscription="*",
-                sub_version=0,
-                expression_type="TAG",
-            )
-            for queue, offset in places.items()
+            queue: pull_of_one(READER, queue, offset) for queue, offset in places.items()
         }
         times: dict[Queue, int | None] = dict.fromkeys(places)
         for queue, (ask, answer) in self._ask(asked).items():

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from aerobee.errors import AerobeeError, SubscriptionError
 from aerobee.spark.plan import Range
 from aerobee.spark.positions import queues_of
-from remoting.wire.headers.pull import PullMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,8 +36,6 @@ COMPLAIN_EVERY_S = 60.0
 """How often the same trouble is told again while it lasts."""
 SAMPLE_RECORDS = 32
 """How many records tell how large records are; one answer of any broker."""
-SUBSCRIPTION_INLINE = 4
-"""The flag of a pull that brings its own subscription."""
 
 
 class StreamCluster:
@@ -136,20 +133,10 @@ class StreamCluster:
 
     def _introduce(self, queue: Queue) -> None:
         """Pull once by the name of the group: that makes it known where brokers make groups."""
+        from aerobee.spark.brokers import pull_of_one
+
         self.look_up()
-        header = PullMessage(
-            consumer_group=self.options.group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            queue_offset=0,
-            max_msg_nums=1,
-            sys_flag=SUBSCRIPTION_INLINE,
-            commit_offset=0,
-            suspend_timeout_millis=0,
-            subscription="*",
-            sub_version=0,
-            expression_type="TAG",
-        )
+        header = pull_of_one(self.options.group, queue, 0)
         for address in self.addresses.get(queue, ()):
             # Whatever it answers, and if it is not there, the commit says so.
             with suppress(AerobeeError):
