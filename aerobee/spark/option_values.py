@@ -169,7 +169,7 @@ def pattern(name: str, given: str) -> str:
     """A regular expression for whole topic names."""
     try:
         re.compile(text(name, given))
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise wrong(name, given, f"a regular expression ({error})") from None
     return given.strip()
 

@@ -62,7 +62,10 @@ def table(**columns: Any) -> Any:
     return pa.record_batch(dict(columns))
 
 
-texts = st.text(st.characters(codec="utf-8", min_codepoint=33), min_size=1, max_size=8)
+# What is all white space is no value of a property.
+texts = st.text(st.characters(codec="utf-8", min_codepoint=33), min_size=1, max_size=8).filter(
+    str.strip
+)
 names = texts.map(lambda name: f"p-{name}")
 row_lists = st.lists(
     st.fixed_dictionaries(

@@ -58,6 +58,8 @@ def test_texts_become_values(parse: values.Parse, text: str, value: object) -> N
         (values.group, "g" * 200, "is longer than 120 characters"),
         (values.addresses, "h:x", "'h:x' is no address"),
         (values.pattern, "(", "is not a regular expression"),
+        (values.pattern, "a{4294967296}", "is not a regular expression"),
+        (values.pattern, "(" * 10_000, "is not a regular expression"),
         (values.assignment, "[0]", "is not an object such as"),
         (values.assignment, "{}", "is not an object such as"),
         (values.assignment, '{"t":[0]}', "is not an object such as"),
@@ -80,6 +82,8 @@ def test_what_is_wrong_is_said_with_the_name_of_the_option(
     assert said in str(caught.value)
 
 
+# Python warns the writer of a pattern such as [[a].
+@pytest.mark.filterwarnings("ignore:Possible:FutureWarning")
 @given(st.sampled_from(TABLE), st.text(max_size=30) | st.sampled_from(['{"a":[]}', "[[", "-1"]))
 def test_no_text_breaks_a_parser(option: Option, text: str) -> None:
     said = parsed(option, text)
