@@ -5,6 +5,7 @@ held pulls wake) → one write per connection. Nothing in it awaits: for the sto
 
 A request has waited since it came, in the kernel as well: a socket that was not ready in the last
 round brings what came since then; one that was, what came since it was read, one after the other.
+After a slow round every socket is looked at: one that is empty then brings what came after it.
 """
 
 from __future__ import annotations
@@ -122,6 +123,10 @@ class Selector:
         until = monotonic()
         if until - arrived > SLOW_ROUND_S:
             self.reactor.held_up = (arrived, until)
+            # Before any answer leaves: who waits for one has nothing of its next request here.
+            for held in self.reactor.connections:
+                if not _unread(held.sock):
+                    held.read_until = until
             self.reactor.slow_round(arrived, until)
         self.reactor.end_round()
 

@@ -132,6 +132,7 @@ class Stage:
         )
         self.poller = FakePoller()
         self.selector = Selector(self.reactor, self.poller, limits)
+        self.reactor._selectors.append(self.selector)
         routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
         self.worker = Worker(routes, lambda _: None, nursery, self.reactor.stats)
 

@@ -299,6 +299,21 @@ async def test_a_socket_that_was_read_in_the_last_round_held_nothing_after_that(
     assert rounds.busy(sock, 2) == []
 
 
+@pytest.mark.parametrize(("came_during_it", "busy"), [(True, [1]), (False, [])])
+async def test_who_was_answered_after_a_slow_round_asks_anew(
+    time: HandTime, monkeypatch: pytest.MonkeyPatch, came_during_it: bool, busy: list[int]
+) -> None:
+    """A client that waits for its answer sends nothing while its request is served."""
+    monkeypatch.setattr(selector_module, "_unread", lambda sock: came_during_it)
+    rounds = Rounds(time)
+    _, sock = rounds.stage.connect()
+    time.per_look = 0.150
+    rounds.busy(sock, 1)
+    time.per_look = 0.0
+    time.now += 0.100
+    assert rounds.busy(sock, 1) == busy
+
+
 async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
