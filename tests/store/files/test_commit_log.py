@@ -252,6 +252,7 @@ def test_any_sizes_are_walked_as_they_were_put(
     walk = log.walk(0, crc=True)
     assert [(at, digest[0] - FIXED) for at, digest in walk] == list(zip(places, sizes, strict=True))
     assert walk.stop.physical_offset == log.max_offset
+    log.close()
 
 
 def test_the_next_segment_may_come_from_elsewhere(log: CommitLog) -> None:
