@@ -15,9 +15,8 @@ run: $(STAMP)
 # and so does Spark, whose tests share one JVM.
 test: lint
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone and not spark"
-	$(BIN)/python -m pytest -m "(alone or spark) and not long"
+	$(BIN)/python -m pytest -m "alone or spark"
 
-# All of Spark's tests: streams, jobs and a small cluster take too long for every change.
 spark: $(STAMP)
 	$(BIN)/python -m pytest -m spark
 

@@ -20,7 +20,7 @@ from tests.kit.ports import HOST, free_port
 from tests.kit.process import Child
 from tests.kit.waiting import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PROGRAM = Path(__file__).with_name("spark_cluster_program.py")

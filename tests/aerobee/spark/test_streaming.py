@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import AnyBroker, StartBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.service, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.service]
 
 DELETE_TOPIC_IN_NAMESRV = 216
 OFTEN = {"processingTime": "100 milliseconds"}

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import StartBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[4]
 EARLY = {

@@ -11,7 +11,7 @@ from aerobee.spark.jobs.audit import command
 from tests.aerobee.spark.jobs.running import run_job
 from tests.aerobee.spark.store_maker import StoreMaker
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 BODY = 88
 """Where the body of a record begins."""

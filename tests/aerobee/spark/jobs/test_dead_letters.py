@@ -23,7 +23,7 @@ from tests.kit.raw_client import (
 )
 from tests.kit.waiting import eventually
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 SEND, PULL, SEND_BACK, MAKE_TOPIC = 310, 11, 36, 17
 GIVE_UP = -1

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 
 def test_what_is_written_is_read_again_and_replaced(spark: SparkSession, tmp_path: Path) -> None:

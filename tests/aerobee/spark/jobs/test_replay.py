@@ -13,7 +13,7 @@ from tests.aerobee.spark.jobs.running import Done, run_job
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import AnyBroker, StartBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 Job = Callable[..., Done]
 BODIES = bodies(300)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import AnyBroker, StartBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 BORN_MS = 1_700_000_000_000
 """When the messages of these tests were made, by their headers."""

@@ -7,7 +7,7 @@ from pyspark.sql import functions as sql
 from aerobee.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.sending import BORN, NEEDED, REPLAY, new_run, outgoing, planned
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 DDL = (
     "topic string, brokerName string, queueId int, queueOffset bigint, body binary, tags string, "

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.stats import LEVELS, amounts, delays, level_ms, measured, rates
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 T0_MS = 1_700_000_040_000
 """The beginning of a minute."""

@@ -9,7 +9,7 @@ from tests.aerobee.spark.jobs.running import run_job
 from tests.aerobee.spark.test_trace import after, before, pub
 from tests.conftest import StartBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = pytest.mark.spark
 
 
 def test_traces_are_joined_and_summed_up(
