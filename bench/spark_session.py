@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import statistics
 import sys
 import time
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Cost", "cost_of", "measuring_session"]
+__all__ = ["Cost", "cost_of", "measuring_session", "spark_cpu_s", "workers_peak_bytes"]
 
 ROOT = Path(__file__).parents[1]
 AUTOREGISTER = ROOT / "aerobee" / "spark" / "autoregister"
@@ -65,15 +66,29 @@ def cost_of(query: Callable[[], object], runs: int) -> Cost:
     query()
     walls, cpus = [], []
     for _ in range(runs):
-        cpu, began = _spark_cpu_s(), time.perf_counter()
+        cpu, began = spark_cpu_s(), time.perf_counter()
         query()
         walls.append(time.perf_counter() - began)
-        cpus.append(_spark_cpu_s() - cpu)
+        cpus.append(spark_cpu_s() - cpu)
     return Cost(statistics.median(walls), statistics.median(cpus))
 
 
-def _spark_cpu_s() -> float:
+def spark_cpu_s() -> float:
     """CPU of the JVM and of what it started. Workers are used again, so none of theirs is lost."""
+    return sum(ticks for _, ticks in _processes()) / TICKS
+
+
+def workers_peak_bytes() -> int:
+    """The most memory that any Python worker of this session has had (VmHWM), bytes."""
+    peaks = [_peak_bytes(pid) for pid, _ in _processes()[1:]]
+    return max(peaks, default=0)
+
+
+def _processes() -> list[tuple[int, int]]:
+    """The JVM first, then what it started and they: pid, and ticks of CPU.
+
+    In the ticks are children that have ended and were waited for.
+    """
     context = SparkContext._active_spark_context
     assert context is not None
     assert context._gateway is not None
@@ -90,11 +105,17 @@ def _spark_cpu_s() -> float:
         children.setdefault(int(fields[1]), []).append(
             (int(entry.name), sum(map(int, fields[11:15])))
         )
-    own = {pid: ticks for ended in children.values() for pid, ticks in ended}
-    left = [context._gateway.proc.pid]
-    total = own[left[0]]
-    while left:
-        for pid, ticks in children.get(left.pop(), ()):
-            total += ticks
-            left.append(pid)
-    return total / TICKS
+    jvm = context._gateway.proc.pid
+    found = [one for siblings in children.values() for one in siblings if one[0] == jvm]
+    for pid, _ in found:
+        found += children.get(pid, ())
+    return found
+
+
+def _peak_bytes(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0  # ended meanwhile
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(peak[1]) << 10 if peak else 0
