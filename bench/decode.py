@@ -45,8 +45,8 @@ class Case(NamedTuple):
 
 CASES = (
     *(Case("default columns", DEFAULT, rows, 1.2) for rows in (2_000, 10_000, 50_000)),
-    *(Case("without properties", WITHOUT_MAP, rows, 2.0) for rows in (2_000, 10_000, 50_000)),
-    Case("without properties, keys and tags", WITHOUT_ANY, 10_000),
+    *(Case("without properties", WITHOUT_MAP, rows) for rows in (2_000, 10_000, 50_000)),
+    Case("without properties, keys and tags", WITHOUT_ANY, 10_000, 2.0),
     Case("queueOffset, storeTimestamp, body", BODIES, 10_000),
     Case("all 21 columns", tuple(COLUMNS), 10_000),
 )
