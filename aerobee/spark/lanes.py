@@ -3,13 +3,14 @@
     Range → lanes of 1024 offsets → pulls in flight → answers in any order → chunks in offset order
 
 A lane asks again from where its last answer ended until it is full, so a broker that answers 32
-messages at a time is as good as one that answers megabytes; `window` lanes are under way at once,
-and that bounds the memory. With an expression the broker leaves offsets out: then there is one
-lane, which goes on where the broker says.
+messages at a time is as good as one that answers megabytes. `window` lanes are under way at once;
+those behind the first one ask for more only while little is held. With an expression the broker
+leaves offsets out: then there is one lane, which goes on where the broker says.
 
 Law: every offset of the range comes out once, in a chunk or in a gap, and gaps are what
-`fail_on_data_loss` decides about; an expression makes no gaps by what it leaves out. Connections
-that fail are replaced and the open pulls asked again; time without progress is bounded.
+`fail_on_data_loss` decides about; an expression makes no gaps by what it leaves out. What one
+address does not have is a gap only if the others say so, too. Connections that fail are replaced
+and the open pulls asked again; time without progress is bounded.
 Source: remoting §3.6.
 """
 
@@ -25,7 +26,13 @@ from struct import Struct
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from aerobee.errors import AerobeeError, DataLossError, RequestTimeoutError, TransportError
+from aerobee.errors import (
+    BrokerError,
+    DataLossError,
+    RecordDamagedError,
+    RequestTimeoutError,
+    TransportError,
+)
 from aerobee.spark.arrowdecode import starts_of
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask
@@ -48,6 +55,8 @@ Connect: TypeAlias = Callable[[str], "BlockingChannel"]
 LANE_OFFSETS: Final = 1024
 BULK_BYTES: Final = 4_194_304
 """Asked of a broker that answers as much as that; others ignore it."""
+HELD_BYTES: Final = 8 * BULK_BYTES
+"""With so much in hand only the first lane asks for more. What is on its way comes on top."""
 TRIES: Final = 5
 """So many pull time-outs without progress end the read."""
 PAUSE_S: Final = 0.1
@@ -61,6 +70,8 @@ WITHOUT_MESSAGES: Final = (
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
 )
+GONE: Final = frozenset({"MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"})
+"""Remarks of answers that lead behind messages which cannot be read, whatever was asked for."""
 EVERYTHING: Final = "*"
 QUEUE_OFFSET_AT: Final = 20
 QUEUE_OFFSET: Final = Struct(">q")
@@ -156,8 +167,9 @@ class _Puller:
         """How long nothing was learned, in all waits since the last progress."""
         self._trouble: Exception | str = ""
         """The last one since the last progress."""
-        self._behind = 0
-        """Addresses in a row that end before the range does."""
+        self._without: set[str] = set()
+        """Addresses that do not have what the first lanes want; the others are asked for it."""
+        self._held_bytes = 0
         self._missing: Gap | None = None
 
     # -- out -------------------------------------------------------------------------------------
@@ -172,10 +184,12 @@ class _Puller:
                 if isinstance(part, Gap):
                     self._miss(part)
                 else:
+                    self._held_bytes -= len(part.buffer)
                     yield part
             if head.full:
                 self._lanes.popleft()
                 self._open_lanes()
+                self._ask_all()
             else:
                 self._learn()
         self._tell_missing()
@@ -214,7 +228,12 @@ class _Puller:
             lane = Lane(self._begin, min(self._begin + length, self._what.end))
             self._begin = lane.end
             self._lanes.append(lane)
-            if self._channel is not None:
+
+    def _ask_all(self) -> None:
+        """Pull for every lane that waits for no answer, as far as there is room."""
+        for lane in self._lanes:
+            room = lane is self._lanes[0] or self._held_bytes < HELD_BYTES
+            if self._channel is not None and lane.ticket == NOT_ASKED and not lane.full and room:
                 self._ask(self._channel, lane)
 
     def _ask(self, channel: BlockingChannel, lane: Lane) -> None:
@@ -240,9 +259,6 @@ class _Puller:
             sleep(RECONNECT_PAUSE_S)
             return
         self._channel = channel
-        for lane in self._lanes:
-            if not lane.full:
-                self._ask(channel, lane)
 
     def _hang_up(self, trouble: str, *, stay: bool = False) -> None:
         """This connection is of no use: give up what it was asked, and turn to the next address.
@@ -292,6 +308,7 @@ class _Puller:
         if self._channel is None:
             self._dial()
         else:
+            self._ask_all()
             self._listen(min(self._timeout_s, left_s))
         if sum(lane.next for lane in self._lanes) > known:
             self._stuck_s, self._trouble = 0.0, ""
@@ -303,7 +320,8 @@ class _Puller:
             self._take(self._outcomes.get(timeout=timeout_s))
         except Empty:
             self._hang_up(f"{self._addresses[0]} did not answer in {timeout_s:g} s")
-        while not self._outcomes.empty():
+        # No more than is there now: what the answers of the next pulls bring has to be read first.
+        for _ in range(self._outcomes.qsize()):
             self._take(self._outcomes.get())
 
     def _stuck(self) -> str:
@@ -319,23 +337,34 @@ class _Puller:
         lane, answer = outcome.lane, outcome.answer
         if outcome.ticket != lane.ticket:
             return
+        lane.ticket = NOT_ASKED
         if answer is None:
-            self._hang_up(str(outcome.error), stay=not self._trouble)
+            again = bool(self._trouble)
+            self._hang_up(str(outcome.error), stay=not again)
+            if again:
+                sleep(PAUSE_S)
             return
         if answer.code == ResponseCode.SUCCESS:
             self._keep(lane, outcome.asked, answer)
         elif answer.code in WITHOUT_MESSAGES:
             self._go_on(lane, outcome.asked, answer)
         else:
-            self._refused(outcome.asked, answer)
-        if self._channel is not None and not lane.full:
-            self._ask(self._channel, lane)
+            self._refused(lane, outcome.asked, answer)
+        self._ask_all()
 
-    def _refused(self, asked: Ask, answer: Command) -> None:
-        error: AerobeeError = error_of(asked, answer, self._what.broker)
+    def _refused(self, lane: Lane, asked: Ask, answer: Command) -> None:
+        """Raises: BrokerError, unless it may pass or another address may answer."""
+        error: BrokerError = error_of(asked, answer, self._what.broker)
         if not error.retryable:
+            error.args = (f"{self._place()}, offset {lane.next}: {error}",)
             raise error
-        self._trouble = error
+        self._elsewhere(str(error))
+
+    def _elsewhere(self, trouble: str) -> None:
+        """Nothing to be had here now: the next address may have it, or this one a little later."""
+        if len(self._addresses) > 1:
+            self._hang_up(trouble)
+        self._trouble = trouble
         sleep(PAUSE_S)
 
     # -- answers ---------------------------------------------------------------------------------
@@ -343,7 +372,11 @@ class _Puller:
     def _keep(self, lane: Lane, asked: Ask, answer: Command) -> None:
         """Messages. Raises: TransportError, and what the decoder has against the records."""
         body = answer.body
-        starts = starts_of(body)
+        try:
+            starts = starts_of(body)
+        except RecordDamagedError as error:
+            what = f"{asked.address}, asked for offset {lane.next}, sent {error}"
+            raise RecordDamagedError(f"{self._place()}: {what}") from error
         if not starts:
             raise TransportError(
                 f"{self._place()}: {asked.address} answered FOUND without messages"
@@ -351,9 +384,9 @@ class _Puller:
         read = QUEUE_OFFSET.unpack_from
         first: int = read(body, starts[0] + QUEUE_OFFSET_AT)[0]
         last: int = read(body, starts[-1] + QUEUE_OFFSET_AT)[0]
-        self._behind = 0
+        self._without.clear()
         if first == lane.next and last - first == len(starts) - 1 and last < lane.end:
-            lane.parts.append(Chunk(first, body, starts))
+            self._hold(lane, Chunk(first, body, starts))
         else:
             self._keep_some(lane, body, starts)
         next_offset = last + 1
@@ -370,48 +403,52 @@ class _Puller:
             expected = lane.next
             for index in range(begin, end):
                 if offsets[index] > expected:
-                    _cut(lane, body, bounds, begin, index)
+                    self._keep_run(lane, body, bounds[begin : index + 1])
                     lane.parts.append(Gap(expected, offsets[index], NONE_THERE))
                     begin = index
                 expected = offsets[index] + 1
-        _cut(lane, body, bounds, begin, end)
+        self._keep_run(lane, body, bounds[begin : end + 1])
         if self._how.dense and end < len(offsets) and expected < lane.end:
             lane.parts.append(Gap(expected, lane.end, NONE_THERE))
+
+    def _keep_run(self, lane: Lane, body: bytes | memoryview, bounds: list[int]) -> None:
+        """The records that begin at these places, the last of which is an end, as a chunk."""
+        if len(bounds) > 1:
+            base = bounds[0]
+            buffer = memoryview(body)[base : bounds[-1]]
+            first: int = QUEUE_OFFSET.unpack_from(buffer, QUEUE_OFFSET_AT)[0]
+            self._hold(lane, Chunk(first, buffer, [at - base for at in bounds[:-1]]))
+
+    def _hold(self, lane: Lane, chunk: Chunk) -> None:
+        lane.parts.append(chunk)
+        self._held_bytes += len(chunk.buffer)
 
     def _go_on(self, lane: Lane, asked: Ask, answer: Command) -> None:
         """No messages at this offset: what comes next, and is there a gap before it?"""
         header = header_of(asked, answer, PullMessageResponse)
         at, least, most = header.next_begin_offset, header.min_offset, header.max_offset
-        if answer.code == ResponseCode.PULL_OFFSET_MOVED and least > lane.next:
-            self._gap(lane, least, f"the queue begins at {least} now (expired)")
+        if least > lane.next:
+            self._absent(lane, least, f"the queue begins at {least} now (expired)")
         elif lane.next >= most:
-            self._end_early(lane, most)
+            why = f"the queue ends at {most} (lost, or the topic is a new one)"
+            self._absent(lane, lane.end, why)
         elif answer.code != ResponseCode.PULL_OFFSET_MOVED and at > lane.next:
-            if self._how.dense:
+            self._without.clear()
+            if self._how.dense or answer.remark in GONE:
                 self._gap(lane, at, NONE_THERE)
             lane.next = at
         else:
             # A reset of the group, or files that are just being removed: ask again.
-            self._trouble = f"{asked.address} answered {answer.code}: {answer.remark}"
-            sleep(PAUSE_S)
+            self._elsewhere(f"{asked.address} answered {answer.code}: {answer.remark}")
+
+    def _absent(self, lane: Lane, end: int, why: str) -> None:
+        """Nothing before `end` here: with replicas perhaps only here, so all of them are asked."""
+        self._without.add(self._addresses[0])
+        if self._without.issuperset(self._addresses):
+            self._gap(lane, end, why)
+        else:
+            self._hang_up(f"{self._addresses[0]} does not have it: {why}")
 
     def _gap(self, lane: Lane, end: int, why: str) -> None:
         lane.parts.append(Gap(lane.next, min(end, lane.end), why))
         lane.next = end
-
-    def _end_early(self, lane: Lane, most: int) -> None:
-        """The queue ends before the range: here, and with replicas perhaps only here."""
-        self._behind += 1
-        if self._behind < len(self._addresses):
-            self._hang_up(f"{self._addresses[0]} has offsets before {most} only")
-            return
-        self._gap(lane, lane.end, f"the queue ends at {most} (lost, or the topic is a new one)")
-
-
-def _cut(lane: Lane, body: bytes | memoryview, bounds: list[int], begin: int, end: int) -> None:
-    """Keep the records `begin` to before `end` as a chunk of their own."""
-    if begin < end:
-        base = bounds[begin]
-        buffer = memoryview(body)[base : bounds[end]]
-        first: int = QUEUE_OFFSET.unpack_from(buffer, QUEUE_OFFSET_AT)[0]
-        lane.parts.append(Chunk(first, buffer, [at - base for at in bounds[begin:end]]))

@@ -184,7 +184,8 @@ TABLE: Final = (
     ),
     Option(
         "readFrom", READ, values.choice("master", "slave", "any"), "master",
-        "Whom to ask first: `master`, `slave`, or `any`. The others follow if it is silent.",
+        "Whom to ask first: `master`, `slave`, or `any`. The others follow if it is silent, "
+        "refuses or does not have the messages.",
     ),
     Option(
         "topic", "write", values.topics, None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import struct
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -12,17 +13,19 @@ import pytest
 
 from aerobee.errors import (
     DataLossError,
+    RecordDamagedError,
     RequestTimeoutError,
     TopicNotFoundError,
     TransportError,
 )
+from aerobee.spark import lanes
 from aerobee.spark.lanes import Chunk, Pulling, pulled
 from aerobee.spark.plan import Range
 from remoting.client.blocking_channel import BlockingChannel
 from remoting.errors import ConnectFailed
 from store.format.record import FIXED_BYTES
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
-from tests.kit.raw_client import RawConnection, pull_fields, records
+from tests.kit.raw_client import RawConnection, pull_fields, records, request_frame
 from tests.remoting.client.peer import Peer
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ COUNT = 3_000
 MESSAGES = bodies(COUNT, 40)
 SHORT_MS = 200
 PULL_MESSAGE = 11
+ANSWER = 1
 NOT_FOUND, AGAIN, MOVED, BUSY = 19, 20, 21, 2
 
 
@@ -245,11 +249,21 @@ class Script:
         self.say(heard, 0, b"".join(map(stored, offsets)), offsets[-1] + 1)
 
     def say(
-        self, heard: Plain, code: int, body: bytes, at: int, least: int = 0, most: int = 1 << 40
+        self,
+        heard: Plain,
+        code: int,
+        body: bytes,
+        at: int,
+        least: int = 0,
+        most: int = 1 << 40,
+        remark: str | None = None,
     ) -> None:
         numbers = {"nextBeginOffset": at, "minOffset": least, "maxOffset": most}
         ext = {name: str(number) for name, number in numbers.items()}
-        self.peer.answer(heard.opaque, body, code, suggestWhichBrokerId="0", **ext)
+        frame = request_frame(
+            code, heard.opaque, ext | {"suggestWhichBrokerId": "0"}, body, flag=ANSWER
+        )
+        self.peer.say(frame if remark is None else with_remark(frame, remark))
 
     def read(self, end: int, connect: Connections, *, start: int = 0, **how: object) -> list[int]:
         """The offsets that come out of a read of this peer."""
@@ -259,13 +273,22 @@ class Script:
         return [record.queue_offset for chunk in chunks for record in records(bytes(chunk.buffer))]
 
 
-def stored(offset: int) -> bytes:
-    """An empty message without a topic, as it lies in the log."""
+def with_remark(frame: bytes, remark: str) -> bytes:
+    """The same answer with one field more in its header."""
+    more = b'{"remark":"%s",' % remark.encode()
+    length, header_length = struct.unpack_from(">II", frame)
+    grown = len(more) - 1
+    lengths = struct.pack(">II", length + grown, header_length + grown)
+    return lengths + more + frame[9:]
+
+
+def stored(offset: int, more: bytes = b"") -> bytes:
+    """A message without a topic, as it lies in the log; only its size says that there is `more`."""
     record = bytearray(FIXED_BYTES)
-    record[0:4] = FIXED_BYTES.to_bytes(4, "big")
+    record[0:4] = (FIXED_BYTES + len(more)).to_bytes(4, "big")
     record[4:8] = bytes.fromhex("daa320a7")
     record[20:28] = offset.to_bytes(8, "big")
-    return bytes(record)
+    return bytes(record) + more
 
 
 def test_a_hole_in_the_middle_is_a_loss(
@@ -415,3 +438,136 @@ def test_nobody_there_at_all_is_a_clear_end() -> None:
     what = Range("t", "b", ("10.0.0.1:1",), 3, 0, 2)
     with pytest.raises(RequestTimeoutError, match=r"queue 3 of broker b.*10\.0\.0\.1:1: no route"):
         list(pulled(what, Pulling(group="g", timeout_ms=20), connect))
+
+
+# -- what else a peer may do -----------------------------------------------------------------------
+
+
+def test_large_messages_are_asked_for_no_faster_than_they_are_read(
+    connect: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes behind the first one would otherwise fill up with all of their 1024 messages."""
+    monkeypatch.setattr(lanes, "LANE_OFFSETS", 64)
+    monkeypatch.setattr(lanes, "HELD_BYTES", 100_000)
+    filler, sent = bytes(10_000), 0
+
+    def reply(script: Script, heard: Plain) -> None:
+        nonlocal sent
+        at = int(heard.ext["queueOffset"])
+        body = b"".join(stored(offset, filler) for offset in (at, at + 1))
+        sent += len(body)
+        script.say(heard, 0, body, at + 2)
+
+    most = taken = count = 0
+    with Script(reply) as script:
+        what = Range("t", "b", (script.peer.address,), 3, 0, 512)
+        for chunk in pulled(what, Pulling(group="g", window=8), connect):
+            most = max(most, sent - taken)
+            taken += len(chunk.buffer)
+            count += len(chunk.starts)
+    assert count == 512
+    assert most < 100_000 + 2 * 8 * 2 * 10_100, "what is held, and the answers on their way"
+
+
+def test_an_address_that_refuses_to_be_read_is_left_for_the_next(connect: Connections) -> None:
+    """A slave of a Java broker does, unless it is set to be read from."""
+
+    def refuse(script: Script, heard: Plain) -> None:
+        script.peer.answer(heard.opaque, code=BUSY)
+
+    def found(script: Script, heard: Plain) -> None:
+        script.found(heard, [0, 1])
+
+    with Script(refuse) as slave, Script(found) as master:
+        what = Range("t", "b", (slave.peer.address, master.peer.address), 3, 0, 2)
+        chunks = list(pulled(what, Pulling(group="g", timeout_ms=SHORT_MS), connect))
+        assert [len(chunk.starts) for chunk in chunks] == [2]
+        assert len(slave.asked) == 1
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_replica_that_lags_is_no_loss_while_the_other_cannot_be_reached(
+    connect: Connections, fail: bool
+) -> None:
+    def behind(script: Script, heard: Plain) -> None:
+        script.say(heard, NOT_FOUND, b"", 1, most=1)
+
+    with Script(behind) as slave:
+        with Peer() as gone:
+            nobody = gone.address
+        what = Range("t", "b", (nobody, slave.peer.address), 3, 1, 2)
+        how = Pulling(group="g", timeout_ms=2 * SHORT_MS, fail_on_data_loss=fail)
+        with pytest.raises(RequestTimeoutError, match="no progress at offset 1"):
+            list(pulled(what, how, connect))
+
+
+def test_what_expired_at_one_address_is_read_at_the_other(connect: Connections) -> None:
+    # A slave that does not check offsets says 20 where others say 21.
+    for code in (MOVED, AGAIN):
+
+        def expired(script: Script, heard: Plain, code: int = code) -> None:
+            script.say(heard, code, b"", int(heard.ext["queueOffset"]), least=2)
+
+        def found(script: Script, heard: Plain) -> None:
+            script.found(heard, [0, 1])
+
+        with Script(expired) as slave, Script(found) as master:
+            what = Range("t", "b", (slave.peer.address, master.peer.address), 3, 0, 2)
+            chunks = list(pulled(what, Pulling(group="g", timeout_ms=SHORT_MS), connect))
+            assert [len(chunk.starts) for chunk in chunks] == [2], code
+
+
+def test_what_all_addresses_lost_is_lost(connect: Connections) -> None:
+    def expired(script: Script, heard: Plain) -> None:
+        at = int(heard.ext["queueOffset"])
+        if at < 2:
+            script.say(heard, MOVED, b"", 2, least=2)
+        else:
+            script.found(heard, [2, 3])
+
+    with Script(expired) as slave, Script(expired) as master:
+        what = Range("t", "b", (slave.peer.address, master.peer.address), 3, 0, 4)
+        with pytest.raises(DataLossError, match="offsets 0 to 1 are gone"):
+            list(pulled(what, Pulling(group="g"), connect))
+        chunks = list(pulled(what, Pulling(group="g", fail_on_data_loss=False), connect))
+        assert [chunk.first_offset for chunk in chunks] == [2]
+
+
+@pytest.mark.parametrize("remark", ["MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"])
+def test_messages_that_are_being_removed_are_a_loss_whatever_is_asked_for(
+    connect: Connections, remark: str
+) -> None:
+    def reply(script: Script, heard: Plain) -> None:
+        if int(heard.ext["queueOffset"]) < 5:
+            script.say(heard, AGAIN, b"", 5, remark=remark)
+        else:
+            script.found(heard, [6, 8])
+
+    with Script(reply) as script:
+        with pytest.raises(DataLossError, match="offsets 0 to 4 are gone"):
+            script.read(9, connect, expression="a")
+        assert script.read(9, connect, expression="a", fail_on_data_loss=False) == [6, 8]
+
+
+def test_a_refusal_says_what_was_asked_for(broker: AnyBroker, connect: Connections) -> None:
+    place = rf"topic nowhere, queue 0 of broker broker-a, offset 7: PULL_MESSAGE.*{broker.address}"
+    with pytest.raises(TopicNotFoundError, match=place):
+        read(pulled(the_range(broker, 7, 10, "nowhere"), Pulling(group="g"), connect))
+
+
+def test_an_answer_that_is_no_records_says_whose(connect: Connections) -> None:
+    with (
+        Script(lambda script, heard: script.say(heard, 0, b"x" * 100, 1)) as script,
+        pytest.raises(RecordDamagedError, match=r"topic t, queue 3 of broker b: .* offset 0, sent"),
+    ):
+        script.read(10, connect)
+
+
+def test_a_peer_that_hangs_up_at_once_is_not_called_without_a_pause(connect: Connections) -> None:
+    def hang_up(script: Script, heard: Plain) -> None:
+        script.peer.close()
+        script.peer.socket = None
+
+    with Script(hang_up) as script, pytest.raises(RequestTimeoutError, match="no progress"):
+        script.read(10, connect)
+    assert connect.made <= 12, "a second of trying, ten times a second"
