@@ -140,10 +140,14 @@ class Acknowledge:
             return Answer(
                 header=ChangeInvisibleTimeResponse(receipt.pop_time, hidden_ms, ORDER_REVIVE_QID)
             )
+        # Within the millisecond of the receipt's pop this one would have its name, and the
+        # acknowledgement below would be taken for that of both.
+        popped_ms = max(now_ms, receipt.pop_time + 1)
+        hidden_ms = now_ms + header.invisible_time - popped_ms
         point = CheckPoint(
             start_offset=header.offset,
-            pop_time=now_ms,
-            invisible_time=header.invisible_time,
+            pop_time=popped_ms,
+            invisible_time=hidden_ms,
             count=1,
             queue_id=header.queue_id,
             topic=header.topic,
@@ -154,9 +158,7 @@ class Acknowledge:
         _require(self._revive_log.check_point(point, receipt.revive_qid))
         # If this one is not stored, the message comes twice, which is better than never.
         self._acknowledge(key, [header.offset], receipt)
-        return Answer(
-            header=ChangeInvisibleTimeResponse(now_ms, header.invisible_time, receipt.revive_qid)
-        )
+        return Answer(header=ChangeInvisibleTimeResponse(popped_ms, hidden_ms, receipt.revive_qid))
 
     # -- checks ----------------------------------------------------------------------------------
 

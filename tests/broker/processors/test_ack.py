@@ -138,6 +138,25 @@ async def test_more_time_makes_a_new_receipt_and_the_old_one_worthless(
 
 
 @pytest.mark.trio
+async def test_more_time_within_the_millisecond_of_the_pop_loses_no_message(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        one, other = await pops.pop(invisible_time=5_000)
+        for _ in range(3):
+            one = await pops.hidden(one, 5_000)
+        assert one.receipt.pop_time + one.receipt.invisible_time == pops.now_ms() + 5_000
+        await pops.ack(other)
+        await pops.pass_s(12)
+        (again,) = await pops.pop(invisible_time=5_000)
+        assert again.body == b"a", "who got more time for it went away"
+        await pops.ack(await pops.hidden(again, 5_000))
+        await pops.pass_s(12)
+        assert await pops.bodies() == []
+
+
+@pytest.mark.trio
 async def test_more_time_again_and_again_and_then_an_acknowledgement(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
