@@ -29,6 +29,8 @@ __all__ = [
     "Queue",
     "QueueReader",
     "Units",
+    "batched_topics",
+    "has_files",
     "has_queues",
     "places_of",
     "queues_of",
@@ -36,6 +38,9 @@ __all__ = [
 
 LIGHT_QUEUES = "%LMQ%"
 """Further queues of 5.x, whose units lead to messages of other topics."""
+BATCHED_QUEUE = "batchconsumequeue"
+ROCKSDB_SIGN = "CURRENT"
+"""A file beside the topics: 5.x can keep its queues in RocksDB, and leaves old files there."""
 UNITS = np.dtype([("place", ">i8"), ("size", ">i4"), ("code", ">i8")])
 assert UNITS.itemsize == UNIT.size
 Units = np.ndarray[tuple[int], np.dtype[np.void]]
@@ -55,10 +60,21 @@ class Queue(NamedTuple):
         """The queue offset that the first file begins with; 0 without files."""
         return self.starts[0] // UNIT_SIZE if self.starts else 0
 
+    @property
+    def end(self) -> int:
+        """The queue offset behind the last unit that its files have room for."""
+        return (self.starts[-1] + self.file_bytes) // UNIT_SIZE if self.starts else 0
+
 
 def has_queues(root: str) -> bool:
-    """Whether there are consume queues at all: a copy of the log alone has none."""
-    return (Path(root) / CONSUME_QUEUE).is_dir()
+    """Whether there are files of queues: a copy of the log alone, or a RocksDB, has none."""
+    top = Path(root) / CONSUME_QUEUE
+    return top.is_dir() and not (top / ROCKSDB_SIGN).exists()
+
+
+def batched_topics(root: str) -> list[str]:
+    """The topics whose queues are of another kind, because their messages are batches (5.x)."""
+    return _names(Path(root) / BATCHED_QUEUE)
 
 
 def queues_of(root: str, wanted: Callable[[str], bool]) -> list[Queue]:
@@ -72,6 +88,11 @@ def queues_of(root: str, wanted: Callable[[str], bool]) -> list[Queue]:
             (name for name in _names(top / topic) if name.isascii() and name.isdigit()), key=int
         )
     ]
+
+
+def has_files(queue: Queue) -> bool:
+    """Whether any file of a queue is there now."""
+    return any(segment_start(name) is not None for name in _names(Path(queue.path)))
 
 
 def _names(directory: Path) -> list[str]:
@@ -100,6 +121,8 @@ class QueueReader:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
+        self.gone = False
+        """Whether a file that was listed was not there when it was wanted."""
         self._open: tuple[int, int] | None = None
 
     def __enter__(self) -> Self:
@@ -126,6 +149,7 @@ class QueueReader:
         try:
             fd = os.open(f"{self.queue.path}/{start:020d}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
+            self.gone = self.gone or start in self.queue.starts
             return None
         self._open = start, fd
         return fd

@@ -17,6 +17,8 @@ from aerobee.spark.queue_files import (
     LIGHT_QUEUES,
     Queue,
     QueueReader,
+    batched_topics,
+    has_files,
     has_queues,
     places_of,
     queues_of,
@@ -24,11 +26,12 @@ from aerobee.spark.queue_files import (
 from aerobee.spark.segments import Fault, field_at, heads_of
 from aerobee.spark.store_choice import topic_filter
 from aerobee.spark.store_damage import removed
-from aerobee.spark.store_files import WINDOW_BYTES, Fragment, LogFiles
+from aerobee.spark.store_files import WINDOW_BYTES, Fragment, LogFiles, all_segments
 from store.format.record import FIXED_BYTES, HEAD
+from store.format.unit import BLANK_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from aerobee.spark.options import StoreOptions
     from aerobee.spark.queue_files import Units
@@ -63,9 +66,15 @@ def queue_pieces(options: StoreOptions, low: int, high: int) -> list[QueuePiece]
     """
     if not has_queues(options.path):
         raise ConfigurationError(
-            f"via=consumequeue: {options.path} has no consume queues; read it via=commitlog"
+            f"via=consumequeue: {options.path} has no consume queues in files; read it "
+            "via=commitlog"
         )
     wanted = topic_filter(options.topics, exclude_system=options.exclude_system)
+    for topic in filter(wanted, batched_topics(options.path)):
+        raise ConfigurationError(
+            f"via=consumequeue: the queues of topic {topic} hold batches (queue.type=BatchCQ); "
+            "read it via=commitlog, or name other topics"
+        )
     pieces: list[QueuePiece] = []
     for queue in queues_of(
         options.path, lambda topic: wanted(topic) and not topic.startswith(LIGHT_QUEUES)
@@ -88,39 +97,72 @@ def queue_fragments(piece: QueuePiece, options: StoreOptions, damage: Damage) ->
         records = _Records(piece, options, damage, files)
         for queue_offsets, units in _wanted(piece, reader, damage):
             yield from records.of(queue_offsets, units)
+        if reader.gone and _is_lost(piece, options.path):
+            removed(options, f"a file of {piece.queue.path}")
+
+
+def _is_lost(piece: QueuePiece, root: str) -> bool:
+    """Whether a file of the queue that is gone led to what is wanted.
+
+    A broker deletes such a file when all that it leads to is deleted, or with its topic.
+    """
+    first = min((segment.start for segment in all_segments(root)), default=piece.high)
+    return first > piece.low or not has_files(piece.queue)
 
 
 def _wanted(piece: QueuePiece, reader: QueueReader, damage: Damage) -> Iterator[tuple[Ints, Units]]:
     """The units that lead into the wanted part of the log. What lies between such must, too."""
     queue, begin, end, _, _ = piece
-    entered = begin > queue.first and bool(_inside(piece, reader.read(begin - 1, 1))[0])
-    doubted: list[tuple[int, int]] = []
+    before = range(begin, queue.first, -CHUNK_UNITS)
+    entered = _any_inside(
+        piece, reader, ((max(at - CHUNK_UNITS, queue.first), at) for at in before)
+    )
+    doubted = np.empty((0, 2), np.int64)
     for at in range(begin, end, CHUNK_UNITS):
-        count = min(CHUNK_UNITS, end - at)
-        # One more, since it tells about the last ones.
-        units = reader.read(at, count + 1)
+        units = reader.read(at, min(CHUNK_UNITS, end - at))
         inside = _inside(piece, units)
-        places = places_of(units)
-        behind = 0 if entered else int(inside.argmax()) if inside.any() else count
-        doubted += [
-            (at + number, int(places[number]))
-            for number in np.flatnonzero(~inside[:count]).tolist()
-            if number >= behind
-        ]
-        last = int(np.flatnonzero(inside)[-1]) + at if inside.any() else -1
-        for queue_offset, place in [one for one in doubted if one[0] < last]:
-            detail = f"the unit of queue offset {queue_offset} leads to no message of the queue"
-            damage.told_of(Fault(CQ_MISMATCH, place, detail))
-        doubted = [one for one in doubted if one[0] > last]
-        entered = entered or last >= 0
-        chosen = np.flatnonzero(inside[:count])
-        if len(chosen):
-            yield chosen + at, units[chosen]
+        offsets = np.arange(at, at + len(units))
+        chosen = np.flatnonzero(inside)
+        first = 0 if entered else int(chosen[0]) if len(chosen) else len(units)
+        stray = np.flatnonzero(~inside[first:]) + first
+        doubted = np.concatenate((doubted, np.stack((offsets, places_of(units)), 1)[stray]))
+        if not len(chosen):
+            continue
+        entered = True
+        between = doubted[:, 0] < offsets[chosen[-1]]
+        _tell(doubted[between], damage)
+        doubted = doubted[~between]
+        yield offsets[chosen], units[chosen]
+    if len(doubted):
+        behind = range(end, queue.end, CHUNK_UNITS)
+        if _any_inside(piece, reader, ((at, min(at + CHUNK_UNITS, queue.end)) for at in behind)):
+            _tell(doubted, damage)
+
+
+def _any_inside(piece: QueuePiece, reader: QueueReader, ranges: Iterable[tuple[int, int]]) -> bool:
+    """Whether a unit of these ranges leads into what is wanted, the nearest range first.
+
+    Holes of any length are passed over, but not many units that lead elsewhere.
+    """
+    for begin, end in ranges:
+        units = reader.read(begin, end - begin)
+        if _inside(piece, units).any():
+            return True
+        if (units["size"] > 0).sum() > CHUNK_UNITS // 2:
+            return False
+    return False
+
+
+def _tell(doubted: Ints, damage: Damage) -> None:
+    for queue_offset, place in doubted.tolist():
+        detail = f"the unit of queue offset {queue_offset} leads to no message of the queue"
+        damage.told_of(Fault(CQ_MISMATCH, place, detail))
 
 
 def _inside(piece: QueuePiece, units: Units) -> Bools:
     places = places_of(units)
-    inside: Bools = (units["size"] > 0) & (places >= piece.low) & (places < piece.high)
+    blank = (places == 0) & (units["size"] == BLANK_SIZE)
+    inside: Bools = (units["size"] > 0) & (places >= piece.low) & (places < piece.high) & ~blank
     return inside
 
 
@@ -183,17 +225,17 @@ class _Records:
         segment = self._files.segment_of(place)
         if segment is None:
             removed(self._options, f"the segment of physical offset {place}")
-        elif place + size > segment.end or size < FIXED_BYTES or self._said(segment, place) != size:
+            return None
+        # A wrong size in the unit must not be read, so the record is asked first.
+        head = self._bytes(segment, place, place + 4)
+        if head is None:
+            return None
+        said = int.from_bytes(head, "big", signed=True)
+        if place + size > segment.end or size < FIXED_BYTES or said != size:
             detail = f"queue offset {queue_offset}: no record of {size} bytes is there"
             self._damage.told_of(Fault(CQ_MISMATCH, place, detail))
-        else:
-            return segment
-        return None
-
-    def _said(self, segment: Segment, place: int) -> int:
-        """The size that the record says: a wrong one in the unit must not be read."""
-        head = self._bytes(segment, place, place + 4)
-        return -1 if head is None else int.from_bytes(head, "big", signed=True)
+            return None
+        return segment
 
     def _bytes(self, segment: Segment, begin: int, end: int) -> bytes | None:
         try:

@@ -63,7 +63,11 @@ def end_of_data(segment: Segment) -> End:
                 # Written since we looked.
                 continue
             if following is None or following[1][5] < stored:
-                return _judged(file, at, stale=following is not None)
+                end = _judged(file, at, stale=following is not None)
+                if end.used and file.digest(at) is not None:
+                    # Written while we judged.
+                    continue
+                return end
             at = following[0]
 
 

@@ -9,6 +9,7 @@ Source: spark §9.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from aerobee.spark.store_end import End, end_of_data
 from aerobee.spark.store_files import (
     Passage,
     SegmentFile,
+    all_segments,
     first_store_time,
     segments_of,
 )
@@ -93,7 +95,7 @@ def splits_in(part: Part, found: Log, options: StoreOptions) -> list[Split]:
 
 def log_of(options: StoreOptions) -> Log:
     """The segments that can hold what is wanted, each with the end of its data. Raises: as plan."""
-    segments = segments_of(options.path)
+    segments = _segments(options.path)
     begin = options.starting_physical_offset or 0
     last = segments[-1] if segments else None
     end = options.ending_physical_offset
@@ -102,15 +104,27 @@ def log_of(options: StoreOptions) -> Log:
         data_lost(options, f"{text} {segments[0].start}, older segments are deleted")
     end = end if end is not None else (last.end if last else 0)
     chosen = [one for one in segments if one.end > begin and one.start < end]
-    for one, two in holes_between(chosen):
-        text = f"{options.path}: bytes {one.end} to {two.start} of the log are missing between"
-        data_lost(options, f"{text} {one.name} and {two.name}")
+    for one, two in holes_between(segments):
+        if begin < two.start and one.end < end:
+            text = f"{options.path}: bytes {one.end} to {two.start} of the log are missing between"
+            data_lost(options, f"{text} {one.name} and {two.name}")
     parts = [
         part
         for segment in _of_times(chosen, options)
         if (part := _part(segment, options, is_last=segment == last)) is not None
     ]
     return Log(tuple(parts), begin, end)
+
+
+def _segments(root: str) -> list[Segment]:
+    """The segments with records, and one behind them with what is neither records nor nothing."""
+    segments = segments_of(root)
+    behind = segments[-1].end if segments else 0
+    for segment in all_segments(root):
+        with suppress(FileNotFoundError):
+            if segment.start >= behind and end_of_data(segment).fault is not None:
+                return [*segments, segment]
+    return segments
 
 
 def _of_times(segments: list[Segment], options: StoreOptions) -> list[Segment]:

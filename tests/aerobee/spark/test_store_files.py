@@ -255,6 +255,28 @@ def test_nothing_is_read_in_front_of_its_being_written(tmp_path: Path) -> None:
     assert passed(segment, 0, before, before, 100)[0] == [put.place for put in maker.puts[:5]]
 
 
+def test_what_is_written_while_the_end_is_judged_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that stores 64 KiB between two looks."""
+    maker = StoreMaker(tmp_path, segment_bytes=1_024 * KiB)
+    maker.put()
+    maker.write()
+    (segment,) = segments_of(tmp_path)
+    used_behind = SegmentFile.used_behind
+
+    def written_first(file: SegmentFile, begin: int) -> int:
+        if len(maker.puts) < 500:
+            for _ in range(500):
+                maker.put(b"x" * 100)
+            maker.write()
+        return used_behind(file, begin)
+
+    monkeypatch.setattr(SegmentFile, "used_behind", written_first)
+    end = end_of_data(segment)
+    assert (end.position, end.used, end.fault) == (maker.at, 0, None)
+
+
 # ── Segments ──
 
 

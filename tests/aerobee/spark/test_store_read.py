@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +14,17 @@ from hypothesis import strategies as st
 
 from aerobee.errors import ConfigurationError, DataLossError, RecordDamagedError
 from aerobee.spark.store_choice import CLOCK_SLACK_MS
+from aerobee.spark.store_files import LogFiles, SegmentFile
 from aerobee.spark.store_read import log_of, plan, read
-from store.format.record import HEAD
+from store.format.names import segment_name
+from store.format.record import HEAD, blank
+from store.format.unit import BLANK, UNIT
 from tests.aerobee.spark.store_maker import NOON, Put, StoreMaker, store_options_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.spark.segments import Segment
 
 COLUMNS = ("topic", "queueId", "queueOffset", "body", "commitLogOffset")
 Rows = list[dict[str, Any]]
@@ -43,8 +49,8 @@ def placed(puts: list[Put]) -> list[int]:
     return [put.place for put in puts]
 
 
-def filled(root: Path, count: int = 120) -> StoreMaker:
-    maker = StoreMaker(root)
+def filled(root: Path, count: int = 120, queue_units: int = 20) -> StoreMaker:
+    maker = StoreMaker(root, queue_units=queue_units)
     for number in range(count):
         topic = ("orders", "payments", "SCHEDULE_TOPIC_XXXX")[number % 3]
         maker.put(b"body %d" % number, topic, number % 2, v6=number % 5 == 0)
@@ -151,8 +157,6 @@ def test_messages_that_no_consumer_sees_belong_to_the_system(tmp_path: Path) -> 
 )
 @given(split_bytes=st.integers(70, 6_000))
 def test_any_split_size_gives_the_same_rows(store: StoreMaker, via: str, split_bytes: int) -> None:
-    from dataclasses import replace
-
     options = store_options_of(store.root, excludeSystem=False, via=via)
     small = replace(options, split_bytes=split_bytes)
     whole, pieces = plan(options), plan(small)
@@ -245,6 +249,49 @@ def test_a_unit_that_leads_to_another_message_is_damage(own: StoreMaker) -> None
         rows_of(own.root, via="consumequeue", topics="orders")
 
 
+@pytest.mark.parametrize("unit", [bytes(20), UNIT.pack(1 << 40, 100, 0)])
+@pytest.mark.parametrize("lost", [range(5, 6), range(9, 11), range(6, 14), range(1, 19)])
+def test_a_hole_in_a_queue_is_damage_however_the_queue_is_cut(
+    own: StoreMaker, unit: bytes, lost: range, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A piece of a plan is only a few units here, so that holes begin, end and fill some."""
+    for number in lost:
+        own.change_unit("orders", 0, number, unit)
+    options = store_options_of(own.root, via="consumequeue", topics="orders")
+    options = replace(options, split_bytes=700)
+    pieces = plan(options)
+    assert len(pieces) > 4
+    with pytest.raises(RecordDamagedError, match=r"queue offset \d+ leads to no message"):
+        [list(read(piece, options, COLUMNS)) for piece in pieces]
+    options = replace(options, on_corrupt="drop")
+    with caplog.at_level(logging.WARNING, "aerobee.spark.store"):
+        found = [batch.num_rows for piece in pieces for batch in read(piece, options, COLUMNS)]
+    assert sum(found) == 40 - len(lost)
+    assert caplog.text.count("leads to no message") == len(lost)
+
+
+def test_filling_in_front_of_a_queue_is_no_damage(own: StoreMaker) -> None:
+    """A queue that was made anew behind the start of the log."""
+    for number in range(5):
+        own.change_unit("orders", 0, number, BLANK)
+    rows = rows_of(own.root, via="consumequeue", topics="orders")
+    assert len(rows) == 35
+
+
+def test_a_last_segment_without_a_record_is_damage_unless_nothing_is_in_it(own: StoreMaker) -> None:
+    behind = max(own.segments) + own.segment_bytes
+    own.change(own.at, blank(behind - own.at))
+    path = own.root / "commitlog" / segment_name(behind)
+    for content in (bytes(4_096), b"\x55" * 500 + bytes(3_500), bytes(200 << 10)):
+        path.write_bytes(content)
+        assert len(rows_of(own.root)) == 80
+    path.write_bytes(b"\x55" * (100 << 10))
+    with pytest.raises(RecordDamagedError, match=f"physical offset {behind} .badMagic"):
+        rows_of(own.root)
+    assert len(rows_of(own.root, onCorrupt="drop")) == 80
+    assert len(rows_of(own.root, sealedOnly=True)) == 80
+
+
 # ── What is not there ──
 
 
@@ -286,6 +333,76 @@ def test_a_segment_deleted_behind_the_plan_is_a_loss(own: StoreMaker, via: str) 
             second = sorted(own.segments)[1]
             assert sum(found) == sum(put.place >= second for put in own.puts)
         shutil.move(own.root / "kept", first)
+
+
+def test_a_segment_that_is_missing_where_a_read_begins_or_ends_is_a_loss(
+    own: StoreMaker, via: str
+) -> None:
+    second, third = sorted(own.segments)[1:3]
+    os.unlink(own.root / "commitlog" / segment_name(second))
+    with pytest.raises(DataLossError, match="are missing between"):
+        rows_of(own.root, via=via, startingPhysicalOffset=second + 9)
+    with pytest.raises(DataLossError, match="are missing between"):
+        rows_of(own.root, via=via, endingPhysicalOffset=second + 9)
+    assert len(rows_of(own.root, via=via, startingPhysicalOffset=third)) > 0
+    assert len(rows_of(own.root, via=via, endingPhysicalOffset=second)) > 0
+
+
+def test_a_segment_deleted_while_its_queue_is_read_is_a_loss_and_no_damage(
+    own: StoreMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second, third = sorted(own.segments)[1:3]
+    opened = LogFiles.opened
+
+    def deleted_first(files: LogFiles, segment: Segment) -> SegmentFile:
+        if segment.start == second:
+            (own.root / "commitlog" / segment.name).unlink(missing_ok=True)
+        return opened(files, segment)
+
+    options = store_options_of(own.root, via="consumequeue", failOnDataLoss=False)
+    pieces = plan(options)
+    monkeypatch.setattr(LogFiles, "opened", deleted_first)
+    found = [batch.num_rows for piece in pieces for batch in read(piece, options, COLUMNS)]
+    seen = [put for put in own.puts if put.topic != "SCHEDULE_TOPIC_XXXX"]
+    assert sum(found) == sum(not second <= put.place < third for put in seen)
+
+
+def test_a_file_of_a_queue_deleted_behind_the_plan_is_a_loss_if_it_led_there(
+    tmp_path: Path,
+) -> None:
+    own = filled(tmp_path, queue_units=5)
+    second = sorted(own.segments)[1]
+    options = store_options_of(tmp_path, via="consumequeue")
+    later = store_options_of(tmp_path, via="consumequeue", startingPhysicalOffset=second)
+    pieces, later_pieces = plan(options), plan(later)
+    # As the clean-up does it: the segment, then what led to nothing else.
+    os.unlink(tmp_path / "commitlog" / segment_name(0))
+    for topic in ("orders", "payments"):
+        for queue_id in (0, 1):
+            path = tmp_path / "consumequeue" / topic / str(queue_id) / segment_name(0)
+            assert UNIT.read(path.read_bytes(), 80).physical_offset < second
+            path.unlink()
+    for piece in pieces:
+        with pytest.raises(DataLossError, match="was deleted while"):
+            list(read(piece, options, COLUMNS))
+    found = [batch.num_rows for piece in later_pieces for batch in read(piece, later, COLUMNS)]
+    seen = [put for put in own.puts if put.topic != "SCHEDULE_TOPIC_XXXX"]
+    assert sum(found) == sum(put.place >= second for put in seen)
+    shutil.rmtree(tmp_path / "consumequeue" / "orders" / "0")
+    with pytest.raises(DataLossError, match="was deleted while"):
+        [list(read(piece, later, COLUMNS)) for piece in later_pieces]
+
+
+def test_queues_of_another_kind_are_refused_by_name(own: StoreMaker) -> None:
+    (own.root / "batchconsumequeue" / "many" / "0").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="the queues of topic many hold batches"):
+        rows_of(own.root, via="consumequeue")
+    with pytest.raises(ConfigurationError, match="the queues of topic many hold batches"):
+        rows_of(own.root, via="consumequeue", topics="orders,many")
+    assert len(rows_of(own.root, via="consumequeue", topics="orders")) == 40
+    (own.root / "consumequeue" / "CURRENT").touch()
+    with pytest.raises(ConfigurationError, match="no consume queues in files"):
+        rows_of(own.root, via="consumequeue", topics="orders")
 
 
 def test_a_log_alone_can_be_read_but_not_by_queue(own: StoreMaker) -> None:
