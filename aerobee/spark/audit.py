@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["TIME_BACKWARDS", "AuditPiece", "Finding", "audit", "plan_audit"]
 
 TIME_BACKWARDS = "timeBackwards"
+EVERYTHING = 1 << 62
+"""Behind the end of every log."""
 INNER_BATCH = 0x80
 """Records that are many messages: their queues are of another kind."""
 
@@ -48,13 +50,15 @@ class Finding(NamedTuple):
 class AuditPiece(NamedTuple):
     """What one task looks through; `following` is the segment behind it, when that is next.
 
-    `tail` and `fault` say what lies behind the data of the last segment.
+    `tail` and `fault` say what lies behind the data of the last segment, `ends` that the log ends
+    there.
     """
 
     split: Split
     following: Segment | None
     tail: str
     fault: Fault | None
+    ends: bool = False
 
 
 def plan_audit(options: StoreOptions) -> list[AuditPiece]:
@@ -63,7 +67,12 @@ def plan_audit(options: StoreOptions) -> list[AuditPiece]:
     pieces = []
     for number, part in enumerate(found.parts):
         behind = found.parts[number + 1].segment if number + 1 < len(found.parts) else None
-        for split in splits_in(part, found, options):
+        ends = part.segment.end == found.end and options.ending_physical_offset is None
+        splits = splits_in(part, found, options)
+        if part.fault is not None and part.limit == part.segment.start:
+            # Nothing but damage.
+            splits = [Split(part.segment, part.limit, part.limit, part.limit)]
+        for split in splits:
             last = split.end == part.limit
             pieces.append(
                 AuditPiece(
@@ -71,6 +80,7 @@ def plan_audit(options: StoreOptions) -> list[AuditPiece]:
                     behind if last else None,
                     part.tail if last else "",
                     part.fault if last else None,
+                    ends=ends and last,
                 )
             )
     return pieces
@@ -115,11 +125,15 @@ class _Audit:
         yield from self._look_behind(passage.at)
         if piece.fault is not None:
             yield self._of(piece.fault)
+            self._queues.regions.append((piece.fault.position, split.segment.end))
         elif piece.tail:
             yield self._of(Fault(TAIL, split.limit, piece.tail))
+        # What lies between the records of two tasks belongs to the first of them.
+        end = split.limit if passage.at is None else passage.at
+        if piece.ends and self._queues.at_rest:
+            first = split.limit if first is None else first
+            end = EVERYTHING
         if first is not None:
-            # What lies between the records of two tasks belongs to the first of them.
-            end = split.limit if passage.at is None else passage.at
             for found in self._queues.dangling(first, end):
                 yield Finding(self._segment, *found)
 

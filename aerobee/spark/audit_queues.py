@@ -185,7 +185,7 @@ class QueueAudit:
                 return "", ""
             return CQ_TAG_MISMATCH, f"the unit says {code}, the tags of the message {wanted}"
         if size <= 0 or is_blank(place, size):
-            if self._of_earlier_topic(line, run, at):
+            if self._of_earlier_topic(line, run, at) or self._is_deleted(line, run, at):
                 return "", ""
             return CQ_MISSING, "no unit" if size <= 0 else "filled over"
         if self._is_again(line, int(run.offsets[at]), place, int(run.places[at])):
@@ -208,6 +208,13 @@ class QueueAudit:
         number, place = line.first
         return int(run.offsets[at]) >= number and int(run.places[at]) < place
 
+    def _is_deleted(self, line: Line, run: QueueRows, at: int) -> bool:
+        """Whether a broker has deleted the message or its topic meanwhile, and so the unit."""
+        segment = self._files.segment_of(int(run.places[at]))
+        if segment is None or not Path(segment.path).exists():
+            return True
+        return line.queue is not None and not Path(line.queue.path).exists()
+
     def _first_unit(self, queue: Queue) -> tuple[int, int]:
         with QueueReader(queue) as reader:
             units = reader.read(queue.first, max(queue.file_bytes // UNIT_SIZE, 1))
@@ -226,6 +233,11 @@ class QueueAudit:
 
     # ── From the queues ──
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether no broker uses the store, nor will the next start mend it."""
+        return self._pending_after == NEVER
+
     def dangling(self, begin: int, end: int) -> Iterator[QueueFinding]:
         """Units that lead to bytes [begin, end) of the log, but to no message of theirs there.
 
@@ -236,10 +248,9 @@ class QueueAudit:
                 yield from self._dangling_of(line, line.queue, begin, end)
 
     def _dangling_of(self, line: Line, queue: Queue, low: int, high: int) -> Iterator[QueueFinding]:
-        capacity = (queue.starts[-1] + queue.file_bytes) // UNIT_SIZE
         with QueueReader(queue) as reader:
-            begin = reader.first_at(low, queue.first, capacity)
-            end = reader.first_at(high, begin, capacity)
+            begin = reader.first_at(low, queue.first, queue.end)
+            end = reader.first_at(high, begin, queue.end)
             units = reader.read(begin, end - begin)
         seen = np.concatenate(line.seen) if line.seen else np.empty(0, np.int64)
         stray = ~np.isin(np.arange(begin, end), seen) & (units["size"] > 0)

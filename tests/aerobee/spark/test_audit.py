@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aerobee.spark.audit import Finding, audit, plan_audit
+from aerobee.spark.audit_queues import QueueAudit
+from aerobee.spark.store_files import LogFiles, SegmentFile
 from store.format.checkpoint import CHECKPOINT, Checkpoint
 from store.format.names import segment_name
-from store.format.record import HEAD
+from store.format.record import HEAD, blank
 from store.format.tags import java_hash
 from store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT
 from tests.aerobee.spark.store_maker import NOON, Put, StoreMaker, store_options_of
@@ -18,6 +21,8 @@ from tests.aerobee.spark.store_maker import NOON, Put, StoreMaker, store_options
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from aerobee.spark.segments import Segment
 
 Found = list[tuple[str, int]]
 AT = HEAD.offset
@@ -185,7 +190,72 @@ def test_garbage_behind_the_data_is_damage(tmp_path: Path) -> None:
     assert told(tmp_path) == [("badMagic", maker.at)]
 
 
+def test_a_last_segment_without_a_record_is_damage(store: StoreMaker) -> None:
+    behind = max(store.segments) + store.segment_bytes
+    store.change(store.at, blank(behind - store.at))
+    path = store.root / "commitlog" / segment_name(behind)
+    path.write_bytes(bytes(200 << 10))
+    assert findings(store.root) == []
+    path.write_bytes(b"\x55" * (100 << 10))
+    assert told(store.root) == [("badMagic", behind)]
+    assert told(store.root, endingPhysicalOffset=behind) == []
+
+
+@pytest.mark.parametrize("split_bytes", [0, 150])
+def test_a_unit_that_leads_behind_the_log_leads_nowhere(
+    store: StoreMaker, split_bytes: int
+) -> None:
+    number = max(store.units["orders", 0]) + 1
+    place = store.at + 1_000
+    store.change_unit("orders", 0, number, UNIT.pack(place, 99, 0))
+    assert told(store.root, split_bytes) == [("cqMismatch", place)]
+    assert told(store.root, split_bytes, endingPhysicalOffset=store.at) == []
+    (store.root / "abort").touch()
+    assert told(store.root, split_bytes) == [], "a broker in use may have written more"
+
+
 # ── What is no fault ──
+
+
+def test_what_a_broker_deletes_meanwhile_is_no_fault(
+    store: StoreMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clean-up takes the segment that is being looked at, then what led to nothing else."""
+    options = store_options_of(store.root, mode="audit")
+    first = plan_audit(options)[0]
+    opened = LogFiles.opened
+
+    def then_deleted(files: LogFiles, segment: Segment) -> SegmentFile:
+        file = opened(files, segment)
+        (store.root / "commitlog" / segment.name).unlink(missing_ok=True)
+        for path in store.root.glob(f"consumequeue/*/*/{segment_name(0)}"):
+            path.unlink()
+        return file
+
+    monkeypatch.setattr(LogFiles, "opened", then_deleted)
+    assert list(audit(first, options)) == []
+
+
+def test_a_topic_that_is_deleted_meanwhile_has_no_faults(
+    store: StoreMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = store_options_of(store.root, mode="audit")
+    pieces = plan_audit(options)
+    compare = QueueAudit.compare
+
+    def without_topic(queues: QueueAudit, *given: Any) -> Any:
+        shutil.rmtree(store.root / "consumequeue" / "orders", ignore_errors=True)
+        return compare(queues, *given)
+
+    monkeypatch.setattr(QueueAudit, "compare", without_topic)
+    assert list(audit(pieces[0], options)) == []
+
+
+def test_queues_in_a_rocksdb_are_not_compared(store: StoreMaker) -> None:
+    shutil.rmtree(store.root / "consumequeue")
+    (store.root / "consumequeue").mkdir()
+    (store.root / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    assert findings(store.root) == []
 
 
 def test_units_that_the_next_start_writes_are_not_missing(store: StoreMaker) -> None:
