@@ -109,6 +109,7 @@ class Flight:
     queue: MessageQueue | None = None
     ask: Ask | None = None
     deadline: float = 0.0
+    channel: BlockingChannel | None = None
     forget: Callable[[], None] | None = None
 
 
@@ -134,6 +135,8 @@ class Delivery:
         """In the order of their deadlines."""
         self._busy: Counter[str] = Counter()
         """Requests in the air, by address."""
+        self._heard: dict[str, float] = {}
+        """When the last answer came, by address."""
         self._landed: SimpleQueue[tuple[int, Command | None, RemotingError | None]] = SimpleQueue()
         self._numbers = 0
         self._waiting = 0
@@ -213,10 +216,18 @@ class Delivery:
         now = time.monotonic()
         overdue = [number for number, flight in self._air.items() if flight.deadline <= now]
         for number in overdue:
-            flight = self._air[number]
-            if flight.forget is not None:
-                flight.forget()
-            self._land(number, None, None)
+            self._give_up(number)
+
+    def _give_up(self, number: int) -> None:
+        """Too late. A connection can be dead without anybody saying so: a silent one is closed."""
+        flight = self._air[number]
+        assert flight.ask is not None
+        if flight.forget is not None:
+            flight.forget()
+        began = flight.deadline - self._sending.timeout_s
+        if flight.channel is not None and self._heard.get(flight.ask.address, 0.0) < began:
+            flight.channel.close()
+        self._land(number, None, None)
 
     def _pump(self) -> None:
         """Start what may start."""
@@ -285,7 +296,7 @@ class Delivery:
         self._numbers += 1
         number = self._numbers
         flight.deadline = time.monotonic() + sending.timeout_s
-        flight.forget = None
+        flight.channel = flight.forget = None
         self._air[number] = flight
         self._busy[address] += 1
         try:
@@ -295,6 +306,7 @@ class Delivery:
         except (AerobeeError, RemotingError) as error:
             self._end_try(number, error)
             return True
+        flight.channel = channel
         landed = self._landed
         flight.forget = channel.begin(
             flight.ask.header,
@@ -315,6 +327,7 @@ class Delivery:
             late = f"{flight.ask.address} did not answer within {self._sending.timeout_s:g} s"
             self._end_try(number, error or RequestTimeoutError(late))
             return
+        self._heard[flight.ask.address] = time.monotonic()
         status = STATUS.get(answer.code)
         if status is None:
             self._end_try(number, error_of(flight.ask, answer, flight.queue.broker_name))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from aerobee.errors import RouteNotFoundError, SendFailedError
+from aerobee.route import TopicRoute
 from aerobee.spark.brokers import Cluster
 from aerobee.spark.encode import Encoder, Packing, Shipment
 from aerobee.spark.sending import Delivery, Report, Sending
@@ -22,12 +26,14 @@ from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.ports import HOST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.compression import Compression
     from aerobee.message import MessageQueue
+    from remoting.client.blocking_channel import BlockingChannel
 
 pytestmark = pytest.mark.service
 
@@ -206,6 +212,91 @@ def test_a_broker_that_comes_back_in_time_gets_the_rest(
         assert send_all(delivery, wanted[10:]).sent == 300
     stored = [message.body for message in read_back(broker, topic, 300)]
     assert list(dict.fromkeys(stored)) == numbered(300)
+
+
+class Relay:
+    """Forwards connections to a broker, until those that there are fall silent, as behind a router.
+
+    A delivery has it for a route of its own.
+    """
+
+    def __init__(self, cluster: Cluster, broker: AnyBroker) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        self._server = socket.create_server((HOST, 0))
+        self._open: list[socket.socket] = []
+        self._silent = 0
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
+        """That of the name server, by way of this relay."""
+        known = self._cluster.route(topic, fresh=fresh)
+        here = f"{HOST}:{self._server.getsockname()[1]}"
+        return TopicRoute(known.to_publish, (), {name: {0: here} for name in known.brokers})
+
+    def channel(self, address: str) -> BlockingChannel:
+        return self._cluster.channel(address)
+
+    def fall_silent(self) -> None:
+        """Nothing goes either way any more on the connections that there are."""
+        self._silent = len(self._open)
+
+    def close(self) -> None:
+        for one in (self._server, *self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        host, port = self._broker.address.rsplit(":", 1)
+        with suppress(OSError):
+            while True:
+                near = self._server.accept()[0]
+                far = socket.create_connection((host, int(port)))
+                self._open += [near, far]
+                for ends in ((near, far), (far, near)):
+                    thread = threading.Thread(target=self._pump, args=(*ends, len(self._open)))
+                    self._threads.append(thread)
+                    thread.start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, number: int) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                if number > self._silent:
+                    sink.sendall(data)
+
+
+@pytest.fixture
+def relay(broker: AnyBroker, connect_to: ConnectTo) -> Iterator[Relay]:
+    made = Relay(connect_to(broker), broker)
+    yield made
+    made.close()
+
+
+def test_a_connection_that_fell_silent_is_not_used_again(
+    broker: AnyBroker, relay: Relay, topic: str
+) -> None:
+    """Workers keep connections from one micro-batch to the next; a router may forget them."""
+    make_topic(broker, topic)
+    bodies = numbered(300)
+
+    def deliver_some(number: int, retries: int) -> int:
+        how = Sending(timeout_s=1.5, retries=retries)
+        with Delivery(relay, how) as delivery:
+            some = bodies[number * 100 : number * 100 + 100]
+            return send_all(delivery, list(shipments(delivery, topic, some))).sent
+
+    assert deliver_some(0, retries=0) == 100
+    relay.fall_silent()
+    assert deliver_some(1, retries=1) == 100
+    relay.fall_silent()
+    with pytest.raises(SendFailedError, match="did not answer within"):
+        deliver_some(2, retries=0)
+    assert deliver_some(2, retries=0) == 100, "the task is run again"
+    assert sorted({m.body for m in read_back(broker, topic, 300)}) == bodies
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
