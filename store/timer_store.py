@@ -210,6 +210,8 @@ class TimerStore:
                 return True
             unit = self.log.unit(chain.next)
             if unit is None:
+                if chain.next >= self.log.begin:
+                    log.error("timer.chain_broken", time_ms=chain.time_ms, position=chain.next)
                 chain.next = NO_UNIT
                 return True
             chain.take(chain.next, unit)
@@ -231,8 +233,8 @@ class TimerStore:
         net = chain.net(chain.settled, done)
         chain.settled = done
         self.waiting -= net
-        # The end of the chain need not be a unit: whatever stands before it is left out.
-        first = chain.last + 1 if whole else chain.position(done)
+        # The end of the chain need not be one of its units: what stands before it is left out.
+        first = chain.last + TIMER_UNIT.size if whole else chain.position(done)
         self.wheel.put(chain.time_ms, first, slot.last, slot.timers - net)
         return False
 
@@ -340,10 +342,11 @@ class TimerStore:
             self.log.cut(0)
             self.queue_offset = queue.start
             return
-        if not (self.wheel.load(check.last_read_time_ms) and self._set_back(check)):
+        begin_ms = check.last_read_time_ms
+        if not (self.wheel.load(begin_ms, self.log.may_be_unit) and self._set_back(check)):
             self.wheel.forget()
             self.log.cut(check.flushed_position)
-            self._rebuild(check.last_read_time_ms)
+            self._rebuild(begin_ms)
         self.log.cut(check.flushed_position)
         offset = min(check.queue_offset, check.master_queue_offset)
         last = None if clean else self.log.last_unit()

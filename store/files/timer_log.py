@@ -67,6 +67,12 @@ class TimerLog:
 
     # ── Units ──
 
+    def may_be_unit(self, position: int) -> bool:
+        """Whether a unit can stand there, or could when the file was still there. Hot."""
+        at = position % self.queue.file_size
+        fits = at % UNIT_BYTES == 0 and at <= self.queue.file_size - UNIT_BYTES - BLANK_ROOM
+        return fits and 0 <= position <= self.end - UNIT_BYTES
+
     def append(self, unit: TimerUnit) -> int:
         """Put a unit at the end; its position. Hot."""
         file_bytes = self.queue.file_size
@@ -81,7 +87,7 @@ class TimerLog:
 
     def unit(self, position: int) -> TimerUnit | None:
         """The unit that begins there; None for any other place. Raises: NotInMemory, OSError."""
-        if not self.begin <= position <= self.end - UNIT_BYTES:
+        if position < self.begin or not self.may_be_unit(position):
             return None
         start: int
         data: bytes | bytearray

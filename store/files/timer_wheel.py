@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from store.errors import StoreDamaged
 from store.format.names import temporary_name
-from store.format.timer import WHEEL_SLOT, WHEEL_SLOTS, WheelSlot
+from store.format.timer import TIMER_UNIT, WHEEL_SLOT, WHEEL_SLOTS, WheelSlot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from store.files.disk import Disk
@@ -29,7 +29,9 @@ BLOCK_BYTES: Final = 4_096
 RUN_BYTES: Final = 1 << 20
 """Blocks side by side that are written in one call, at most."""
 SLOT_BYTES: Final = WHEEL_SLOT.size
+UNIT_BYTES: Final = TIMER_UNIT.size
 _ZERO_SLOT: Final = bytes(SLOT_BYTES)
+_EMPTY_SLOT: Final = WheelSlot(0, 0, 0, 0, 0)
 _ZERO_BLOCK: Final = bytes(BLOCK_BYTES)
 _unpack = WHEEL_SLOT.unpack_from
 _pack_into = WHEEL_SLOT.pack_into
@@ -114,11 +116,12 @@ class TimerWheel:
 
     # ── The file ──
 
-    def load(self, begin_ms: int) -> bool:
-        """Take over the chains from that time on; False without a file.
+    def load(self, begin_ms: int, may_be_unit: Callable[[int], bool]) -> bool:
+        """Take over the chains from that time on; False without a file that can be believed.
 
-        Those before were delivered, and others leave them in the file. Raises: StoreDamaged for a
-        file of another length, or one of another precision; OSError.
+        Those before were delivered, and others leave them in the file. `may_be_unit` says whether
+        a unit can stand there in the timer log. Raises: StoreDamaged for a file of another length;
+        OSError.
         """
         disk = self._disk
         disk.remove(self.path.with_name(temporary_name(self.path.name)), missing_ok=True)
@@ -136,21 +139,37 @@ class TimerWheel:
                 first -= first % BLOCK_BYTES
                 for at in range(first, last, RUN_BYTES):
                     piece = handle.pread(min(RUN_BYTES, last - at), at)
-                    self._take_over(at, piece[: len(piece) // SLOT_BYTES * SLOT_BYTES], begin_ms)
+                    whole = piece[: len(piece) // SLOT_BYTES * SLOT_BYTES]
+                    if not self._take_over(at, whole, begin_ms, may_be_unit):
+                        return False
         finally:
             handle.close()
         return True
 
-    def _take_over(self, at: int, piece: bytes, begin_ms: int) -> None:
+    def _take_over(
+        self, at: int, piece: bytes, begin_ms: int, may_be_unit: Callable[[int], bool]
+    ) -> bool:
+        """False at a slot that nobody has written so."""
         if piece.count(0) == len(piece):
-            return
+            return True
         begin = begin_ms // self.precision_ms
         for row, slot in enumerate(WHEEL_SLOT.iter_unpack(piece), at // SLOT_BYTES):
-            if slot[0] >= begin and slot[0] % self.slots == row and slot[0]:
-                _pack_into(self._memory, row * SLOT_BYTES, *slot)
-            elif slot[0]:
+            if slot == _EMPTY_SLOT:
+                continue
+            step, first, last, timers, _ = slot
+            if step <= 0 or step % self.slots != row:
+                return False
+            if step < begin:
                 # Empty here, so it is to be empty in the file as soon as its block is written.
                 self._dirty.add(row * SLOT_BYTES // BLOCK_BYTES)
+                continue
+            near = step < begin + self.slots
+            # What is left of a chain may begin just behind a unit.
+            chain = may_be_unit(last) and (may_be_unit(first) or may_be_unit(first - UNIT_BYTES))
+            if not (near and chain and abs(timers) <= _room(first, last)):
+                return False
+            _pack_into(self._memory, row * SLOT_BYTES, *slot)
+        return True
 
     def forget(self) -> None:
         """Begin anew: no chain, and no file. Raises: OSError."""
@@ -222,3 +241,8 @@ class TimerWheel:
     def close(self) -> None:
         """Give the memory back."""
         self._memory.close()
+
+
+def _room(first: int, last: int) -> int:
+    """How many units can stand from one place in the timer log to another; −1 for none."""
+    return (last - first) // UNIT_BYTES + 1 if first <= last else -1

@@ -6,6 +6,7 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from store.errors import StoreRefused
 from store.files.cold_reads import ColdReads
@@ -26,7 +27,12 @@ FILE_BYTES = 1_000
 
 
 def open_timers(
-    root: Path, disk: Disk | None = None, *, file_bytes: int = FILE_BYTES, **how: object
+    root: Path,
+    disk: Disk | None = None,
+    *,
+    file_bytes: int = FILE_BYTES,
+    slots: int = SLOTS,
+    **how: object,
 ) -> TimerStore:
     disk = disk or Disk()
     root.mkdir(exist_ok=True)
@@ -36,7 +42,7 @@ def open_timers(
         precision_ms=1000,
         log_file_bytes=file_bytes,
         read_file=ColdReads(disk, StoreStats()).log,
-        slots=SLOTS,
+        slots=slots,
     )
     given = {"clean": True, "queue": range(10_000), "now_ms": NOW_MS + 777}
     timers.load(**{**given, "queue_offset_of": lambda place: place // 100, **how})  # type: ignore[arg-type]  # as given
@@ -260,6 +266,62 @@ def test_a_wheel_that_cannot_be_believed_is_made_from_the_log(tmp_path: Path, da
     assert {after_s: due(again, after_s) for after_s in range(60)} == {
         after_s: expected.get(after_s, []) for after_s in range(60)
     }
+
+
+def test_no_bit_of_a_slot_that_turns_over_loses_a_timer(tmp_path: Path) -> None:
+    slots = 252  # As for a real wheel, no power of two is a multiple.
+    timers = open_timers(tmp_path, slots=slots)
+    expected = spread(timers, range(60))
+    save(timers)
+    timers.close()
+    wheel = tmp_path / "timerwheel"
+    at = (NOW_MS + 5_000) // 1000 % slots * WHEEL_SLOT.size
+    content = wheel.read_bytes()
+    for bit in range(8 * (WHEEL_SLOT.size - 4)):
+        damaged = bytearray(content)
+        damaged[at + bit // 8] ^= 1 << bit % 8
+        wheel.write_bytes(damaged)
+        again = open_timers(tmp_path, slots=slots)
+        assert {after_s: due(again, after_s) for after_s in expected} == expected, bit
+        again.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_bytes_in_the_wheel_lose_no_timer(tmp_path: Path, seed: int) -> None:
+    timers = open_timers(tmp_path)
+    expected = spread(timers, range(60))
+    save(timers)
+    timers.close()
+    noise = random.Random(seed)
+    with (tmp_path / "timerwheel").open("r+b") as file:
+        file.seek((NOW_MS + 5_000) // 1000 % SLOTS * WHEEL_SLOT.size)
+        file.write(noise.randbytes(WHEEL_SLOT.size * noise.randint(1, 3)))
+    again = open_timers(tmp_path)
+    assert {after_s: due(again, after_s) for after_s in expected} == expected
+
+
+def test_a_unit_is_only_where_one_was_put(tmp_path: Path) -> None:
+    timers = open_timers(tmp_path)
+    spread(timers, range(60))
+    save(timers)
+    timers.close()
+    again = open_timers(tmp_path)
+    found = [at for at in range(-1, again.log.end + 1) if again.log.unit(at) is not None]
+    assert found == [number // 18 * FILE_BYTES + number % 18 * 52 for number in range(60)]
+
+
+def test_a_chain_that_is_broken_ends_there_and_says_so(tmp_path: Path) -> None:
+    timers = open_timers(tmp_path)
+    expected = spread(timers, range(60))
+    save(timers)
+    timers.close()
+    with (tmp_path / "timerlog" / "00000000000000001000").open("r+b") as file:
+        file.seek(17 * 52 + 4)
+        file.write((988).to_bytes(8, "big"))
+    again = open_timers(tmp_path)
+    with capture_logs() as logs:
+        assert due(again, 5) == expected[5][1:]
+    assert [(one["event"], one["position"]) for one in logs] == [("timer.chain_broken", 988)]
 
 
 def test_a_wheel_of_another_length_is_refused_with_the_remedy(tmp_path: Path) -> None:
