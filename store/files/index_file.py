@@ -110,6 +110,20 @@ class IndexFile:
             handle.close()
         return last - number
 
+    def follows(self, before: IndexHead) -> bool:
+        """Whether it was begun behind a file with that head: its first entry is dated against it.
+
+        Known to the second, as entries are dated. Raises: OSError.
+        """
+        if self.empty:
+            return True
+        handle = self.disk.open(self.path, writable=False)
+        try:
+            dated_s = _entry(handle, self.shape, 1).time_diff_s
+        finally:
+            handle.close()
+        return dated_s == _seconds(before.end_timestamp, self.head.begin_timestamp)
+
     def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets of messages that may have the key and the time, newest first.
 
@@ -145,6 +159,11 @@ class IndexFile:
 def _whole(handle: Handle, size: int, position: int) -> bytes:
     """What lies there; zeros behind the end of a file that is too short."""
     return handle.pread(size, position).ljust(size, b"\0")
+
+
+def _seconds(begin_ms: int, stored_ms: int) -> int:
+    """How an entry is dated in a file that begins at that time; 0 means no such time."""
+    return min((stored_ms - begin_ms) // 1_000, TIME_DIFF_MAX) if 0 < begin_ms < stored_ms else 0
 
 
 def _entry(handle: Handle, shape: IndexShape, number: int) -> IndexEntry:
@@ -258,7 +277,7 @@ class IndexBuilder:
                 self.slots_used += 1
             if stored != dated:
                 # The difference of a file's first entry is against the file before.
-                seconds = min((stored - begin) // 1_000, TIME_DIFF_MAX) if 0 < begin < stored else 0
+                seconds = _seconds(begin, stored)
                 dated = stored
             entries += _pack_entry(key_hash, physical_offset, seconds, previous)
             slots[slot] = count

@@ -2,8 +2,9 @@
 
 Only the last file grows. A start keeps what it can believe: after a clean stop every file whose
 head makes sense and that does not reach behind the log, after a crash only full ones that the
-checkpoint vouches for. The rest is dropped, and the log is indexed again from there. The directory
-may hold files of other brokers; names that are no numbers are left alone.
+checkpoint vouches for; none behind one that is missing. The rest is dropped, and the log is indexed
+again from there. The directory may hold files of other brokers; names that are no numbers are left
+alone.
 Source: store format §1.4, §5.1, §5.4, §6.3 (IndexService).
 """
 
@@ -75,7 +76,8 @@ class Indexes:
         found = list(self._found())
         kept = len(found)
         for number, file in enumerate(found):
-            if not _believed(file, clean=clean, vouched_ms=vouched_ms, log_end=log_end):
+            believed = _believed(file, clean=clean, vouched_ms=vouched_ms, log_end=log_end)
+            if not believed or (number and not file.follows(found[number - 1].head)):
                 kept = number
                 break
         self.files = found[:kept]

@@ -37,12 +37,12 @@ def loaded(
     return indexes, resume
 
 
-def fill(root: Path, messages: int, keys: int = 1) -> Indexes:
-    """Messages 100 bytes and 10 ms apart; four keys fill a file."""
+def fill(root: Path, messages: int, keys: int = 1, apart_ms: int = 10) -> Indexes:
+    """Messages 100 bytes and some ms apart; four keys fill a file."""
     indexes = row(root)
     builder: IndexBuilder | None = None
     todo = [
-        Key(number % 3, 100 * number, STORED + 10 * number)
+        Key(number % 3, 100 * number, STORED + apart_ms * number)
         for number in range(messages)
         for _ in range(keys)
     ]
@@ -153,6 +153,17 @@ def test_a_damaged_head_takes_the_files_behind_it_along(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:36] + b"\x7f" * 4 + path.read_bytes()[40:])
     indexes, resume = loaded(tmp_path)
     assert names(indexes) == [first]
+    assert resume == Resume(300, known_keys=1)
+
+
+def test_files_behind_one_that_is_missing_are_made_again(tmp_path: Path) -> None:
+    before = names(fill(tmp_path, 10, apart_ms=1_000))
+    last_ms = STORED + 9_000
+    indexes, resume = loaded(tmp_path, vouched_ms=last_ms, last_ms=last_ms)
+    assert (names(indexes), resume) == (before, Resume(END)), "nothing is missing"
+    (tmp_path / "index" / before[1]).unlink()
+    indexes, resume = loaded(tmp_path, vouched_ms=last_ms, last_ms=last_ms)
+    assert names(indexes) == before[:1]
     assert resume == Resume(300, known_keys=1)
 
 
