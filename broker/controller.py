@@ -24,6 +24,7 @@ from broker.services.housekeeping import Housekeeping
 from broker.sources import make_health, make_sources
 from remoting.server import boss
 from remoting.server.reactor import Listener
+from store.flags import Flag
 
 if TYPE_CHECKING:
     import socket
@@ -231,13 +232,17 @@ class BrokerController:
             parts.reactor.flush()
             await self._drain()
             door.cancel_scope.cancel()
+        saved = False
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
             parts.puts.close()
             await parts.store.space.make_room()
             await parts.half_messages.save_progress()
             if parts.timers is not None:
                 await parts.timers.close()
-            await parts.saver.save_all()
+            saved = await parts.saver.save_all()
+        if not saved:
+            # So that this is no clean stop: what a table lacks, the next start takes from the log.
+            parts.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")
 
     def _ready(self, recovery: Recovery) -> Ready:
         remoting, namesrv = self.config.remoting, self.config.namesrv

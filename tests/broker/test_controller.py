@@ -22,6 +22,7 @@ from remoting.wire.codes import ResponseCode as Code
 from store.errors import StoreLocked
 from store.files.disk import Disk, SystemClock
 from tests.broker.desk import broker_config
+from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.ports import free_block, free_port
 from tests.kit.raw_client import RawAnswer, RawConnection, pull_fields, records, send_fields
 
@@ -62,9 +63,9 @@ def with_metrics(config: BrokerConfig) -> BrokerConfig:
 class Running:
     """A controller that serves, what it said, and how it ended."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
         self.config = config
-        self.controller = BrokerController(config, disk=Disk(), clock=SystemClock())
+        self.controller = BrokerController(config, disk=disk or Disk(), clock=SystemClock())
         self.ready: list[Ready] = []
         self.served = trio.Event()
         self.clean: bool | None = None
@@ -224,6 +225,22 @@ async def test_a_stop_leaves_everything_on_disk(tmp_path: Path) -> None:
     async with running(config_of(tmp_path)) as again:
         assert again.ready[0].recovery.clean
         assert again.controller.parts.offsets.query("g", "new", 0) == 1
+        with await again.client() as client:
+            pulled = await call(client, PULL, pull_fields("g", "new", 0, 0))
+            assert [record.body for record in records(pulled.body)] == [b"x"]
+
+
+async def test_a_stop_that_cannot_save_a_table_is_no_clean_one(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path, Fault(name="open", path="topics.json", times=1_000))
+    broker = Running(config_of(tmp_path), disk)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(broker.run)
+        await broker.served.wait()
+        with await broker.client() as client:
+            assert (await call(client, SEND, send_fields("new", 0), b"x")).code == Code.SUCCESS
+        broker.controller.stop()
+    assert broker.clean is False
+    async with running(config_of(tmp_path)) as again:
         with await again.client() as client:
             pulled = await call(client, PULL, pull_fields("g", "new", 0, 0))
             assert [record.body for record in records(pulled.body)] == [b"x"]
