@@ -6,14 +6,13 @@ each. Source: remoting §3.12 (NotificationProcessor, PollingInfoProcessor).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker.errors import Refused
-from broker.processors.pop import POPS, deadline
+from broker.processors.pop import POPS
 from broker.processors.pop_reader import ALL_QUEUES, Wanted
-from broker.services.pop_hold import Waiting
+from broker.processors.pop_wait import Asked, deadline, park
 from remoting.wire.answer import Answer
 from remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
 from store.errors import NotInMemory
@@ -34,15 +33,6 @@ KIND: Final = "notification"
 SOME: Final = Answer(header=NotificationResponse(has_msg=True))
 NONE: Final = Answer(header=NotificationResponse(has_msg=False))
 FULL: Final = Answer(header=NotificationResponse(has_msg=False, polling_full=True))
-
-
-class Asked(NamedTuple):
-    """A notification that may be held."""
-
-    header: Notification
-    command: Command
-    connection: Connection
-    deadline: float
 
 
 class NotificationProcessor:
@@ -94,7 +84,7 @@ class NotificationProcessor:
             now_ms=self._clock.now_ms(),
         )
 
-    def _attempt(self, asked: Asked, wanted: Wanted, *, last: bool) -> Answer | None:
+    def _attempt(self, asked: Asked[Notification], wanted: Wanted, *, last: bool) -> Answer | None:
         """None: it waits. Raises: NotInMemory, OSError."""
         found = self._reader.has_messages(wanted)
         if found.rest:
@@ -103,35 +93,13 @@ class NotificationProcessor:
             return NONE
         return None if self._park(asked, found.free_at_ms) else FULL
 
-    def _park(self, asked: Asked, free_at_ms: int) -> bool:
-        header = asked.header
-        look_at = None
-        if free_at_ms:
-            look_at = trio.current_time() + (free_at_ms - self._clock.now_ms()) / 1000
-
-        def resume(last: bool) -> None:
-            answer = self._again(asked, last)
-            if answer is not None:
-                asked.connection.answer(asked.command, answer)
-
-        return self._hold.park(
-            Waiting(
-                asked.connection,
-                header.topic,
-                header.consumer_group,
-                header.queue_id,
-                kind=KIND,
-                matches=None,
-                deadline=asked.deadline,
-                look_at=look_at,
-                resume=resume,
-            )
+    def _park(self, asked: Asked[Notification], free_at_ms: int) -> bool:
+        return park(
+            self._hold,
+            asked,
+            kind=KIND,
+            matches=None,
+            free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
+            again=lambda last: self._attempt(asked, self._checked(asked.header), last=last),
+            over=NONE,
         )
-
-    def _again(self, asked: Asked, last: bool) -> Answer | None:
-        try:
-            return self._attempt(asked, self._checked(asked.header), last=last)
-        except Refused as refused:
-            return Answer(refused.code, refused.header, refused.remark)
-        except NotInMemory:
-            return NONE

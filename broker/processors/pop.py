@@ -8,7 +8,7 @@ and a check point that cannot be stored hands out nothing. A pop that finds noth
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -16,7 +16,7 @@ from broker.answers import PUT_ANSWERS, STORED
 from broker.errors import Refused
 from broker.filters.subscription import filter_of
 from broker.processors.pop_reader import ALL_QUEUES, FOUND, Wanted
-from broker.services.pop_hold import Waiting
+from broker.processors.pop_wait import Asked, deadline, park
 from broker.tables.drafts import draft_again
 from broker.tables.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
 from remoting.wire.answer import Answer
@@ -49,31 +49,16 @@ if TYPE_CHECKING:
     from store.files.disk import Clock
     from store.results import PutStatus
 
-__all__ = ["POPS", "Pop", "check_hidden", "check_timers", "deadline"]
+__all__ = ["POPS", "Pop", "check_hidden", "check_timers"]
 
 POPS: Final = "pop"
 """The kind of a held pop."""
 MESSAGES_MAX: Final = 32
 LATE_MS: Final = 500
 """So long after its end a pop is not begun any more."""
-EARLY_MS: Final = 50
-"""So long before its end a held pop is answered."""
-HOLD_MAX_MS: Final = 300_000
-"""No pop is held longer, whatever it asks for."""
 TIMED_OUT: Final = Answer(int(ResponseCode.POLLING_TIMEOUT))
 FULL: Final = Answer(int(ResponseCode.POLLING_FULL))
 NOTHING: Final = Answer(int(ResponseCode.PULL_NOT_FOUND))
-
-
-class Request(NamedTuple):
-    """A pop that passed the checks."""
-
-    header: PopMessage
-    wanted: Wanted
-    command: Command
-    connection: Connection
-    deadline: float
-    """When it is answered at the latest, in seconds of the loop; minus infinity: at once."""
 
 
 class Pop:
@@ -114,12 +99,11 @@ class Pop:
             return TIMED_OUT
         wanted = self._checked(header, now_ms)
         end = deadline(header.born_time, header.poll_time, now_ms)
-        request = Request(header, wanted, command, connection, end)
+        asked = Asked(header, command, connection, end)
         try:
-            answer = self._attempt(request, last=False)
+            return self._attempt(asked, wanted, last=False)
         except NotInMemory:
-            return self._reader.complete(lambda: self._attempt(request, last=True))
-        return answer
+            return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
 
     def peek(self, header: PeekMessage, command: Command, connection: Connection) -> Outcome:
         """As a pop, but nothing is handed out."""
@@ -185,54 +169,33 @@ class Pop:
 
     # -- one attempt -----------------------------------------------------------------------------
 
-    def _attempt(self, request: Request, *, last: bool) -> Answer | None:
+    def _attempt(self, asked: Asked[PopMessage], wanted: Wanted, *, last: bool) -> Answer | None:
         """Hand out what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
-        found = self._reader.read(request.wanted)
+        found = self._reader.read(wanted)
         for topic, queue_id, at in found.moves:
-            self._move(request.wanted, topic, queue_id, at)
+            self._move(wanted, topic, queue_id, at)
         if found.parts:
-            return self._hand_out(request, found)
+            return self._hand_out(asked.header, wanted, found)
         # Behind a filter that has looked at enough for now, the client comes back at once.
-        if last or found.cut or request.deadline <= trio.current_time():
+        if last or found.cut or asked.deadline <= trio.current_time():
             return TIMED_OUT
-        return None if self._park(request, found.free_at_ms) else FULL
+        return None if self._park(asked, wanted, found.free_at_ms) else FULL
 
-    def _park(self, request: Request, free_at_ms: int) -> bool:
-        header = request.header
-        look_at = None
-        if free_at_ms:
-            look_at = trio.current_time() + (free_at_ms - self._clock.now_ms()) / 1000
-
-        def resume(last: bool) -> None:
-            answer = self._again(request, last)
-            if answer is not None:
-                request.connection.answer(request.command, answer)
-
-        request.command.body = b""
-        return self._hold.park(
-            Waiting(
-                request.connection,
-                header.topic,
-                header.consumer_group,
-                header.queue_id,
-                kind=POPS,
-                matches=request.wanted.matches,
-                deadline=request.deadline,
-                look_at=look_at,
-                resume=resume,
+    def _park(self, asked: Asked[PopMessage], wanted: Wanted, free_at_ms: int) -> bool:
+        def again(last: bool) -> Answer | None:
+            return self._attempt(
+                asked, self._checked(asked.header, self._clock.now_ms()), last=last
             )
-        )
 
-    def _again(self, request: Request, last: bool) -> Answer | None:
-        """The pop once more after a wait; None: it waits on."""
-        try:
-            wanted = self._checked(request.header, self._clock.now_ms())
-            return self._attempt(request._replace(wanted=wanted), last=last)
-        except Refused as refused:
-            return Answer(refused.code, refused.header, refused.remark)
-        except NotInMemory:
-            # Nobody waits for the disk here; the client comes back at once, and then it does.
-            return TIMED_OUT
+        return park(
+            self._hold,
+            asked,
+            kind=POPS,
+            matches=wanted.matches,
+            free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
+            again=again,
+            over=TIMED_OUT,
+        )
 
     # -- handing out -----------------------------------------------------------------------------
 
@@ -243,9 +206,8 @@ class Pop:
             self._orders.clear(topic, wanted.group, queue_id)
         self._offsets.commit_popped(*place, at, wanted.now_ms)
 
-    def _hand_out(self, request: Request, found: Found) -> Answer:
+    def _hand_out(self, header: PopMessage, wanted: Wanted, found: Found) -> Answer:
         """Raises: Refused, when the check point of the first queue cannot be stored."""
-        header, wanted = request.header, request.wanted
         revive_qid = ORDER_REVIVE_QID if wanted.order else self._next_revive_queue()
         starts, places, counts = [], [], []
         body: list[bytes | memoryview] = []
@@ -254,9 +216,9 @@ class Pop:
             offsets = part.offsets()
             entry = f"{part.retry} {part.queue_id}"
             if wanted.order:
-                counts += self._in_order(request, part, offsets)
+                counts += self._in_order(header, wanted, part, offsets)
             else:
-                status = self._write_check_point(request, part, offsets, revive_qid)
+                status = self._write_check_point(header, wanted, part, offsets, revive_qid)
                 if status not in STORED:
                     if not messages:
                         raise _unavailable(status)
@@ -268,7 +230,7 @@ class Pop:
             if part.retry == "0":
                 body += part.result.views
             else:
-                body += self._as_sent(request, part, revive_qid)
+                body += self._as_sent(header, wanted, part, revive_qid)
             messages += part.result.count
             size += part.result.size
         out = self._stats.group_out(wanted.group, header.topic)
@@ -292,14 +254,18 @@ class Pop:
         return self._turn
 
     def _write_check_point(
-        self, request: Request, part: Part, offsets: Sequence[int], revive_qid: int
+        self,
+        header: PopMessage,
+        wanted: Wanted,
+        part: Part,
+        offsets: Sequence[int],
+        revive_qid: int,
     ) -> PutStatus:
-        wanted = request.wanted
         start = part.start
         point = CheckPoint(
             start_offset=start,
             pop_time=wanted.now_ms,
-            invisible_time=request.header.invisible_time,
+            invisible_time=header.invisible_time,
             count=len(offsets),
             queue_id=part.queue_id,
             topic=part.topic,
@@ -309,9 +275,11 @@ class Pop:
         )
         return self._revive_log.check_point(point, revive_qid)
 
-    def _in_order(self, request: Request, part: Part, offsets: Sequence[int]) -> list[str]:
+    def _in_order(
+        self, header: PopMessage, wanted: Wanted, part: Part, offsets: Sequence[int]
+    ) -> list[str]:
         """Note what is out; how often that was so before, as the client reads it."""
-        wanted, queue_id = request.wanted, part.queue_id
+        queue_id = part.queue_id
         self._move(wanted, part.topic, queue_id, part.start)
         counts = self._orders.hand_out(
             part.topic,
@@ -320,17 +288,19 @@ class Pop:
             offsets,
             attempt_id=wanted.attempt_id,
             pop_time=wanted.now_ms,
-            invisible_ms=request.header.invisible_time,
+            invisible_ms=header.invisible_time,
         )
         said = [f"0 qo{queue_id}%{offset} {count}" for offset, count in counts.by_offset.items()]
         return [*said, f"0 {queue_id} {counts.least}"]
 
-    def _as_sent(self, request: Request, part: Part, revive_qid: int) -> list[bytes]:
+    def _as_sent(
+        self, header: PopMessage, wanted: Wanted, part: Part, revive_qid: int
+    ) -> list[bytes]:
         """Messages that came back, as those of the topic that they were sent to."""
         receipt = Receipt(
             part.start,
-            request.wanted.now_ms,
-            request.header.invisible_time,
+            wanted.now_ms,
+            header.invisible_time,
             revive_qid,
             part.retry,
             self._config.broker.broker_name,
@@ -338,18 +308,8 @@ class Pop:
             0,
         )
         return [
-            _renamed(view, at, request.header.topic, receipt)
-            for view, at in _records(part.result.views)
+            _renamed(view, at, header.topic, receipt) for view, at in _records(part.result.views)
         ]
-
-
-def deadline(born_ms: int, poll_ms: int, now_ms: int) -> float:
-    """When a request that may be held is answered at the latest, in seconds of the loop.
-
-    A clock of a client that goes wrong makes it wait no longer than it asked for.
-    """
-    left_ms = (born_ms or now_ms) + poll_ms - EARLY_MS - now_ms
-    return trio.current_time() + min(left_ms, poll_ms, HOLD_MAX_MS) / 1000
 
 
 def check_timers(config: BrokerConfig) -> None:

@@ -253,9 +253,9 @@ class Pull:
             return Answer(refused.code, refused.header, refused.remark)
         try:
             result = self._read(header, matches)
-        except NotInMemory:
-            # What woke it is far behind by now. Nobody waits for the disk here: its next pull does.
-            # The status makes the client pull the same offset again.
+        except (NotInMemory, OSError):
+            # What woke it is far behind by now. Nobody waits for the disk here, nor hears of its
+            # errors: the status makes the client pull the same offset again, and that pull does.
             result = self._nothing(header, GetStatus.NO_MATCHED_MESSAGE, header.queue_offset)
         return self._answer(header, _code(result, header.queue_offset), result)
 

@@ -10,6 +10,7 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import pop as headers
 from tests.broker.desk import said
 from tests.broker.pops import open_pops
+from tests.broker.processors.test_pop import no_more_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,3 +114,17 @@ async def test_a_bad_one_is_refused(
     async with open_pops(tmp_path, mock_clock) as pops:
         header = notification(pops, **change)  # type: ignore[arg-type]  # wrong on purpose
         assert (await pops.desk.ask(header)).code == code
+
+
+@pytest.mark.trio
+async def test_a_held_one_that_cannot_read_is_over_and_the_broker_goes_on(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.begin(notification(pops, 15_000))
+        with monkeypatch.context() as fails:
+            reader = pops.parts.processors.notification._reader
+            fails.setattr(reader, "has_messages", no_more_files)
+            await pops.send(b"a")
+        assert said(await pops.desk.peer.next_answer()) == NONE
+        assert said(await pops.desk.ask(notification(pops))) == SOME

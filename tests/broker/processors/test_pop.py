@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -530,3 +531,21 @@ async def test_properties_that_leave_no_room_keep_nothing_from_coming_again(
                 b"long",
                 b"small",
             ]
+
+
+@pytest.mark.trio
+async def test_a_held_pop_that_cannot_read_is_over_and_the_broker_goes_on(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.begin(pops.header(poll_time=15_000))
+        with monkeypatch.context() as fails:
+            fails.setattr(pops.parts.processors.pop._reader, "read", no_more_files)
+            await pops.send(b"a")
+        answer = await pops.desk.peer.next_answer()
+        assert answer.code == ResponseCode.POLLING_TIMEOUT, "it comes back at once"
+        assert await pops.bodies() == [b"a"]
+
+
+def no_more_files(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")

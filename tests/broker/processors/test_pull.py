@@ -18,6 +18,7 @@ from remoting.wire.codes import ResponseCode as Code
 from remoting.wire.headers.pull import LitePullMessage, PullMessage
 from store.format.properties import decode
 from tests.broker.desk import Caller, Desk, body_of, open_desk, pull_header, said, send_header
+from tests.broker.processors.test_pop import no_more_files
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.raw_client import records
 
@@ -518,3 +519,18 @@ async def test_every_held_pull_is_answered_when_the_broker_stops(tmp_path: Path)
         desk.parts.hold.release_all()
         await wait_all_tasks_blocked()
         assert [answer.code for answer in desk.peer.answers] == [Code.PULL_NOT_FOUND] * 3
+
+
+async def test_a_held_pull_that_cannot_read_is_asked_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        assert desk.begin(pull_header(sys_flag=HOLD, suspend_timeout_millis=15_000)) is None
+        with monkeypatch.context() as fails:
+            fails.setattr(desk.parts.store, "get", no_more_files)
+            await fill(desk, 1)
+        answer = await desk.peer.next_answer()
+        assert answer.code == Code.PULL_RETRY_IMMEDIATELY
+        assert place(answer) == (0, 0, 1)
+        assert bodies(await desk.ask(pull_header())) == [b"0"]
