@@ -1,8 +1,9 @@
 """A cluster as drivers and tasks ask it: topics, routes, bounds, times, committed offsets.
 
 Plain blocking sockets, for processes without an event loop; the requests of many queues go down one
-connection per broker together. What could not be answered is asked again, at another address where
-there is one, three times in all; no wait is without an end. Source: remoting §3.7, nameserver §4.1.
+connection per broker together. What could not be answered is asked again, three times in all; no
+wait is without an end. Masters are asked where the route has one, for slaves may be behind: then
+the end of a queue is one that it had a moment ago. Source: remoting §3.7, nameserver §4.1.
 """
 
 from __future__ import annotations
@@ -97,6 +98,8 @@ class Cluster:
         self._routes: dict[str, TopicRoute] = {}
         self._brokers: dict[str, tuple[str, ...]] = {}
         """Addresses by broker name, of the newest route: master first, then by number."""
+        self._masters: dict[str, str] = {}
+        """Of the brokers whose master is in the newest route."""
 
     def channel(self, address: str) -> BlockingChannel:
         """An open connection to an address, kept for the next. Raises: ConnectError."""
@@ -148,6 +151,10 @@ class Cluster:
                 found[queue] = _preferred(self._addresses(queue), read_from, queue)
         return sorted(found.items())
 
+    def has_master(self, queue: Queue) -> bool:
+        """Whether the newest route of a topic of its broker has the master, too."""
+        return queue.broker in self._masters
+
     def _fetch(self, topics: Sequence[str]) -> dict[str, TopicRouteData]:
         wanted = list(dict.fromkeys(topics))
         headers = [GetRouteInfo(topic=topic, accept_standard_json_only=True) for topic in wanted]
@@ -167,8 +174,17 @@ class Cluster:
 
     def _remember(self, topic: str, route: TopicRoute) -> None:
         self._routes[topic] = route
+        left: set[str] = set()
         for name, by_id in route.brokers.items():
+            left |= set(self._brokers.get(name, ())) - set(by_id.values())
             self._brokers[name] = _in_order(by_id)
+            if MASTER_ID in by_id:
+                self._masters[name] = by_id[MASTER_ID]
+            else:
+                self._masters.pop(name, None)
+        if left:
+            # A machine that is gone closes nothing, and its connection would be kept for good.
+            self._connections.drop(left.difference(*self._brokers.values()))
 
     def _ask_names(self, headers: Sequence[Header]) -> list[tuple[Ask, Command]]:
         """The answers of one name server to all of them. Raises: NoNameServerError."""
@@ -286,7 +302,7 @@ class Cluster:
                 sleep(PAUSES_S[turn - 1])
             asks = [
                 Ask(
-                    address=self._address(queue, 0 if master_only else turn),
+                    address=self._address(queue, turn, master_only=master_only),
                     header=asked[queue],
                     timeout_s=self.timeout_s,
                 )
@@ -306,8 +322,12 @@ class Cluster:
                 return {queue: done[queue] for queue in asked}
         raise next(failed[queue] for queue in asked if queue not in done)
 
-    def _address(self, queue: Queue, turn: int) -> str:
+    def _address(self, queue: Queue, turn: int, *, master_only: bool) -> str:
         addresses = self._addresses(queue)
+        if (master := self._masters.get(queue.broker)) is not None:
+            return master
+        if master_only:
+            raise BrokerNotFoundError(f"{queue}: the master of that broker is down")
         return addresses[turn % len(addresses)]
 
     def _addresses(self, queue: Queue) -> tuple[str, ...]:
@@ -342,7 +362,8 @@ class Cluster:
             stored = self._store_times(earlier)
             found |= {q: offset for q, offset in back.items() if (stored.get(q) or 0) < ms}
             back = {q: offset - 1 for q, offset in back.items() if q not in found}
-        return found
+        # Where nothing is left, 4.9 may name a place in front of the queue.
+        return {queue: max(offset, minima[queue]) for queue, offset in found.items()}
 
     def _store_times(self, places: Offsets) -> dict[Queue, int | None]:
         """When the messages at these places were stored, ms; None where there is none."""

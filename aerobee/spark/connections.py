@@ -22,7 +22,7 @@ from remoting.errors import CallTimedOut, ConnectFailed
 from remoting.wire.command import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from aerobee.steps.effects import Ask
     from remoting.errors import RemotingError
@@ -102,6 +102,14 @@ class Connections:
         with self._lock:
             channels, self._channels = self._channels, {}
         for channel in channels.values():
+            channel.close()
+
+    def drop(self, addresses: Iterable[str]) -> None:
+        """Close the connections to these: nobody is to be asked there any more."""
+        self._notice_fork()
+        with self._lock:
+            known = [self._channels.pop(one) for one in addresses if one in self._channels]
+        for channel in known:
             channel.close()
 
     def _notice_fork(self) -> None:

@@ -147,7 +147,7 @@ class Lost(Enum):
     CUT = (
         "the queue ends before them now: its topic was made anew, or its broker came back without "
         "its last messages",
-        "begin again with a new checkpoint",
+        "begin where messages are (startingOffsets; a stream with a new checkpoint)",
     )
     MISSING = (
         "they are missing inside the queue: files were removed, or the topic was compacted",

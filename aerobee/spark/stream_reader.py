@@ -120,6 +120,7 @@ class StreamReader(DataSourceStreamReader):
             start = self._last_end or self.initialOffset()
         begin = from_nested(start, "offsets of the checkpoint")
         self._at.look_up()
+        self._at.tell_of_missing(begin)
         # Spark calls `commit` only while it plans another batch, and never for the last one.
         self._at.tell(begin)
         self._latest = carried(begin, self._maxima(begin))
@@ -208,10 +209,10 @@ class StreamReader(DataSourceStreamReader):
     def _maxima(self, begin: Offsets) -> Offsets:
         """The end of each queue that can be asked; of an AvailableNow run the frozen ones."""
         if self._target is None:
-            return self._at.asked(self._at.routed, self._at.cluster.max_offsets)
+            return self._at.ends(self._at.routed, begin)
         # A stream that begins at its end begins behind what was frozen a moment before.
         past = [queue for queue, end in self._target.items() if begin.get(queue, 0) > end]
-        ends = self._at.asked(past, self._at.cluster.max_offsets)
+        ends = self._at.ends(past, begin)
         here = {queue: min(begin[queue], ends.get(queue, begin[queue])) for queue in past}
         return self._target | here
 
@@ -251,15 +252,23 @@ class StreamReader(DataSourceStreamReader):
 
     def _to_read(self, begin: Offsets, end: Offsets) -> tuple[Offsets, Offsets, Offsets, Offsets]:
         """The part of a batch that is not empty, and the bounds of its queues."""
-        read = {queue: offset for queue, offset in end.items() if begin.get(queue, -1) != offset}
+        read = {queue: offset for queue, offset in end.items() if begin.get(queue, 0) != offset}
         self._at.look_up()
         if unknown := [queue for queue in read if queue not in self._at.addresses]:
             raise BrokerNotFoundError(
                 f"{unknown[0]}: no name server knows where to read it, but the batch that was "
-                "planned before needs it; start the query again when its broker is back"
+                "planned before needs it; start the query again when its broker is back, or with "
+                "a new checkpoint if it is gone for good"
             )
         minima = self._at.asked(read, self._at.cluster.min_offsets)
         maxima = self._at.asked(read, self._at.cluster.max_offsets)
+        for queue, last in maxima.items():
+            if last < read[queue] and not self._at.cluster.has_master(queue):
+                raise BrokerNotFoundError(
+                    f"{queue}: its master is down, and the slave that answers ends at {last}, "
+                    f"before the batch that was planned, {read[queue]}; start the query again when "
+                    "the master is back"
+                )
         return {queue: begin[queue] for queue in read if queue in begin}, read, minima, maxima
 
 

@@ -64,27 +64,35 @@ class StreamCluster:
 
         return cluster_of(self.options.name_servers)
 
-    def look_up(self, *, strict: bool = False) -> None:
-        """Learn the queues again if what is known is old.
+    def look_up(self, *, strict: bool = False, anew: bool = False) -> bool:
+        """Learn the queues again if what is known is old, or at once if `anew` or `strict` says so.
 
-        Without `strict` what cannot be asked is told, and what was known stays.
+        Without `strict` what cannot be asked is told, and what was known stays: then it is False.
         """
         now = self.clock()
-        if self._routed_at is not None and now - self._routed_at < ROUTES_KEPT_S and not strict:
-            return
+        old = self._routed_at is None or now - self._routed_at >= ROUTES_KEPT_S
+        if not (old or strict or anew):
+            return True
         try:
             found = queues_of(self.cluster, self.options, None if strict else self._gone)
         except AerobeeError as error:
             if strict:
                 raise
             self._complain("queues", f"cannot be listed, the known ones stay: {error}")
-            return
-        for topic, broker in sorted({q[:2] for q in self.routed if q not in found}):
-            of = f"queues of topic {topic} on broker {broker}"
-            self._complain(of, "are in no route now; the stream waits for them")
+            return False
         self.routed = tuple(found)
         self.addresses |= found
         self._routed_at = now
+        return True
+
+    def tell_of_missing(self, offsets: Iterable[Queue]) -> None:
+        """Warn of queues that the stream has offsets of and that it cannot see now."""
+        routed = set(self.routed)
+        for topic, broker in sorted({queue[:2] for queue in offsets if queue not in routed}):
+            of = f"queues of topic {topic} on broker {broker}"
+            self._complain(
+                of, "are in no route now, or not in the options; they stay where they are"
+            )
 
     def _gone(self, topic: str, error: RouteNotFoundError) -> None:
         self._complain(f"topic {topic}", f"is not there now; the stream waits for it: {error}")
@@ -103,6 +111,23 @@ class StreamCluster:
             except AerobeeError as error:
                 self._complain(f"broker {broker}", f"does not tell its offsets: {error}")
         return answers
+
+    def ends(self, queues: Iterable[Queue], begin: Mapping[Queue, int]) -> Offsets:
+        """The ends of those queues that tell them; none that only seems to lie before `begin`.
+
+        A topic that was deleted ends at 0 while its route is remembered, and a slave whose master
+        is down may be behind.
+        """
+        found = self.asked(queues, self.cluster.max_offsets)
+        if back := [queue for queue, end in found.items() if end < begin.get(queue, 0)]:
+            known = set(self.routed) if self.look_up(anew=True) else set()
+            for queue in back:
+                if not self.cluster.has_master(queue):
+                    of = f"the master of broker {queue.broker}"
+                    self._complain(of, "is down and its slave is behind; the stream waits for it")
+                if queue not in known or not self.cluster.has_master(queue):
+                    del found[queue]
+        return found
 
     def tell(self, offsets: Offsets) -> None:
         """Tell the brokers what is done, as far as it changed, if the options say so.

@@ -1,9 +1,11 @@
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -14,11 +16,13 @@ from aerobee.errors import (
     BrokerNotFoundError,
     ConfigurationError,
     NoNameServerError,
+    RequestTimeoutError,
     RouteNotFoundError,
     SubscriptionError,
     TransportError,
 )
 from aerobee.message import Message, MessageQueue
+from aerobee.route import TopicRoute
 from aerobee.spark import brokers
 from aerobee.spark.brokers import Cluster, cluster_of
 from aerobee.spark.offsets import Queue
@@ -26,6 +30,8 @@ from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from remoting.wire.headers.group import CreateGroup
 from remoting.wire.headers.offset import GetMaxOffset
 from remoting.wire.headers.topic import GetTopicConfig
+from tests.aerobee.spark.filling import bodies, expire, fill
+from tests.aerobee.spark.replicas import AT_MASTER, AT_SLAVE, TOPIC, replicas
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import HOST, free_port
 from tests.kit.raw_client import RawConnection, pull_fields, records
@@ -233,6 +239,20 @@ def test_a_broker_that_comes_near_is_corrected_whichever_message_it_names(
     assert cluster._corrected({queue: 0}, times[0] - 1) == {queue: 0}
 
 
+def test_a_place_by_time_lies_in_the_queue(start_broker: StartBroker) -> None:
+    """4.9 names a place in front of a queue whose messages are all gone."""
+    broker = start_broker(mappedFileSizeCommitLog=65_536)
+    topic = make_topic(broker, 1)
+    fill(broker, topic, bodies(600, 200))
+    expire(broker, 2)
+    cluster = Cluster([broker.namesrv_address])
+    [queue] = queues_of(cluster, topic)
+    least = cluster.min_offsets([queue])[queue]
+    assert least > 0
+    assert cluster._corrected({queue: 0}, 1) == {queue: least}
+    cluster.close()
+
+
 def test_one_request_and_its_refusal(broker: AnyBroker, cluster: Cluster, topic: str) -> None:
     assert cluster.call(broker.address, GetMaxOffset(topic=topic, queue_id=0)).code == 0
     # 4.9 does not know the request, others not the topic.
@@ -263,6 +283,39 @@ def test_a_broker_that_was_killed_is_named_and_found_again(start_broker: StartBr
     assert [queue for queue, _ in cluster.queues([topic])] == queues
     assert cluster.call(broker.address, GetMaxOffset(topic=topic, queue_id=0)).code == 0
     cluster.close()
+
+
+def test_ends_are_those_of_the_master_while_the_route_has_one(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    with replicas(start_broker(brokerName="names"), tmp_path) as both:
+        cluster = Cluster([both.namesrv_address], timeout_s=0.4)
+        [queue] = queues_of(cluster, TOPIC)
+        assert cluster.max_offsets([queue]) == {queue: AT_MASTER}
+        os.kill(both.master.child.pid, signal.SIGSTOP)
+        with pytest.raises(RequestTimeoutError, match=both.master.address):
+            cluster.max_offsets([queue])
+        os.kill(both.master.child.pid, signal.SIGCONT)
+        both.kill_master()
+        assert cluster.queues([TOPIC]) == [(queue, (both.slave.address,))]
+        assert not cluster.has_master(queue)
+        assert cluster.max_offsets([queue]) == {queue: AT_SLAVE}
+        with pytest.raises(BrokerNotFoundError, match="the master of that broker is down"):
+            cluster.commit("group", {queue: 1})
+        cluster.close()
+
+
+def test_connections_to_where_a_broker_was_are_closed(
+    broker: AnyBroker, cluster: Cluster, topic: str
+) -> None:
+    [queue, _] = queues_of(cluster, topic)
+    channel = cluster.channel(broker.address)
+    moved = {queue.broker: {0: f"{HOST}:1"}}
+    cluster._remember("t", TopicRoute((), (), moved | {"other": {0: broker.address}}))
+    assert not channel.closed, "another broker is there"
+    cluster._remember("t", TopicRoute((), (), {"other": {0: f"{HOST}:1"}}))
+    assert channel.closed
+    assert cluster.channel(broker.address) is not channel
 
 
 def test_the_same_cluster_is_asked_again_and_again(broker: AnyBroker, topic: str) -> None:

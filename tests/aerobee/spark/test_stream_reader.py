@@ -31,6 +31,7 @@ from aerobee.spark.columns import chosen
 from aerobee.spark.options import read_options
 from aerobee.spark.stream_reader import StreamReader
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
+from tests.aerobee.spark.replicas import AT_MASTER, AT_SLAVE, TOPIC, replicas
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.raw_client import RawConnection
 from tests.kit.reading import committed_offsets
@@ -503,3 +504,62 @@ def test_a_broker_with_an_empty_store_is_a_topic_made_anew(
         make_topic(new, topic.name, 1)
         with pytest.raises(DataLossError, match="its topic was made anew"):
             reader.latestOffset(end, ALL)
+
+
+# ── Slaves, deletions, restarts ──
+
+
+def test_a_topic_that_was_deleted_a_moment_ago_stands_still(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its queues end before what was read at once, and its route is remembered for ten seconds."""
+    topic.fill(10)
+    before = topic.at(70, 0)
+    readers = [topic.reader(startingOffsets="earliest", failOnDataLoss=f) for f in (True, False)]
+    for reader in readers:
+        reader.latestOffset(reader.initialOffset(), ALL)
+    with RawConnection(topic.broker.namesrv_address) as connection:
+        assert connection.call(DELETE_TOPIC_IN_NAMESRV, {"topic": topic.name}).code == 0
+    for reader in readers:
+        assert reader.latestOffset(before, ALL) == before
+    assert f"topic {topic.name} is not there now" in caplog.text
+
+
+def test_a_restart_tells_of_queues_that_it_cannot_see(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic.fill(10)
+    elsewhere = {topic.name: {**topic.at(5, 0)[topic.name], "broker-gone": {"0": 7}}}
+    reader = topic.reader()
+    end = reader.latestOffset(elsewhere, ALL)
+    assert end[topic.name]["broker-gone"] == {"0": 7}
+    assert f"queues of topic {topic.name} on broker broker-gone are in no route" in caplog.text
+    caplog.clear()
+    assert reader.latestOffset(end, ALL) == end
+    assert not caplog.text, "once a minute"
+
+
+def test_an_empty_queue_of_a_broker_that_is_gone_holds_no_batch_up(topic: Topic) -> None:
+    """A new queue that was seen before anything was in it, on a broker that is gone since."""
+    topic.fill(10)
+    end = {topic.name: {**topic.at(10, 0)[topic.name], "broker-gone": {"0": 0}}}
+    assert planned(topic.reader(), topic.at(4, 0), end) == [(0, 4, 10)]
+
+
+def test_a_slave_that_is_behind_takes_nothing_back(
+    start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with replicas(start_broker(brokerName="names"), tmp_path) as both:
+        clock, topic = Clock(), Topic(both, TOPIC)  # type: ignore[arg-type]  # as far as it reads
+        options = {"startingOffsets": "earliest"}
+        readers = [topic.reader(clock, **options, failOnDataLoss=f) for f in (True, False)]
+        ends = [reader.latestOffset(reader.initialOffset(), ALL) for reader in readers]
+        assert [plain(end) for end in ends] == [topic.at(AT_MASTER)] * 2
+        both.kill_master()
+        clock.now += LONG_S
+        for reader, end in zip(readers, ends, strict=True):
+            assert reader.latestOffset(end, ALL) == end
+            with pytest.raises(BrokerNotFoundError, match="its master is down, and the slave"):
+                reader.partitions(topic.at(5), topic.at(AT_MASTER))
+            assert planned(reader, topic.at(2), topic.at(AT_SLAVE)) == [(0, 2, AT_SLAVE)]
+        assert caplog.text.count("the master of broker broker-m is down") == len(readers)
