@@ -50,7 +50,8 @@ class Decoder:
 
     `broker_name` fills the column of that name (null without). `tags` keeps only messages with
     exactly one of these tags: brokers compare hashes. A batch has at most `batch_rows` rows and
-    little more than `batch_bytes` of records. Raises: ConfigurationError for an unknown column.
+    little more than `batch_bytes` of records, and of unpacked bodies.
+    Raises: ConfigurationError for an unknown column.
     """
 
     def __init__(
@@ -134,10 +135,9 @@ class Decoder:
                 rows = Rows(view, starts)
         try:
             arrays = [convert(build(rows, self)) for build, convert in self._builders]
-        except ChunkTooLarge:
-            middle = len(starts) // 2
-            yield from self._batch(view, starts[:middle])
-            yield from self._batch(view, starts[middle:])
+        except ChunkTooLarge as error:
+            for at in range(0, len(starts), error.rows):
+                yield from self._batch(view, starts[at : at + error.rows])
             return
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -233,7 +233,7 @@ BUILDERS: dict[str, Callable[[Rows, Decoder], Any]] = {
     "queueOffset": lambda rows, _: pa.array(rows.number("queue_offset")),
     "keys": lambda rows, _: rows.properties.value_of(b"KEYS"),
     "tags": lambda rows, _: rows.properties.value_of(b"TAGS"),
-    "body": lambda rows, decoder: rows.bodies(decoder.decompress),
+    "body": lambda rows, decoder: rows.bodies(decoder.decompress, decoder.batch_bytes),
     "bornTimestamp": lambda rows, _: rows.instants("born_timestamp"),
     "storeTimestamp": lambda rows, _: rows.instants("store_timestamp"),
     "properties": lambda rows, _: rows.properties.map(),

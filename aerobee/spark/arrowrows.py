@@ -52,7 +52,11 @@ HEADS = {family: _dtype(layout) for family, layout in record.HEADS.items()}
 
 
 class ChunkTooLarge(Exception):
-    """The unpacked bodies of these rows do not fit into one array: take fewer rows."""
+    """The unpacked bodies of these rows are too much for one batch; those of `rows` are not."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
 
 
 def damaged(view: memoryview, at: int) -> RecordDamagedError:
@@ -108,8 +112,11 @@ class Rows:
         """The properties of each row."""
         return Properties(self._take(4))
 
-    def bodies(self, decompress: bool) -> Any:
-        """Bodies as they are stored, or unpacked. Raises: CompressionError, ChunkTooLarge."""
+    def bodies(self, decompress: bool, room: int) -> Any:
+        """Bodies as they are stored, or unpacked to about `room` bytes; one row always fits.
+
+        Raises: CompressionError, ChunkTooLarge.
+        """
         stored = self._take(0)
         if not decompress:
             return stored
@@ -117,7 +124,7 @@ class Rows:
         packed = np.flatnonzero(flags & COMPRESSED)
         if not len(packed):
             return stored
-        found, room = [], BYTES_MAX
+        found = []
         for row in packed.tolist():
             try:
                 body = unpacked(stored[row].as_buffer(), int(flags[row]))
@@ -125,7 +132,7 @@ class Rows:
                 raise CompressionError(f"{self._place(row)}: {error}") from error
             room -= len(body)
             if room < 0 and self.count > 1:
-                raise ChunkTooLarge
+                raise ChunkTooLarge(max(1, row))
             found.append(body)
         mask = pa.array((flags & COMPRESSED).astype(np.bool_))
         return pc.replace_with_mask(stored, mask, pa.array(found, pa.binary()))

@@ -46,7 +46,8 @@ TABLE: Final = (
     Option(
         "subscribe", READ, values.topics, None,
         "Topics, comma between; exactly one of `subscribe`, `subscribePattern` and `assign`. "
-        "`%RETRY%group`, `%DLQ%group` and system topics may be named.",
+        "`%RETRY%group`, `%DLQ%group` and system topics may be named. One that is missing or may "
+        "not be read is an error.",
         ("topic",),
     ),
     Option(
@@ -168,7 +169,7 @@ TABLE: Final = (
     ),
     Option(
         "batchBytes", READ, values.size_bytes(1, LARGEST_BATCH), "32m",
-        "Bytes per Arrow batch, about.",
+        "Bytes per Arrow batch, about, packed and unpacked.",
     ),
     Option(
         "pullBatchSize", READ, values.integer(1, 1_000_000), "1024",

@@ -169,6 +169,7 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
     fields["name_servers"] = _name_servers(given)
     fields["starting"] = _starting(given, fields, stream)
     fields["ending"] = _ending(given, fields)
+    _check_times(fields["starting"], fields["ending"])
     fields["group_given"] = "group" in given
     if not fields["group_given"]:
         fields["group"] = _made_up_group(fields)
@@ -350,6 +351,16 @@ def _ending(given: Mapping[str, Any], fields: Mapping[str, Any]) -> Position:
         )
     _check_assigned("endingOffsets", position, fields)
     return _as_position(position)
+
+
+def _check_times(starting: Position, ending: Position) -> None:
+    """Raises: ConfigurationError if the end of a batch lies before its start."""
+    if isinstance(starting, Since) and isinstance(ending, Since):
+        first, last = starting.ms, ending.ms
+        if first is not None and last is not None and first > last:
+            raise ConfigurationError(
+                f"options: startingTimestamp {first} lies after endingTimestamp {last}"
+            )
 
 
 def _as_position(position: Any) -> Position:

@@ -82,11 +82,18 @@ def queues_of(
     found: dict[Queue, tuple[str, ...]] = {}
     for topic in topics_of(cluster, options):
         try:
-            found.update(cluster.queues([topic], options.read_from))
+            queues = cluster.queues([topic], options.read_from)
         except RouteNotFoundError as error:
             if missing is None:
                 raise
             missing(topic, error)
+            continue
+        if not queues and options.subscribe is not None and missing is None:
+            raise ConfigurationError(
+                f"option subscribe: topic {topic} has no queue that may be read; its permission "
+                "must have 4, as 6 has: mqadmin updateTopicPerm"
+            )
+        found.update(queues)
     if options.assign is not None:
         absent = [queue for queue in options.assign if queue not in found]
         if absent and missing is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.errors import RecordDamagedError
 from aerobee.spark.arrowdecode import Decoder
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.lanes import Chunk, Pulling, pulled
@@ -45,7 +46,11 @@ def record_batches(
         )
         chunks = pulled(what, how, cluster.channel)
         for chunk in gathered(chunks, options.batch_rows, options.batch_bytes):
-            yield from decoder.batches(chunk.buffer, chunk.starts)
+            try:
+                yield from decoder.batches(chunk.buffer, chunk.starts)
+            except RecordDamagedError as error:
+                place = f"{what.queue}, messages from offset {chunk.first_offset} on"
+                raise RecordDamagedError(f"{place}: {error}") from error
 
 
 def pulling(options: ReadOptions) -> Pulling:

@@ -283,12 +283,18 @@ def test_what_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         rows(log, ("body",))
 
 
-def test_unpacked_bodies_share_batches_only_while_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrowrows, "BYTES_MAX", 250)
-    packed = {"body": zlib.compress(b"x" * 100), "sys_flag": 1}
-    sizes = [batch.num_rows for batch in Decoder(("body",)).batches(log_of(*[packed] * 7))]
-    assert sum(sizes) == 7
-    assert max(sizes) == 2
+def test_unpacked_bodies_share_batches_only_while_they_fit() -> None:
+    packed = [{"body": zlib.compress(b"%d" % n + b"x" * 99_999), "sys_flag": 1} for n in range(9)]
+    log = log_of(*packed, {"body": zlib.compress(b"9" * 900_000), "sys_flag": 1}, packed[0])
+    assert len(log) < 10_000
+    batches = list(Decoder(("body",), batch_bytes=250_000).batches(log))
+    assert [batch.num_rows for batch in batches] == [2, 2, 2, 2, 1, 1, 1]
+    bodies = [row["body"] for batch in batches for row in batch.to_pylist()]
+    assert [(body[:1], len(body)) for body in bodies] == [
+        *((b"%d" % n, 100_000) for n in range(9)),
+        (b"9", 900_000),
+        (b"0", 100_000),
+    ]
 
 
 def test_batches_are_bounded_by_rows_and_by_bytes() -> None:

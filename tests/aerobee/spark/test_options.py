@@ -212,6 +212,15 @@ def test_what_cannot_be_written_with(name: str, text: str, said: str) -> None:
         write_options({"nameserver": "h", name: text})
 
 
+def test_a_batch_does_not_end_before_it_begins() -> None:
+    times = {"startingTimestamp": "9", "endingTimestamp": "8"}
+    with pytest.raises(
+        ConfigurationError, match="startingTimestamp 9 lies after endingTimestamp 8"
+    ):
+        read(**times)
+    assert read(**times | {"endingTimestamp": "9"}).ending == Since(9, otherwise="latest")
+
+
 def test_reading_a_store() -> None:
     found = store_options({"path": "/data", "topics": "a,b", "mode": "audit"})
     assert (found.path, found.topics, found.mode) == ("/data", ("a", "b"), "audit")

@@ -14,6 +14,7 @@ from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
 from aerobee.spark.options import read_options
 from aerobee.spark.positions import matching, queues_of, resolved
 from tests.aerobee.spark.filling import bodies, fill, make_topic
+from tests.kit.raw_client import RawConnection, topic_fields
 
 if TYPE_CHECKING:
     from aerobee.spark.brokers import Cluster
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.conftest import AnyBroker, StartBroker
 
 KNOWN = ("orders", "orders-eu", "%RETRY%lake", "%DLQ%lake", "RMQ_SYS_TRACE_TOPIC", "TBW102")
+CREATE_TOPIC = 17
 LATE_MS = 4_102_444_800_000
 """The year 2100."""
 _numbers = count()
@@ -93,6 +95,20 @@ def test_what_is_not_there_is_named(broker: AnyBroker, topic: str) -> None:
     told: list[str] = []
     found = queues_of(cluster(broker), both, lambda topic, error: told.append(topic))
     assert (len(found), told) == (2, ["never-made"])
+
+
+def test_a_topic_that_may_not_be_read_is_named(broker: AnyBroker, topic: str) -> None:
+    """An empty table would look as if there were no messages."""
+    closed = f"closed-{topic}"
+    with RawConnection(broker.address) as connection:
+        fields = topic_fields(closed) | {"perm": 2}
+        assert connection.call(CREATE_TOPIC, fields).code == 0
+    both = options(broker, topic=f"{topic},{closed}")
+    with pytest.raises(ConfigurationError, match=f"subscribe: topic {closed} has no queue that"):
+        queues_of(cluster(broker), both)
+    assert len(queues_of(cluster(broker), both, lambda topic, error: None)) == 2
+    pattern = options(broker, subscribePattern=f"{topic}|{closed}")
+    assert len(queues_of(cluster(broker), pattern)) == 2
 
 
 def test_a_position_lies_somewhere_in_every_queue(broker: AnyBroker, topic: str) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aerobee.errors import RecordDamagedError
+from aerobee.spark import task
 from aerobee.spark.lanes import Chunk
 from aerobee.spark.options import ReadOptions, read_options
 from aerobee.spark.plan import Range
@@ -13,6 +15,8 @@ from aerobee.spark.task import gathered, pulling, record_batches, tags_of
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.conftest import StartBroker
 
 RECORD = 10
@@ -89,3 +93,14 @@ def test_several_ranges_come_one_after_the_other(start_broker: StartBroker) -> N
         (0, 2),
     ]
     assert {row["brokerName"] for row in found} == {"broker-a"}
+
+
+def test_a_damaged_record_is_named_by_its_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(what: Range, *_: object) -> Iterator[Chunk]:
+        yield Chunk(what.start, bytes(100), [0])
+
+    monkeypatch.setattr(task, "pulled", damaged)
+    what = Range("orders", "broker-a", ("127.0.0.1:1",), 3, 7, 9)
+    place = "queue 3 of topic orders on broker broker-a, messages from offset 7 on: no whole record"
+    with pytest.raises(RecordDamagedError, match=place):
+        list(record_batches([what], options(), ("body",)))
