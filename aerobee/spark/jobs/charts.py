@@ -1,7 +1,8 @@
-"""Pictures as SVG text: lines or stacked areas over time, and bars. Pure: numbers in, markup out.
+"""Pictures as markup: lines or stacked areas over time (SVG), and bars. Pure: numbers in, text out.
 
 Colours are CSS classes of the page (`s0` … for things, `q0` … for an order), so the same picture
-is light or dark. What a picture shows is also in its tooltips; nothing needs a script.
+is light or dark. Curves and bars stretch with the page, texts keep their size: places along the
+width are shares of it. What a picture shows is also in its tooltips; nothing needs a script.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 __all__ = [
-    "WIDE",
     "Bar",
     "Series",
     "bars",
@@ -27,18 +27,23 @@ __all__ = [
     "time_ticks",
 ]
 
-WIDTH, WIDE, HEIGHT = 600, 1_200, 260
-"""Units of a picture in half of the page, and over all of it: about a pixel each."""
+WIDTH, HEIGHT = 1_000, 220
+"""Units of a plot: its width is stretched to what there is, its height is in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 12, 28
-"""Room around the plot for the labels of its axes."""
-BAR_HEIGHT, BAR_GAP, BAR_NAME, BAR_TEXT = 18, 10, 210, 150
-"""A bar, what is between two, and the room for names before and texts behind them."""
-NAME_MAX = 34
+"""Pixels around the plot for the labels of its axes."""
 TIME_STEPS_S = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800),
     *(3_600, 7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000),
 )
+DAY_MS = 86_400_000
+NOTHING = 1e-9
+"""A value as small as that is none."""
 LABELS_MAX = 7
+LOG_TICKS = (
+    *(1.0, 10.0, 100.0, 1_000.0, 10_000.0, 60_000.0, 600_000.0, 3_600_000.0, 36_000_000.0),
+    *(10.0**power * DAY_MS for power in range(8)),
+)
+"""Lines of a log scale: times in ms that are round for people."""
 
 
 class Series(NamedTuple):
@@ -97,7 +102,7 @@ def _three(value: float) -> str:
 
 def nice_ticks(top: float, count: int = 4) -> list[float]:
     """Round numbers from 0 to `top` or just above, about `count` steps of 1, 2 or 5 · 10ⁿ."""
-    if top <= 0:
+    if top < NOTHING:
         return [0.0, 1.0]
     rough = top / count
     magnitude = 10.0 ** math.floor(math.log10(rough))
@@ -117,40 +122,40 @@ def time_ticks(first_ms: int, last_ms: int) -> list[tuple[int, str]]:
     pattern = "%H:%M:%S" if step_s < 60 else "%H:%M" if step_s < 86_400 else "%d %b"
     begin = -(-first_ms // (step_s * 1_000)) * step_s * 1_000
     return [
-        (at_ms, datetime.fromtimestamp(at_ms / 1_000, UTC).strftime(pattern))
+        # Midnight is said by the day that begins.
+        (at_ms, at.strftime(pattern if at_ms % DAY_MS else "%d %b"))
         for at_ms in range(begin, last_ms + 1, step_s * 1_000)
+        for at in [datetime.fromtimestamp(at_ms / 1_000, UTC)]
     ]
 
 
 class _Plot(NamedTuple):
-    """Where a time and a value lie in the picture."""
+    """Where a time and a value lie in the plot."""
 
     first_ms: int
     last_ms: int
     top: float
     log: bool
-    width: int
 
-    @property
-    def right(self) -> int:
-        return self.width - RIGHT
+    def share(self, at_ms: float) -> float:
+        """How far along the width a time is, from 0 to 1."""
+        return (at_ms - self.first_ms) / max(1, self.last_ms - self.first_ms)
 
     def x(self, at_ms: float) -> float:
-        span = max(1, self.last_ms - self.first_ms)
-        return LEFT + (at_ms - self.first_ms) / span * (self.right - LEFT)
+        return self.share(at_ms) * WIDTH
 
     def y(self, value: float) -> float:
-        height = HEIGHT - TOP - BOTTOM
         share = value / self.top
         if self.log:
             # Below 1 there is nothing worth a picture: everything fast lies on the ground.
             share = math.log10(max(value, 1.0)) / math.log10(self.top)
-        return HEIGHT - BOTTOM - max(0.0, share) * height
+        return HEIGHT - max(0.0, share) * HEIGHT
 
 
 def _log_ticks(top: float) -> list[float]:
-    """1, 10, 100 … up to the power of ten above `top`."""
-    return [10.0**power for power in range(max(1, math.ceil(math.log10(max(top, 1.1)))) + 1)]
+    """1, 10, 100 … up to the first that is not below `top`; at least two."""
+    above = next((place for place, tick in enumerate(LOG_TICKS) if tick >= top), len(LOG_TICKS))
+    return list(LOG_TICKS[: max(above, 1) + 1])
 
 
 # ── Pictures ──
@@ -164,7 +169,6 @@ def lines(
     *,
     stacked: bool = False,
     log: bool = False,
-    width: int = WIDTH,
 ) -> str:
     """Series over time, as lines or as areas on top of each other.
 
@@ -173,8 +177,8 @@ def lines(
     curves = _stack(series) if stacked else [list(one.values) for one in series]
     highest = max((value for curve in curves for value in curve if value is not None), default=0)
     ticks = _log_ticks(highest) if log else nice_ticks(highest)
-    plot = _Plot(times_ms[0], times_ms[-1], ticks[-1], log, width)
-    parts = [_frame(plot, ticks, text)]
+    plot = _Plot(times_ms[0], times_ms[-1], ticks[-1], log)
+    parts = []
     floor: list[float | None] = [0.0] * len(times_ms)
     for one, curve in zip(series, curves, strict=True):
         if stacked:
@@ -182,7 +186,18 @@ def lines(
             floor = curve
         parts.append(_line(plot, times_ms, curve, one.style))
     parts.append(_tooltips(plot, times_ms, series, text))
-    return _svg(width, HEIGHT, title, "".join(parts))
+    label = escape(title)
+    return (
+        f'<div class="plot" role="img" aria-label="{label}" '
+        f'style="height:{TOP + HEIGHT + BOTTOM}px">{_values(plot, ticks, text)}'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
+        f'style="{_inside(TOP, HEIGHT)}">{"".join(parts)}</svg>{_times(plot)}</div>'
+    )
+
+
+def _inside(top: int, height: int) -> str:
+    """The style of what lies between the axes of a plot."""
+    return f"left:{LEFT}px;top:{top}px;width:calc(100% - {LEFT + RIGHT}px);height:{height}px"
 
 
 def _stack(series: Sequence[Series]) -> list[list[float | None]]:
@@ -197,19 +212,26 @@ def _stack(series: Sequence[Series]) -> list[list[float | None]]:
     return edges
 
 
-def _frame(plot: _Plot, ticks: Sequence[float], text: Callable[[float], str]) -> str:
-    """Grid lines and the labels of both axes."""
+def _values(plot: _Plot, ticks: Sequence[float], text: Callable[[float], str]) -> str:
+    """The axis of values: a line over the whole width for each, and its label."""
     parts = []
     for value in ticks:
-        y = plot.y(value)
+        y = TOP + plot.y(value)
         parts.append(
-            f'<line class="grid" x1="{LEFT}" x2="{plot.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<line class="grid" x1="{LEFT}" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text class="end" x="{LEFT - 8}" y="{y + 4:.1f}">{escape(text(value))}</text>'
         )
-        label = escape(text(value))
-        parts.append(f'<text class="end" x="{LEFT - 8}" y="{y + 4:.1f}">{label}</text>')
-    for at_ms, label in time_ticks(plot.first_ms, plot.last_ms):
-        parts.append(f'<text class="mid" x="{plot.x(at_ms):.1f}" y="{HEIGHT - 8}">{label}</text>')
-    return "".join(parts)
+    return f'<svg style="left:0;top:0;width:100%;height:100%">{"".join(parts)}</svg>'
+
+
+def _times(plot: _Plot) -> str:
+    """The axis of times; every other label gives way where there is little room."""
+    labels = "".join(
+        f'<text class="mid{" odd" if place % 2 else ""}" x="{plot.share(at_ms):.2%}" '
+        f'y="{BOTTOM - 8}">{label}</text>'
+        for place, (at_ms, label) in enumerate(time_ticks(plot.first_ms, plot.last_ms))
+    )
+    return f'<svg style="{_inside(TOP + HEIGHT, BOTTOM)}">{labels}</svg>'
 
 
 def _line(plot: _Plot, times_ms: Sequence[int], values: Sequence[float | None], style: str) -> str:
@@ -223,7 +245,8 @@ def _line(plot: _Plot, times_ms: Sequence[int], values: Sequence[float | None], 
         words.append(f"{'L' if pen_down else 'M'}{x:.1f} {y:.1f}")
         alone = not pen_down and (place + 1 == len(values) or values[place + 1] is None)
         if alone:
-            dots.append(f'<circle class="{style} dot" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>')
+            # A line of no length has round ends, however the plot is stretched.
+            dots.append(f'<path class="{style} dot" d="M{x:.1f} {y:.1f}h0"/>')
         pen_down = True
     return f'<path class="{style} line" d="{" ".join(words)}"/>' + "".join(dots)
 
@@ -249,7 +272,7 @@ def _tooltips(
     text: Callable[[float], str],
 ) -> str:
     """An unseen strip per time that says all values of it."""
-    width = (plot.right - LEFT) / max(1, len(times_ms) - 1)
+    width = WIDTH / max(1, len(times_ms) - 1)
     strips = []
     for place, at_ms in enumerate(times_ms):
         when = datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -259,33 +282,22 @@ def _tooltips(
             for value in [one.values[place]]
         ]
         strips.append(
-            f'<rect class="hit" x="{plot.x(at_ms) - width / 2:.1f}" y="{TOP}" width="{width:.1f}" '
-            f'height="{HEIGHT - TOP - BOTTOM}"><title>{escape(chr(10).join(said))}</title></rect>'
+            f'<rect class="hit" x="{plot.x(at_ms) - width / 2:.1f}" y="0" width="{width:.1f}" '
+            f'height="{HEIGHT}"><title>{escape(chr(10).join(said))}</title></rect>'
         )
     return "".join(strips)
 
 
 def bars(rows: Sequence[Bar], title: str) -> str:
-    """Bars that lie, in the order given, with their names before and their texts behind them."""
-    room = WIDTH - BAR_NAME - BAR_TEXT
+    """Bars that lie, in the order given, each below its name and its text."""
     longest = max((row.value for row in rows), default=0) or 1
     parts = []
-    for place, row in enumerate(rows):
-        y = place * (BAR_HEIGHT + BAR_GAP)
-        length = max(2.0 if row.value else 0.0, row.value / longest * room)
-        middle = y + BAR_HEIGHT - 5
-        name = row.name if len(row.name) <= NAME_MAX else f"{row.name[: NAME_MAX - 1]}…"
+    for row in rows:
+        # What is little can still be seen.
+        length = max(0.5 if row.value else 0.0, row.value / longest * 100)
+        name, text = escape(row.name), escape(row.text)
         parts.append(
-            f"<g><title>{escape(row.name)}: {escape(row.text)}</title>"
-            f'<text class="end name" x="{BAR_NAME - 10}" y="{middle}">{escape(name)}</text>'
-            f'<rect class="{row.style} bar" x="{BAR_NAME}" y="{y}" width="{length:.1f}" '
-            f'height="{BAR_HEIGHT}" rx="3"/>'
-            f'<text x="{BAR_NAME + length + 8:.1f}" y="{middle}">{escape(row.text)}</text></g>'
+            f'<li title="{name}: {text}"><span class="name">{name}</span><span>{text}</span>'
+            f'<i class="{row.style}" style="width:{length:.1f}%"></i></li>'
         )
-    return _svg(WIDTH, max(1, len(rows)) * (BAR_HEIGHT + BAR_GAP), title, "".join(parts))
-
-
-def _svg(width: int, height: int, title: str, inside: str) -> str:
-    """A picture as wide as the page lets it be."""
-    label = escape(title, quote=True)
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{inside}</svg>'
+    return f'<ul class="bars" aria-label="{escape(title)}">{"".join(parts)}</ul>'

@@ -14,7 +14,6 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from aerobee.spark.jobs.charts import (
-    WIDE,
     Bar,
     Series,
     bars,
@@ -145,7 +144,6 @@ def _throughput(report: Report) -> str:
         _rate,
         "messages per second",
         stacked=True,
-        width=WIDE,
     )
     columns = ("windowStart", "topic", "messages", "messagesPerSecond", "bytesPerSecond")
     table = _table(report.rates, columns)
@@ -222,7 +220,7 @@ def _dead_letters(report: Report) -> str:
         return _section("Dead letters", about, '<p class="empty good">None.</p>', "")
     shown = [
         Bar(
-            f"{row['group']} ← {row['origin'] or '?'}",
+            " · ".join(filter(None, (f"{row['group']} ← {row['origin'] or '?'}", row["tags"]))),
             row["messages"],
             f"{count_text(row['messages'])} · {_tries(row['tries'])}",
             "bad",

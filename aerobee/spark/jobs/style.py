@@ -37,12 +37,12 @@ header p { margin: 6px 0 0; overflow-wrap: anywhere; }
 section > p { margin: 2px 0 12px; font-size: 13px; }
 .tiles {
   display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 1px;
-  background: var(--edge); border: 1px solid var(--edge); border-radius: 12px; overflow: hidden;
+  background: var(--card); border: 1px solid var(--edge); border-radius: 12px; overflow: hidden;
   margin-bottom: 22px;
 }
-.tile { background: var(--card); padding: 14px 18px 12px; }
+.tile { box-shadow: 0 0 0 1px var(--edge); padding: 14px 18px 12px; }
 .tile span, .tile small { display: block; color: var(--soft); font-size: 12.5px; }
-.tile b { display: block; font-size: 26px; line-height: 1.25; font-weight: 640;
+.tile b { display: block; white-space: nowrap; font-size: 26px; line-height: 1.25; font-weight: 640;
   letter-spacing: -0.02em; }
 .sections { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 20px; }
 section {
@@ -51,16 +51,24 @@ section {
 }
 section.wide { grid-column: 1 / -1; }
 @media (max-width: 860px) { .sections { grid-template-columns: minmax(0, 1fr); } }
-svg { display: block; width: 100%; height: auto; }
+svg { display: block; width: 100%; }
+.plot { position: relative; container-type: inline-size; }
+.plot svg { position: absolute; overflow: visible; }
+@container (max-width: 520px) { .odd { display: none; } }
 svg text { fill: var(--soft); font-size: 12px; }
-svg text.name { fill: var(--ink); }
 svg .end { text-anchor: end; }
 svg .mid { text-anchor: middle; }
 .grid { stroke: var(--edge); stroke-width: 1; }
 .line { fill: none; stroke: var(--c); stroke-width: 2; stroke-linejoin: round;
   stroke-linecap: round; vector-effect: non-scaling-stroke; }
 .area { fill: var(--c); fill-opacity: 0.22; }
-.dot, .bar { fill: var(--c); }
+.dot { stroke: var(--c); stroke-width: 5; stroke-linecap: round;
+  vector-effect: non-scaling-stroke; }
+.bars { list-style: none; display: grid; gap: 10px; margin: 0; padding: 0; font-size: 13px; }
+.bars li { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 3px 12px; }
+.bars .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.bars span + span { color: var(--soft); }
+.bars i { grid-column: 1 / -1; height: 8px; border-radius: 3px; background: var(--c); }
 .hit { fill: transparent; }
 .hit:hover { fill: var(--ink); fill-opacity: 0.06; }
 .s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); } .s3 { --c: var(--c3); }

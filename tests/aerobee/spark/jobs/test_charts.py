@@ -4,7 +4,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aerobee.spark.jobs.charts import (
@@ -89,21 +89,40 @@ def test_stacked_areas_lie_on_each_other() -> None:
     assert upper[1] == lower[1], "a gap counts as nothing"
 
 
+def test_a_log_scale_has_lines_at_times_that_are_round_for_people() -> None:
+    svg = lines([0, 1], [Series("a", [3, 700_000], "q0")], duration_text, "late", log=True)
+    labels = re.findall(r'class="end"[^>]*>(.*?)<', svg)
+    assert labels == ["1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h"]
+
+
 def test_on_a_log_scale_each_power_of_ten_is_as_far() -> None:
     svg = lines([0, 1, 2], [Series("a", [-5, 10, 100], "q0")], duration_text, "late", log=True)
     below, ten, hundred = heights(svg, "q0")
     assert below - ten == pytest.approx(ten - hundred, abs=0.2)
 
 
-def test_bars_are_as_long_as_their_values_and_names_are_escaped() -> None:
-    svg = bars([Bar("<b>&", 10, "10"), Bar("half", 5, "5"), Bar("none", 0, "0")], "sizes")
-    root = ElementTree.fromstring(svg)
-    long, half, none = (float(rect.get("width", "")) for rect in root.iter("rect"))
-    assert half == pytest.approx(long / 2)
-    assert none == 0
-    assert "<b>" not in svg
+def test_bars_are_as_long_as_their_values_and_names_are_whole_and_escaped() -> None:
+    name = "a-group-with-a-long-name ← a-topic-with-a-long-name<b>&"
+    drawn = bars([Bar(name, 10, "10"), Bar("half", 5, "5"), Bar("none", 0, "0")], 'of "sizes"')
+    root = ElementTree.fromstring(drawn)
+    assert root.get("aria-label") == 'of "sizes"'
+    widths = [bar.get("style") for bar in root.iter("i")]
+    assert widths == ["width:100.0%", "width:50.0%", "width:0.0%"]
+    assert [text.text for text in root.iter("span")][:2] == [name, "10"]
 
 
+def test_texts_keep_their_size_however_wide_the_page_is() -> None:
+    hours = range(0, 30 * HOUR_MS, HOUR_MS)
+    drawn = lines(hours, [Series("a", [1.0] * 30, "s0")], count_text, "rates")
+    for svg in ElementTree.fromstring(drawn).iter("svg"):
+        assert svg.get("viewBox") is None or not list(svg.iter("text"))
+    labels = re.findall(r'class="mid( odd)?" x="([\d.]+)%" y="20">(.*?)<', drawn)
+    assert [label for _, _, label in labels] == ["01 Jan", "06:00", "12:00", "18:00", "02 Jan"]
+    assert [odd for odd, _, _ in labels] == ["", " odd", "", " odd", ""]
+    assert float(labels[2][1]) == pytest.approx(12 / 29 * 100, abs=0.01)
+
+
+@example([None, 5e-324], False)
 @given(st.lists(st.none() | st.floats(0, 1e9), min_size=2, max_size=20), st.booleans())
 def test_any_values_make_a_picture(found: list[float | None], log: bool) -> None:
     times = [place * 1_000 for place in range(len(found))]

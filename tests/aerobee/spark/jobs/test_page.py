@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import escape
 from html.parser import HTMLParser
 
 from aerobee.spark.jobs.page import Report, render, windows_ms
@@ -132,6 +133,7 @@ def test_names_cannot_smuggle_markup_in() -> None:
     check(page)
     assert headings(page)[-3:] == ["Lag", "Dead letters", "Delays"]
     assert "2 · 1 try" in page
+    assert f"? · {escape(evil)}</span>" in page, "bars of two tags have two names"
 
 
 def test_no_messages_at_all_make_a_page_that_says_so() -> None:
