@@ -12,20 +12,35 @@ from store.format.tags import TagFilter
 
 __all__ = ["Filter", "filter_of", "tag_filter"]
 
-TAG_FILTERS: Final = 4096
+TAG_FILTERS: Final = 1_024
 """Tag expressions whose codes are kept."""
+KEPT_CHARS: Final = 1_024
+"""Longer ones are not kept: a code takes thirty times the room of the shortest tag."""
+TAGS_CHARS_MAX: Final = 16_384
+"""Longer ones are not read."""
 
 Filter: TypeAlias = TagFilter | SqlFilter
 """The one decides by the tags code of a queue's unit, the other by the properties of a message."""
 
 
-@lru_cache(maxsize=TAG_FILTERS)
 def tag_filter(expression: str | None) -> TagFilter:
-    """The filter of a TAG expression. Raises: FilterInvalid when it names no tag."""
+    """The filter of a TAG expression. Raises: FilterInvalid when it names no tag, or too many."""
+    if expression is None or len(expression) <= KEPT_CHARS:
+        return _kept(expression)
+    if len(expression) > TAGS_CHARS_MAX:
+        reason = f"tags of {len(expression)} characters, at most {TAGS_CHARS_MAX} are read"
+        raise FilterInvalid(reason)
+    return _parsed(expression)
+
+
+def _parsed(expression: str | None) -> TagFilter:
     try:
         return TagFilter.parse(expression)
     except ValueError as error:
         raise FilterInvalid(str(error)) from error
+
+
+_kept = lru_cache(maxsize=TAG_FILTERS)(_parsed)
 
 
 def filter_of(expression_type: str | None, text: str | None) -> Filter:

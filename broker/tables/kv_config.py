@@ -35,6 +35,8 @@ class KvConfigTable:
         """Set a value. Raises: LimitReached."""
         if self.get(namespace, key) is None and self.count() >= self.max_entries:
             raise LimitReached("KV config entry", self.max_entries)
+        if namespace not in self.namespaces and len(self.namespaces) >= self.max_entries:
+            raise LimitReached("KV config namespace", self.max_entries)
         self.namespaces.setdefault(namespace, {})[key] = value
         self.on_change()
 

@@ -158,8 +158,8 @@ _END_BYTES: Final = 12
 _SHIFT: Final = 31**3
 _end_of = _END.unpack_from
 _LONG: Final = 16
-"""Longer keys are hashed in five pieces: up to the last 12 letters, and these by threes. Digits
-have 4,096 threes at most, so mostly all five have come before."""
+"""Longer keys, up to `_POWERS_MAX`, are hashed in five pieces: up to the last 12 letters, and these
+by threes. Digits have 4,096 threes at most, so mostly all five have come before."""
 _MEMORY_MAX: Final = 8_192
 """Pieces of one kind that are remembered."""
 _POWERS_MAX: Final = 128
@@ -187,7 +187,7 @@ def _power(exponent: int) -> int:
 def _polynomial(text: bytes) -> int:
     """Java's hash of ASCII text, up to a multiple of 2^32."""
     if len(text) > _POWERS_MAX:
-        return java_hash.__wrapped__(text.decode("ascii"))
+        return java_hash(text.decode("ascii"))
     return sum(map(mul, text, _WEIGHTS[len(text)]))
 
 
@@ -260,7 +260,7 @@ class KeyHasher:
         if prefix is None:
             prefix = _remember(self._topics, topic, java_hash(topic + "#"))
         size = len(key)
-        if size > _LONG:
+        if _LONG < size <= _POWERS_MAX:
             front = key[:-_END_BYTES]
             if (topic, front) not in self._fronts:
                 value = prefix * _power(len(front)) + _polynomial(front)

@@ -19,9 +19,16 @@ EXT_ADDRESS_MAX = -2_147_483_649
 """A code at or below this is an address in consumequeue_ext, never a hash or a time."""
 
 
-@lru_cache(maxsize=4_096)
+KEPT_CHARS = 128
+"""Of longer texts the hash is not kept: they are rare, and would be kept as well."""
+
+
 def java_hash(text: str) -> int:
     """Hash over the UTF-16 units, h = 31·h + unit, as a signed 32-bit number."""
+    return _kept(text) if len(text) <= KEPT_CHARS else _hashed(text)
+
+
+def _hashed(text: str) -> int:
     value = 0
     if text.isascii():
         for unit in text.encode():
@@ -31,6 +38,9 @@ def java_hash(text: str) -> int:
         for at in range(0, len(raw), 2):
             value = (31 * value + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+_kept = lru_cache(maxsize=4_096)(_hashed)
 
 
 def tags_code(tags: str | None) -> int:
@@ -53,9 +63,11 @@ def tags_code_of(properties: bytes) -> int:
         return tags_code(value_of(properties, b"TAGS"))
     code = _CODES.get(tags)
     if code is None:
-        if len(_CODES) >= _CODES_MAX:
-            _CODES.clear()
-        code = _CODES[tags] = tags_code(tags.decode("utf-8", "replace"))
+        code = tags_code(tags.decode("utf-8", "replace"))
+        if len(tags) <= KEPT_CHARS:
+            if len(_CODES) >= _CODES_MAX:
+                _CODES.clear()
+            _CODES[tags] = code
     return code
 
 

@@ -28,3 +28,15 @@ def test_sql_is_compiled() -> None:
 def test_the_rest_is_refused(kind: str, text: str | None) -> None:
     with pytest.raises(FilterInvalid):
         filter_of(kind, text)
+
+
+def test_tags_beyond_the_limit_are_refused_and_long_ones_not_kept() -> None:
+    tags = "||".join(f"tag{number:05}" for number in range(1_600))
+    found = filter_of("TAG", tags)
+    assert isinstance(found, TagFilter)
+    assert found.codes is not None
+    assert len(found.codes) == 1_600
+    assert filter_of("TAG", tags) is not found, "with some thousands of these no memory would do"
+    assert filter_of("TAG", "A || B") is filter_of("TAG", "A || B")
+    with pytest.raises(FilterInvalid, match="at most 16384 are read"):
+        filter_of("TAG", "x" * 16_385)

@@ -59,3 +59,13 @@ def test_a_broken_document_leaves_the_table_as_it_was(broken: dict[str, Any]) ->
     with pytest.raises(ValueError):
         kv.load(broken)
     assert kv.get("n", "k") == "v"
+
+
+def test_namespaces_that_were_emptied_are_limited_too() -> None:
+    kv = KvConfigTable(max_entries=2)
+    for namespace in ("a", "b"):
+        kv.put(namespace, "k", "v")
+        kv.delete(namespace, "k")
+    with pytest.raises(LimitReached):
+        kv.put("c", "k", "v")
+    kv.put("a", "k", "v")

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,3 +69,16 @@ def test_a_code_is_compared_by_its_lower_half() -> None:
 
 def test_a_unit_whose_bits_lie_elsewhere_passes() -> None:
     assert TagFilter([7]).matches(EXT_ADDRESS_MAX)
+
+
+def test_long_texts_are_hashed_and_not_kept() -> None:
+    texts = [f"{number:04}" * 4_000 for number in range(500)]
+    codes = [java_hash(text) for text in texts]
+    tracemalloc.start()
+    try:
+        assert [tags_code_of(b"TAGS\x01" + text.encode()) for text in texts] == codes
+        held_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert codes[7] == hash_by_definition(texts[7])
+    assert held_bytes < 1 << 20, "each has 16 KB"
