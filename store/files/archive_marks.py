@@ -3,7 +3,8 @@
 A mark is one line of JSON that names the segment and its size (`segment`, `bytes`; what else is in
 it is for its writer). It counts for a full segment that is there and as large as the mark says.
 Law: a mark speaks of bytes that the log holds. One that reaches beyond the end of the log is of
-another log, or of what a crash has taken back; it goes, before other bytes come to stand there.
+another log, or of what a crash has taken back; it goes, before other bytes come to stand there, or
+as soon as the marks can be read again: whoever archives writes it anew.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class ArchiveMarks:
         self._told: set[tuple[int, str]] = set()
         """What was said of which mark; said once."""
         self._silent = False
+        self._unseen_from: int | None = None
+        """The least end of the log at looks that failed: marks beyond it may be of lost bytes."""
 
     def look(self, segments: Mapping[int, int], end: int, *, make: bool) -> frozenset[int]:
         """The starts of those segments that are archived.
@@ -62,8 +65,11 @@ class ArchiveMarks:
             if not self._silent:
                 log.warning("cleanup.marks_unreadable", error=str(error))
             self._silent = True
+            self._unseen_from = end if self._unseen_from is None else min(end, self._unseen_from)
             return frozenset()
         self._silent = False
+        if self._unseen_from is not None:
+            end, self._unseen_from = min(end, self._unseen_from), None
         self._good = {start: size for start, size in self._good.items() if start in self._marked}
         self._void &= self._marked
         self._told = {(start, cause) for start, cause in self._told if start in self._marked}

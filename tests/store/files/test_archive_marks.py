@@ -124,6 +124,21 @@ def test_a_mark_that_should_go_and_cannot_never_counts(tmp_path: Path, logged: L
     assert [line["event"] for line in logged] == ["cleanup.mark_refused"]
 
 
+def test_marks_that_could_not_be_looked_at_after_a_crash_do_not_count_for_what_comes_there(
+    tmp_path: Path,
+) -> None:
+    """The log has lost the end of segment 1; it is full again before the marks can be listed."""
+    write(tmp_path, 0)
+    write(tmp_path, SIZE)
+    marks = marks_of(tmp_path, FaultyDisk(tmp_path, Fault(name="listdir", times=2)))
+    assert look(marks, SIZE + 10) == []
+    assert look(marks, 2 * SIZE + 10) == []
+    assert look(marks) == [0]
+    assert names(tmp_path) == [mark_name(0)]
+    write(tmp_path, SIZE)
+    assert look(marks) == [0, 1], "archived since"
+
+
 def test_a_mark_goes_with_its_segment(tmp_path: Path) -> None:
     marks = marks_of(tmp_path)
     write(tmp_path, 0)
