@@ -18,6 +18,7 @@ import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 from aerobee.errors import ConfigurationError
@@ -66,7 +67,7 @@ class StateLocation:
     @property
     def place(self) -> str:
         """The file, for people."""
-        return f"{self.location.rstrip('/')}/{self.name}"
+        return f"{_shown(self.location).rstrip('/')}/{self.name}"
 
     def read(self) -> Nested | None:
         """The offsets kept there, None before the first start."""
@@ -149,14 +150,24 @@ class StateLocation:
             ) from error
 
 
+def _shown(location: str) -> str:
+    """A path, or a URI without the credentials and settings that it may have."""
+    said = urlsplit(location)
+    if not said.scheme:
+        return location
+    return urlunsplit((said.scheme, said.netloc.rpartition("@")[2], said.path, "", ""))
+
+
 def _opened(location: str) -> tuple[FileSystem, str]:
     from pyarrow.fs import FileSystem
 
     try:
         files, path = FileSystem.from_uri(location)
     except (ValueError, OSError, NotImplementedError) as error:
+        # Without Hadoop the other hundred lines are where it was looked for.
+        reason = str(error).partition("\n")[0].replace(location, _shown(location))
         raise ConfigurationError(
-            f"stateLocation: {location!r} is neither an absolute path nor a URI that pyarrow.fs "
-            f"opens (file:, s3:, gs:, hdfs:): {error}"
+            f"stateLocation: {_shown(location)!r} is neither an absolute path nor a URI that "
+            f"pyarrow.fs opens here (file:, s3:, gs:, hdfs:): {reason}"
         ) from error
     return files, path

@@ -65,6 +65,15 @@ def test_a_location_that_cannot_be_opened_is_refused(location: str) -> None:
         StateLocation(location, "orders")
 
 
+def test_neither_keys_nor_settings_of_a_uri_are_shown() -> None:
+    state = StateLocation("s3://key:secret@lake/q?endpoint_override=127.0.0.1:1&scheme=http", "o")
+    assert state.place == f"s3://lake/q/{state.name}"
+    with pytest.raises(ConfigurationError) as caught:
+        StateLocation("nosuch://key:secret@lake/q", "o")
+    assert "'nosuch://lake/q' is neither" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
 def test_a_location_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be used"):
