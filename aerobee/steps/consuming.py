@@ -330,10 +330,13 @@ class Member:
         """
         wanted = given if given is not None else self._uncommitted()
         for queue, offset in dict(wanted).items():
-            yield from self.offsets.commit(queue, offset)
-            held = self.held.get(queue)
-            if held is not None:
-                held.committed = offset
+            yield from self._commit_one(queue, offset)
+
+    def _commit_one(self, queue: MessageQueue, offset: int) -> Steps[None]:
+        yield from self.offsets.commit(queue, offset)
+        held = self.held.get(queue)
+        if held is not None:
+            held.committed = offset
 
     def _uncommitted(self) -> dict[MessageQueue, int]:
         return {
@@ -350,12 +353,19 @@ class Member:
                 yield from self._commit_if_possible()
 
     def _commit_if_possible(self) -> Steps[None]:
-        try:
-            yield from self.commit(None)
-            self.instance.works_again(f"commit {self.group}")
-        except AerobeeError as error:
-            about = f"commit {self.group}"
-            self.instance.log_once(about, "offsets of %s not committed: %s", self.group, error)
+        """What one broker does not take is no reason to keep it from the others."""
+        about = f"commit {self.group}"
+        failed: dict[str, AerobeeError] = {}
+        for queue, offset in self._uncommitted().items():
+            if queue.broker_name not in failed:
+                try:
+                    yield from self._commit_one(queue, offset)
+                except AerobeeError as error:
+                    failed[queue.broker_name] = error
+        if not failed:
+            self.instance.works_again(about)
+        for reason in failed.values():
+            self.instance.log_once(about, "offsets of %s not committed: %s", self.group, reason)
 
     # ── Leaving ──
 

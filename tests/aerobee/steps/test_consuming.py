@@ -481,6 +481,23 @@ def test_leaving_commits_unregisters_and_drops(stage: Stage, consumer: Consumer)
     assert consumer.poll() == []
 
 
+def test_a_broker_that_is_gone_keeps_no_offset_from_the_others(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a", "broker-b"))
+    consumer = Consumer(stage)
+    others = [MessageQueue("T", "broker-b", n) for n in range(2)]
+    consumer.assign(T0, T1, *others)
+
+    def of_living(ask: Ask) -> Command:
+        if ask.address.startswith("broker-a"):
+            raise ConnectError("gone")
+        return answer()
+
+    stage.answers(UpdateConsumerOffset, of_living)
+    stage.perform(consumer.member.close(4.0))
+    asked = [ask.address for ask in stage.asked(UpdateConsumerOffset)]
+    assert asked == ["broker-a:10911", "broker-b:10911", "broker-b:10911"]
+
+
 def test_without_auto_commit_nothing_is_committed_on_leaving(stage: Stage) -> None:
     consumer = Consumer(stage, auto_commit=False)
     consumer.subscribe()
