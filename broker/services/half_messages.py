@@ -276,15 +276,21 @@ class HalfMessages:
 
     async def _move_offsets(self) -> None:
         progress = self._transactions.progress()
-        if progress == self._saved:
+        if progress == self._noted():
             return
         await self._puts.durable()
-        if progress <= self._saved:
+        if progress < self._saved:
             return  # someone noted more while this waited
         now_ms = self._clock.now_ms()
         for topic, done in zip((HALF_TOPIC, OP_TOPIC), progress, strict=True):
             self._offsets.commit(GROUP, topic, 0, done, now_ms)
         self._saved = progress
+
+    def _noted(self) -> tuple[int, ...]:
+        """What the next start would read: also what a client has put there, to its harm."""
+        return tuple(
+            max(0, self._offsets.query(GROUP, topic, 0)) for topic in (HALF_TOPIC, OP_TOPIC)
+        )
 
     # -- reading ---------------------------------------------------------------------------------
 

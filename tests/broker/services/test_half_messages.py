@@ -20,6 +20,7 @@ from broker.tables.half_messages import (
 )
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode
+from remoting.wire.headers.offset import UpdateConsumerOffset
 from remoting.wire.headers.transaction import EndTransaction
 from store.flags import Flag
 from store.format.message_id import read_offset_id
@@ -281,6 +282,16 @@ async def test_a_half_that_was_given_up_can_still_be_committed_once(
         for _ in range(2):
             assert (await bank.end(half, COMMIT)).code == 0
         assert bank.bodies() == [b"pay"]
+
+
+@pytest.mark.trio
+async def test_an_offset_that_a_client_stores_for_the_half_queue_does_not_stay(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half()
+        await bank.desk.ask(UpdateConsumerOffset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 1))
+        assert await bank.progress() == (0, 0), "a start from there would forget the half"
 
 
 @pytest.mark.trio
