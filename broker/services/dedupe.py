@@ -131,7 +131,12 @@ class Dedupe:
         messages = 0
         for topic, queue_id in list(self._store.queues.table):
             if topic in self.topics or topic in WAITING_TOPICS:
-                messages += await self._read_queue(topic, queue_id)
+                try:
+                    messages += await self._read_queue(topic, queue_id)
+                except OSError as error:
+                    # Rather may one of its messages be stored twice than none be taken.
+                    queue = {"topic": topic, "queue_id": queue_id}
+                    log.error("dedupe.read_failed", **queue, error=str(error))
         self.ready = True
         elapsed_ms = int((self._clock.monotonic() - began) * 1_000)
         log.info("dedupe.ready", messages=messages, elapsed_ms=elapsed_ms)

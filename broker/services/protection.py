@@ -59,7 +59,10 @@ class Protection:
         while True:
             await trio.sleep(PERIOD_S)
             if self._options.disable_consume_if_consumer_read_slowly:
-                await self.look()
+                try:
+                    await self.look()
+                except OSError as error:
+                    log.warning("group.not_measured", error=str(error))
 
     async def look(self) -> None:
         """Stop every group that takes messages and is too far behind."""

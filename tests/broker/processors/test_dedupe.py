@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from broker.config import FlushDiskType
 from broker.services.dedupe import Dedupe
@@ -268,3 +270,29 @@ async def test_a_delayed_message_is_known_by_the_topic_it_was_sent_to(tmp_path: 
             pytest.skip("delay levels are not served")
         assert place(await desk.send("t", properties=delayed))[0] == place(first)[0]
         assert decode(text(UNIQ_KEY="k"))["UNIQ_KEY"] == "k"
+
+
+async def test_a_queue_that_cannot_be_read_again_ends_neither_the_others_nor_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        for topic in ("t", "orders"):
+            await send(desk, "A", topic)
+        parts = desk.parts
+        again = Dedupe(
+            parse(RULES), max_entries=100, store=parts.store, clock=parts.clock, repeated={}
+        )
+        offset_by_time = parts.store.offset_by_time
+
+        def fails(topic: str, *place: Any) -> int:
+            if topic == "t":
+                raise OSError(errno.EIO, "Input/output error")
+            return offset_by_time(topic, *place)
+
+        monkeypatch.setattr(parts.store, "offset_by_time", fails)
+        with capture_logs() as logs:
+            await again.run()
+        assert again.ready
+        assert again.find("orders", "A") is not None
+        assert [one["topic"] for one in logs if one["event"] == "dedupe.read_failed"] == ["t"]

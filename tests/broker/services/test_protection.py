@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,3 +75,20 @@ async def test_a_group_switched_on_again_stays_on_until_it_takes_more(
         desk.parts.groups.update(replace(config, consume_enable=True), 0)
         await looked(desk, 2)
         assert desk.parts.groups.configs["g"].consume_enable
+
+
+async def test_a_queue_that_cannot_be_read_does_not_end_the_broker(
+    tmp_path: Path, autojump_clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_desk(tmp_path, disable_consume_if_consumer_read_slowly=True) as desk:
+        desk.topic()
+        await desk.send()
+        await consumed(desk, "g", 0)
+
+        async def fails(call: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(desk.parts.store, "complete", fails)
+        with capture_logs() as logs:
+            await looked(desk)
+        assert [one["error"] for one in logs if one["event"] == "group.not_measured"]
