@@ -173,11 +173,8 @@ class KeyIndex:
     def _read(self, file: MappedFile, position: int, size: int) -> memoryview:
         if size <= 0:
             return memoryview(b"")
-        handle = self._disk.open(file.path, writable=False)
-        try:
+        with self._disk.open(file.path, writable=False) as handle:
             return memoryview(handle.pread(size, position))
-        finally:
-            handle.close()
 
 
 def _answers(record: bytes, physical_offset: int, topic: str, key: bytes, begin_ms: int) -> bool:

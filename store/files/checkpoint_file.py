@@ -43,14 +43,11 @@ class CheckpointFile:
             physic_msg_timestamp=physic, logics_msg_timestamp=logics, index_msg_timestamp=index
         )
         fresh = not self._disk.exists(self.path)
-        handle = self._disk.open(self.path, create=True)
-        try:
+        with self._disk.open(self.path, create=True) as handle:
             if handle.size() != CHECKPOINT_FILE_BYTES:
                 handle.truncate(CHECKPOINT_FILE_BYTES)
             handle.pwrite(CHECKPOINT.write(value), 0)
             self._disk.sync(handle)
-        finally:
-            handle.close()
         if fresh:
             self._disk.sync_directory(self.path.parent)
         self.value = value

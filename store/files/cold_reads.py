@@ -98,11 +98,8 @@ class ColdReads:
         """Read pieces through handles of its own: nobody closes them under a thread."""
         found = []
         for path, position, size in pieces:
-            handle = self._disk.open(path, writable=False)
-            try:
+            with self._disk.open(path, writable=False) as handle:
                 data = handle.pread(size, position)
-            finally:
-                handle.close()
             if len(data) < size:
                 raise OSError(errno.EIO, f"ends before byte {position + size}", str(path))
             found.append(data)

@@ -350,11 +350,8 @@ class ConsumeQueue:
         Returns how far they reached; the zeros are not on disk then.
         """
         start = file_start(end, self.file_size)
-        handle = self._disk.open(self._paths[start])
-        try:
+        with self._disk.open(self._paths[start]) as handle:
             return self._disk.zero(handle, end - start, self.file_size, sync=False)
-        finally:
-            handle.close()
 
     def _remove_files_from(self, position: int) -> None:
         """Remove the files that begin at or behind this byte."""

@@ -128,26 +128,21 @@ class ConsumeQueues:
                 handle = disk.create(write.path, self.file_size, write.blanks() + write.data)
             else:
                 handle = disk.open(write.path)
-            try:
+            with handle:
                 if write.creates:
                     # An all-zero file after a power cut would be one message to other brokers.
                     disk.sync(handle)
                     disk.sync_directory(write.path.parent)
                 else:
                     handle.pwrite(write.data, write.position)
-            finally:
-                handle.close()
 
     def sync(self, paths: Iterable[Path]) -> None:
         """Make queue files durable. For a thread. Raises: OSError."""
         side_by_side(self._sync_file, list(paths))
 
     def _sync_file(self, path: Path) -> None:
-        handle = self._disk.open(path)
-        try:
+        with self._disk.open(path) as handle:
             self._disk.sync(handle)
-        finally:
-            handle.close()
 
     def write_all(self, *, sync: bool) -> None:
         """Write, and with `sync` make durable, everything here and now. Raises: OSError."""

@@ -17,7 +17,7 @@ import os
 import time
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 import trio
 
@@ -142,6 +142,12 @@ class Handle:
         if fd >= 0:
             self._disk._call(os.close, fd)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class Disk:
     """The one door to the file system. Every method may raise OSError."""
@@ -223,26 +229,20 @@ class Disk:
 
     def read(self, path: Path) -> bytes:
         """All bytes of a (small) file."""
-        handle = self.open(path, writable=False)
-        try:
+        with self.open(path, writable=False) as handle:
             pieces = []
             position = 0
             while piece := handle.pread(_COPY_BYTES, position):
                 pieces.append(piece)
                 position += len(piece)
             return b"".join(pieces)
-        finally:
-            handle.close()
 
     def write(self, path: Path, data: bytes) -> None:
         """Create or overwrite a small file in place, durably; not atomic."""
-        handle = self.open(path, create=True)
-        try:
+        with self.open(path, create=True) as handle:
             handle.truncate(len(data))
             handle.pwrite(data, 0)
             self._call(os.fsync, handle.fd)
-        finally:
-            handle.close()
         self.sync_directory(path.parent)
 
     def write_atomically(self, path: Path, data: bytes, *, backup: bool = True) -> None:
@@ -251,13 +251,10 @@ class Disk:
         With `backup` the old content stays reachable as `<name>.bak`.
         """
         temporary = path.with_name(temporary_name(path.name))
-        handle = self.open(temporary, create=True)
-        try:
+        with self.open(temporary, create=True) as handle:
             handle.truncate(0)
             handle.pwrite(data, 0)
             self._call(os.fsync, handle.fd)
-        finally:
-            handle.close()
         if backup and self.exists(path):
             self._keep_backup(path)
         self.rename(temporary, path)

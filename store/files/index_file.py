@@ -90,24 +90,18 @@ class IndexFile:
 
     def read_head(self) -> None:
         """Take the head from the file, which grows to its size if it is short. Raises: OSError."""
-        handle = self.disk.open(self.path)
-        try:
+        with self.disk.open(self.path) as handle:
             if handle.size() < self.shape.size:
                 handle.truncate(self.shape.size)
             head = INDEX_HEAD.read(handle.pread(_HEAD_BYTES, 0))
-        finally:
-            handle.close()
         self.head = head._replace(index_count=max(1, head.index_count))
 
     def entries_of(self, physical_offset: int) -> int:
         """How many of the newest entries are keys of that message. Raises: OSError."""
-        handle = self.disk.open(self.path, writable=False)
-        try:
+        with self.disk.open(self.path, writable=False) as handle:
             number = last = self.head.index_count - 1
             while number and _entry(handle, self.shape, number).physical_offset == physical_offset:
                 number -= 1
-        finally:
-            handle.close()
         return last - number
 
     def follows(self, before: IndexHead) -> bool:
@@ -117,11 +111,8 @@ class IndexFile:
         """
         if self.empty:
             return True
-        handle = self.disk.open(self.path, writable=False)
-        try:
+        with self.disk.open(self.path, writable=False) as handle:
             dated_s = _entry(handle, self.shape, 1).time_diff_s
-        finally:
-            handle.close()
         return dated_s == _seconds(before.end_timestamp, self.head.begin_timestamp)
 
     def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
@@ -130,8 +121,7 @@ class IndexFile:
         Times are known to the second, so a message up to a second outside may be among them. For a
         thread. Raises: OSError.
         """
-        handle = self.disk.open(self.path, writable=False)
-        try:
+        with self.disk.open(self.path, writable=False) as handle:
             # The slot before the head: the head is written first.
             at = self.shape.slot_position(key_hash % self.shape.slots)
             number = INDEX_SLOT.read(_whole(handle, INDEX_SLOT.size, at)).newest
@@ -152,8 +142,6 @@ class IndexFile:
                 if entry.previous >= number:
                     return
                 number = entry.previous
-        finally:
-            handle.close()
 
 
 def _whole(handle: Handle, size: int, position: int) -> bytes:

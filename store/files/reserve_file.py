@@ -36,15 +36,13 @@ class ReserveFile:
 
     def hold(self) -> None:
         """Have the file with all its blocks; one that is there already costs next to nothing."""
-        handle = self._disk.open(self.path, create=True)
-        try:
-            self._disk.fill(handle, self.size)
-            handle.truncate(self.size)
-        except OSError:
-            self._disk.remove(self.path, missing_ok=True)
-            raise
-        finally:
-            handle.close()
+        with self._disk.open(self.path, create=True) as handle:
+            try:
+                self._disk.fill(handle, self.size)
+                handle.truncate(self.size)
+            except OSError:
+                self._disk.remove(self.path, missing_ok=True)
+                raise
         self.held = True
 
     def release(self) -> None:

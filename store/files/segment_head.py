@@ -22,11 +22,8 @@ def first_store_time(disk: Disk, path: Path, start: int) -> int:
 
     For a thread: a page fault in the loop would stop everybody. Raises: OSError.
     """
-    handle = disk.open(path, writable=False)
-    try:
+    with disk.open(path, writable=False) as handle:
         head = handle.pread(HEAD.size, 0)
-    finally:
-        handle.close()
     if len(head) < HEAD.size:
         return -1
     physical_offset, sys_flag = _place(head, 0)

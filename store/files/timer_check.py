@@ -40,18 +40,12 @@ class TimerCheckFile:
         """Bring it to the file. Raises: OSError."""
         disk = self._disk
         disk.mkdir(self.path.parent)
-        handle = disk.open(self.path, create=True)
-        try:
+        with disk.open(self.path, create=True) as handle:
             # One call writes the 4 KiB: a file that was just made never holds half of it.
             handle.pwrite(TIMER_CHECK.write(value).ljust(TIMER_CHECK_BYTES, b"\0"), 0)
-        finally:
-            handle.close()
 
     def sync(self) -> None:
         """File and name on disk. Raises: OSError."""
-        handle = self._disk.open(self.path)
-        try:
+        with self._disk.open(self.path) as handle:
             self._disk.sync(handle)
-        finally:
-            handle.close()
         self._disk.sync_directory(self.path.parent)

@@ -133,8 +133,7 @@ class TimerWheel:
                 f"{self.path} has {size} bytes instead of {self.size}: move it away, it is made "
                 "again from the timer log"
             )
-        handle = disk.open(self.path, writable=False)
-        try:
+        with disk.open(self.path, writable=False) as handle:
             for first, last in list(handle.data_ranges(0, size)):
                 first -= first % BLOCK_BYTES
                 for at in range(first, last, RUN_BYTES):
@@ -142,8 +141,6 @@ class TimerWheel:
                     whole = piece[: len(piece) // SLOT_BYTES * SLOT_BYTES]
                     if not self._take_over(at, whole, begin_ms, may_be_unit):
                         return False
-        finally:
-            handle.close()
         return True
 
     def _take_over(
@@ -210,33 +207,24 @@ class TimerWheel:
         disk = self._disk
         if not disk.exists(self.path):
             self._make()
-        handle = disk.open(self.path)
-        try:
+        with disk.open(self.path) as handle:
             for at, data in pieces:
                 handle.pwrite(data, at)
-        finally:
-            handle.close()
 
     def _make(self) -> None:
         # Sparse: most of it stays zeros, and it is never written through a mapping.
         temporary = self.path.with_name(temporary_name(self.path.name))
-        handle = self._disk.open(temporary, create=True)
-        try:
+        with self._disk.open(temporary, create=True) as handle:
             handle.truncate(0)
             handle.truncate(self.size)
             self._disk.sync(handle)
-        finally:
-            handle.close()
         self._disk.rename(temporary, self.path)
         self._disk.sync_directory(self.path.parent)
 
     def sync(self) -> None:
         """The file on disk. For a thread. Raises: OSError."""
-        handle = self._disk.open(self.path)
-        try:
+        with self._disk.open(self.path) as handle:
             self._disk.sync(handle)
-        finally:
-            handle.close()
 
     def close(self) -> None:
         """Give the memory back."""

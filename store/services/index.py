@@ -382,11 +382,8 @@ class IndexService:
             return None
 
     def _pread(self, path: Path, position: int, size: int) -> bytes:
-        handle = self._disk.open(path, writable=False)
-        try:
+        with self._disk.open(path, writable=False) as handle:
             return handle.pread(size, position)
-        finally:
-            handle.close()
 
     def _take_parsed(self, file: MappedFile, data: memoryview, until: int) -> None:
         """Records of a chunk that begins at `_keys_end`; one cut off is left for the next."""

@@ -91,9 +91,6 @@ class Warmer:
         return spare, reach - following, min(limit, reach + STEP_BYTES) - reach
 
     def _read(self, path: Path, position: int, size: int) -> None:
-        handle = self._disk.open(path, writable=False)
-        try:
+        with self._disk.open(path, writable=False) as handle:
             for at in range(position, position + size, PIECE_BYTES):
                 handle.pread(min(PIECE_BYTES, position + size - at), at)
-        finally:
-            handle.close()

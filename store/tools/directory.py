@@ -90,10 +90,8 @@ class QueueFiles:
         except FileNotFoundError:
             # Deleted by a running broker since we looked.
             return b""
-        try:
+        with handle:
             return handle.pread(size, at)
-        finally:
-            handle.close()
 
 
 class Directory:

@@ -106,10 +106,8 @@ class IndexCheck:
             except FileNotFoundError:
                 # Deleted by a running broker since we looked.
                 continue
-            try:
+            with handle:
                 self._look(handle)
-            finally:
-                handle.close()
 
     def _look(self, handle: Handle) -> None:
         size = handle.size()

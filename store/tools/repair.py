@@ -131,11 +131,8 @@ def keep_segments(disk: Disk, log: CommitLog, cut_at: int, kept: Path) -> None:
     disk.mkdir(kept / COMMIT_LOG)
     for file in log.queue.files:
         if file.end > cut_at:
-            target = disk.open(kept / COMMIT_LOG / file.path.name, create=True)
-            try:
+            with disk.open(kept / COMMIT_LOG / file.path.name, create=True) as target:
                 for at in range(0, file.size, COPY_BYTES):
                     target.pwrite(file.open().pread(COPY_BYTES, at), at)
                 disk.sync(target)
-            finally:
-                target.close()
     disk.sync_directory(kept / COMMIT_LOG)
