@@ -285,7 +285,7 @@ async def test_a_queue_that_cannot_be_read_again_ends_neither_the_others_nor_the
         )
         offset_by_time = parts.store.offset_by_time
 
-        def fails(topic: str, *place: Any) -> int:
+        def fails(topic: str, *place: Any) -> Any:
             if topic == "t":
                 raise OSError(errno.EIO, "Input/output error")
             return offset_by_time(topic, *place)
