@@ -342,6 +342,7 @@ class TimerStore:
             self.log.cut(0)
             self.queue_offset = queue.start
             return
+        check = check._replace(flushed_position=self._end_of_units(check, queue_offset_of))
         begin_ms = check.last_read_time_ms
         if not (self.wheel.load(begin_ms, self.log.may_be_unit) and self._set_back(check)):
             self.wheel.forget()
@@ -349,12 +350,26 @@ class TimerStore:
             self._rebuild(begin_ms)
         self.log.cut(check.flushed_position)
         offset = min(check.queue_offset, check.master_queue_offset)
-        last = None if clean else self.log.last_unit()
+        believed = clean and offset <= queue.stop
+        last = None if believed else self.log.last_unit()
         known = -1 if last is None else queue_offset_of(last.physical_offset)
         if known >= 0:
             # A check file of the Java broker may be ahead of the timer log.
             offset = min(offset, known + 1)
         self.queue_offset = max(queue.start, min(offset, queue.stop))
+
+    def _end_of_units(self, check: TimerCheck, queue_offset_of: Callable[[int], int]) -> int:
+        """Where the units end that the check file speaks of, whatever it says itself.
+
+        Those of all messages before its queue offset are among them, and cut they would be lost.
+        """
+        end = max(self.log.begin, min(check.flushed_position, self.log.end))
+        end -= end % self.log.queue.file_size % TIMER_UNIT.size
+        for position, unit in self.log.units(end):
+            if not 0 <= queue_offset_of(unit.physical_offset) < check.queue_offset:
+                break
+            end = position + TIMER_UNIT.size
+        return end
 
     def _set_back(self, check: TimerCheck) -> bool:
         """Let slots that were saved after the check file lead to what it knows.

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from store.errors import StoreRefused
 from store.files.cold_reads import ColdReads
 from store.files.disk import Disk
-from store.format.timer import DELETE, ROLL, TIMER, WHEEL_SLOT
+from store.format.timer import DELETE, ROLL, TIMER, TIMER_CHECK, WHEEL_SLOT
 from store.stats import StoreStats
 from store.timer_store import Due, TimerStore
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
@@ -343,6 +343,39 @@ def test_a_check_file_that_is_ahead_of_the_log_is_not_believed_after_a_crash(
     timers.close()
     assert open_timers(tmp_path).queue_offset == 25
     assert open_timers(tmp_path, clean=False).queue_offset == 20
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("place", [-1, 0, 520, 777, 1_000, 3_311])
+def test_a_check_file_that_knows_too_few_units_loses_no_timer(
+    tmp_path: Path, place: int, clean: bool
+) -> None:
+    timers = open_timers(tmp_path)
+    expected = spread(timers, range(60))
+    save(timers)
+    timers.close()
+    rewrite_check(tmp_path, flushed_position=place)
+    again = open_timers(tmp_path, clean=clean)
+    assert {after_s: due(again, after_s) for after_s in expected} == expected
+    assert again.queue_offset == 60
+
+
+@pytest.mark.parametrize("offset", [71, 1 << 40])
+def test_a_check_file_that_is_ahead_of_the_queue_is_not_believed(
+    tmp_path: Path, offset: int
+) -> None:
+    timers = open_timers(tmp_path)
+    spread(timers, range(60))
+    save(timers)
+    timers.close()
+    rewrite_check(tmp_path, queue_offset=offset, master_queue_offset=offset)
+    assert open_timers(tmp_path, queue=range(70)).queue_offset == 60
+
+
+def rewrite_check(root: Path, **fields: int) -> None:
+    path = root / "config" / "timercheck"
+    check = TIMER_CHECK.read(path.read_bytes()[: TIMER_CHECK.size])
+    path.write_bytes(TIMER_CHECK.write(check._replace(**fields)).ljust(4_096, b"\0"))
 
 
 def test_files_of_the_timer_log_go_when_the_commit_log_has_lost_their_records(
