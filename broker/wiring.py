@@ -206,6 +206,7 @@ def _assignment(parts: Parts) -> AssignmentProcessor:
         clients=parts.clients,
         routes=parts.routes,
         modes=parts.state.request_modes,
+        saved=parts.state.mode_file,
     )
 
 
@@ -291,6 +292,7 @@ def _route(parts: Parts) -> RouteProcessor:
     return RouteProcessor(
         routes=parts.routes,
         kv=parts.kv,
+        saved=parts.state.kv_file,
         advertised=advertised,
         settings=parts.config.namesrv,
         clock=parts.clock,

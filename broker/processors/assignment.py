@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from broker.processors.topic import when_saved
 from broker.tables.assignment import STRATEGIES, shared
 from broker.tables.clients import BROADCASTING
 from broker.tables.names import RETRY_PREFIX
@@ -26,12 +27,14 @@ from remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
+    from broker.processors.topic import Durable
     from broker.tables.clients import ClientTable
     from broker.tables.groups import GroupTable
     from broker.tables.request_modes import RequestModeTable
     from broker.tables.routes import RouteTable
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
+    from remoting.server.routes import Outcome
     from remoting.wire.command import Command
     from remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
 
@@ -54,6 +57,7 @@ class AssignmentProcessor:
         clients: ClientTable,
         routes: RouteTable,
         modes: RequestModeTable,
+        saved: Durable,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -61,6 +65,7 @@ class AssignmentProcessor:
         self._clients = clients
         self._routes = routes
         self._modes = modes
+        self._saved = saved
 
     def query(self, header: QueryAssignment, command: Command, connection: Connection) -> Answer:
         """QUERY_ASSIGNMENT: no list at all where nothing can be said yet."""
@@ -74,8 +79,8 @@ class AssignmentProcessor:
 
     def set_mode(
         self, header: SetMessageRequestMode, command: Command, connection: Connection
-    ) -> Answer:
-        """SET_MESSAGE_REQUEST_MODE."""
+    ) -> Outcome:
+        """SET_MESSAGE_REQUEST_MODE, answered when it is on disk."""
         wanted = RequestModeRequest.from_bytes(command.body)
         if wanted.topic.startswith(RETRY_PREFIX):
             raise NoPermission("retry topic is not allowed to set mode")
@@ -95,7 +100,7 @@ class AssignmentProcessor:
             mode=wanted.mode,
             share=wanted.pop_share_queue_num,
         )
-        return Answer()
+        return when_saved(self._saved, "message request mode")
 
     def _mode(self, topic: str, group: str) -> tuple[str, int]:
         """How the group consumes the topic, and how many share a queue where it pops."""

@@ -1,6 +1,7 @@
 """The embedded name server: routes, clusters, registration of brokers, the KV table.
 
 What an answer says about the broker of this process follows the asking connection (`advertised`).
+An answer that the KV table was changed leaves when it is on disk.
 Source: nameserver §3–4 (DefaultRequestProcessor, ClientRequestProcessor).
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from broker.errors import Refused
+from broker.processors.topic import when_saved
 from broker.tables.kv_config import ORDER_TOPIC_CONFIG
 from broker.tables.routes import DEFAULT_TIMEOUT_MS, Registration
 from remoting.wire.answer import Answer
@@ -23,6 +25,7 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
+    from broker.processors.topic import Durable
     from broker.tables.advertised import Advertised
     from broker.tables.kv_config import KvConfigTable
     from broker.tables.routes import BrokerConnection, RouteTable
@@ -60,12 +63,14 @@ class RouteProcessor:
         *,
         routes: RouteTable,
         kv: KvConfigTable,
+        saved: Durable,
         advertised: Advertised,
         settings: NamesrvSettings,
         clock: Clock,
     ) -> None:
         self.routes = routes
         self.kv = kv
+        self.saved = saved
         self.advertised = advertised
         self.settings = settings
         self.clock = clock
@@ -222,7 +227,7 @@ class RouteProcessor:
     ) -> Outcome:
         """PUT_KV_CONFIG."""
         self.kv.put(header.namespace, header.key, header.value)
-        return DONE
+        return self.done()
 
     def get_kv(
         self, header: headers.GetKvConfig, command: Command, connection: Connection
@@ -238,10 +243,14 @@ class RouteProcessor:
 
     def delete_kv(
         self, header: headers.DeleteKvConfig, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Outcome:
         """DELETE_KV_CONFIG: nothing to delete is fine."""
         self.kv.delete(header.namespace, header.key)
-        return DONE
+        return self.done()
+
+    def done(self) -> Outcome:
+        """Once the KV table is on disk."""
+        return DONE if self.saved.clean else when_saved(self.saved, "KV entry")
 
     def kv_list(
         self, header: headers.GetKvListByNamespace, command: Command, connection: Connection

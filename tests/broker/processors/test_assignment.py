@@ -50,6 +50,15 @@ async def set_mode(
 
 
 @pytest.mark.trio
+async def test_a_mode_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        desk.parts.groups.require("g", 0)
+        assert await set_mode(desk, "POP") == 0
+        assert b"POP" in (tmp_path / "config" / "messageRequestMode.json").read_bytes()
+
+
+@pytest.mark.trio
 async def test_members_that_pull_share_the_queues(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t", read_queue_nums=5, write_queue_nums=5)

@@ -15,8 +15,9 @@ from broker.tables.topics import TopicConfig
 from remoting.errors import BodyError
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode
+from remoting.wire.command import Command
 from remoting.wire.headers import namesrv as headers
-from tests.broker.peers import HandClock, Peer, request
+from tests.broker.peers import HandClock, Peer, Saved, request
 
 VERSION = {"counter": 4, "stateVersion": 0, "timestamp": 1}
 
@@ -85,10 +86,12 @@ class Desk:
         self.clock = HandClock()
         self.routes = RouteTable()
         self.kv = KvConfigTable()
+        self.saved = Saved()
         self.settings = Settings()
         self.processor = RouteProcessor(
             routes=self.routes,
             kv=self.kv,
+            saved=self.saved,
             advertised=Advertised(
                 listen_port=10911, rules=parse_rules("10.0.0.0/8=broker.lan", 10911)
             ),
@@ -391,6 +394,21 @@ def test_values_are_put_got_listed_and_deleted(desk: Desk) -> None:
         desk.ask(desk.processor.delete_kv, headers.DeleteKvConfig(namespace="n", key="k"))
     emptied = desk.asked(desk.processor.kv_list, headers.GetKvListByNamespace(namespace="n"))
     assert emptied == {"table": {}}
+
+
+def test_a_change_is_answered_when_it_is_on_disk(desk: Desk) -> None:
+    desk.saved.clean = False
+    put = headers.PutKvConfig(namespace="n", key="k", value="v")
+    delete = headers.DeleteKvConfig(namespace="n", key="k")
+    changes: list[tuple[Any, object]] = [
+        (desk.processor.put_kv, put),
+        (desk.processor.delete_kv, delete),
+    ]
+    for handler, header in changes:
+        waits = handler(header, Command(0), desk.peer)
+        with pytest.raises(StopIteration) as done:
+            waits.send(None)
+        assert done.value.value.code == 0
 
 
 def test_a_value_that_is_not_there_is_not_found(desk: Desk) -> None:

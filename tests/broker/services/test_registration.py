@@ -21,7 +21,7 @@ from remoting.wire.answer import Answer
 from remoting.wire.command import Command
 from remoting.wire.header import Header
 from remoting.wire.headers import namesrv
-from tests.broker.peers import HandClock, Peer, request
+from tests.broker.peers import HandClock, Peer, Saved, request
 from tests.broker.processors.test_route import Settings
 
 OPTIONS = BrokerOptions(broker_name="broker-a")
@@ -40,6 +40,7 @@ class Elsewhere:
         processor = RouteProcessor(
             routes=self.routes,
             kv=self.kv,
+            saved=Saved(),
             advertised=Advertised(listen_port=1),
             settings=Settings(),
             clock=HandClock(),
