@@ -355,10 +355,14 @@ class _Puller:
     def _refused(self, lane: Lane, asked: Ask, answer: Command) -> None:
         """Raises: BrokerError, unless it may pass or another address may answer."""
         error: BrokerError = error_of(asked, answer, self._what.broker)
-        if not error.retryable:
+        if error.retryable:
+            self._elsewhere(str(error))
+            return
+        self._without.add(self._addresses[0])
+        if self._without.issuperset(self._addresses):
             error.args = (f"{self._place()}, offset {lane.next}: {error}",)
             raise error
-        self._elsewhere(str(error))
+        self._hang_up(str(error))
 
     def _elsewhere(self, trouble: str) -> None:
         """Nothing to be had here now: the next address may have it, or this one a little later."""

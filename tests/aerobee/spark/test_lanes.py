@@ -39,7 +39,7 @@ MESSAGES = bodies(COUNT, 40)
 SHORT_MS = 200
 PULL_MESSAGE = 11
 ANSWER = 1
-NOT_FOUND, AGAIN, MOVED, BUSY = 19, 20, 21, 2
+NOT_FOUND, AGAIN, MOVED, BUSY, NO_TOPIC = 19, 20, 21, 2, 17
 
 
 class Connections:
@@ -469,11 +469,14 @@ def test_large_messages_are_asked_for_no_faster_than_they_are_read(
     assert most < 100_000 + 2 * 8 * 2 * 10_100, "what is held, and the answers on their way"
 
 
-def test_an_address_that_refuses_to_be_read_is_left_for_the_next(connect: Connections) -> None:
-    """A slave of a Java broker does, unless it is set to be read from."""
+@pytest.mark.parametrize("code", [BUSY, NO_TOPIC])
+def test_an_address_that_refuses_to_be_read_is_left_for_the_next(
+    connect: Connections, code: int
+) -> None:
+    """A slave of a Java broker does, unless it is set to be read from; new topics come late."""
 
     def refuse(script: Script, heard: Plain) -> None:
-        script.peer.answer(heard.opaque, code=BUSY)
+        script.peer.answer(heard.opaque, code=code)
 
     def found(script: Script, heard: Plain) -> None:
         script.found(heard, [0, 1])
