@@ -9,9 +9,13 @@ import pytest
 from aerobee.errors import ConfigurationError, NoNameServerError
 from aerobee.spark.lag_read import COLUMNS, arrow_schema, plan, read
 from aerobee.spark.options import LagOptions, lag_options
+from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.groups import LAGS, fill_with_groups
+from tests.kit.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import AnyBroker, StartBroker
 
 
@@ -58,3 +62,18 @@ def test_a_group_that_nobody_knows_is_named_with_those_that_there_are(broker: An
 def test_a_name_server_that_does_not_answer_is_named() -> None:
     with pytest.raises(NoNameServerError, match=r"127\.0\.0\.1:1"):
         plan(lag_options({"nameserver": "127.0.0.1:1"}))
+
+
+def test_a_group_that_only_one_broker_knows_has_its_lag_there(
+    broker: AnyBroker, tmp_path: Path
+) -> None:
+    settings = {"brokerName": "broker-2"}
+    with BrokerProcess(
+        data=tmp_path / "second", settings=settings, namesrv=broker.namesrv_address
+    ) as second:
+        make_topic(second, "orders", 2)
+        options = asked(broker, groups="shop")
+        asks = plan(options)
+        assert len(asks) == 2
+        rows = [row for ask in asks for row in read(ask, options, ("topic", "lag")).to_pylist()]
+        assert rows == [{"topic": "bills", "lag": 0}]

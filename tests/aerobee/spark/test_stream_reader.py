@@ -563,3 +563,44 @@ def test_a_slave_that_is_behind_takes_nothing_back(
                 reader.partitions(topic.at(5), topic.at(AT_MASTER))
             assert planned(reader, topic.at(2), topic.at(AT_SLAVE)) == [(0, 2, AT_SLAVE)]
         assert caplog.text.count("the master of broker broker-m is down") == len(readers)
+
+
+def test_queues_of_the_same_number_on_two_brokers_are_two_queues(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    first = start_broker(brokerName="broker-1")
+    settings = {"brokerName": "broker-2"}
+    with BrokerProcess(
+        data=tmp_path / "second", settings=settings, namesrv=first.namesrv_address
+    ) as second:
+        topic = Topic(first, "on-both")
+        for broker, count in ((first, 3), (second, 5)):
+            make_topic(broker, topic.name)
+            fill(broker, topic.name, bodies(count))
+
+        def at(one: int, two: int) -> dict[str, Any]:
+            return {topic.name: {"broker-1": {"0": one}, "broker-2": {"0": two}}}
+
+        clock = Clock()
+        reader = topic.reader(clock, startingOffsets="earliest", group="both")
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+        assert plain(end) == at(3, 5)
+        parts = reader.partitions(reader.initialOffset(), end)
+        rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+        assert sorted((row["brokerName"], row["queueOffset"]) for row in rows) == [
+            *(("broker-1", offset) for offset in range(3)),
+            *(("broker-2", offset) for offset in range(5)),
+        ]
+        second.kill()
+        fill(first, topic.name, bodies(2))
+        clock.now += LONG_S
+        beyond = reader.latestOffset(end, ALL)
+        assert beyond == at(5, 5)
+        restarted = topic.reader(clock, startingOffsets="earliest", group="both")
+        assert restarted.latestOffset(end, ALL) == beyond
+        assert planned(restarted, end, beyond) == [(0, 3, 5)]
+        second.start()
+        fill(second, topic.name, bodies(2))
+        clock.now += LONG_S
+        assert reader.latestOffset(beyond, ALL) == at(5, 7)
+        assert topic.committed("both", 1) == {0: 5}
