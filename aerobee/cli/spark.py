@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 import click
@@ -34,7 +35,9 @@ class Jobs(click.Group):
             return None
         module = import_module(JOBS[cmd_name][0])
         command: click.Command = module.command
-        command.epilog = f"The same on a cluster: spark-submit --master URL {module.__file__} …"
+        submit = f"The same on a cluster: spark-submit --master URL {module.__file__} …"
+        # Else it takes the `python3` of PATH, which need not be the one with Aerobee.
+        command.epilog = f"{submit} with PYSPARK_PYTHON={sys.executable}"
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["CLOCK_SLACK_MS", "is_system", "topic_filter", "within_times"]
+__all__ = [
+    "CLOCK_SLACK_MS",
+    "SYSTEM_PREFIXES",
+    "SYSTEM_TOPICS",
+    "is_system",
+    "topic_filter",
+    "within_times",
+]
 
 CLOCK_SLACK_MS = 3_600_000
 """How far a clock may have stepped back between two records before pruning by time goes wrong."""

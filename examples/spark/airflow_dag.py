@@ -20,7 +20,11 @@ with DAG("aerobee_nightly", start_date=START, schedule="0 3 * * *", catchup=Fals
     )
     report = BashOperator(
         task_id="report",
-        bash_command="aerobee spark report /srv/www/{{ ds }}.html --since {{ ds }}",
+        # By the clock: what `ds` is, yesterday or today, depends on the version of Airflow.
+        bash_command=(
+            'aerobee spark report "/srv/www/$(date -d yesterday +%F).html"'
+            ' --since "$(date -d yesterday +%F)" --until "$(date +%F)"'
+        ),
         env=ENVIRONMENT,
         append_env=True,
         retries=2,

@@ -22,6 +22,8 @@ def main(name_server: str) -> None:
         .option("nameServer", name_server)
         .option("subscribe", "orders")
         .option("startingTimestamp", since.isoformat())
+        # Without it, a queue that got nothing in that time is an error.
+        .option("startingOffsetsByTimestampStrategy", "latest")
         # A read ships every column that it has: ask for those that are wanted.
         .option("columns", "body,storeTimestamp")
         .load()

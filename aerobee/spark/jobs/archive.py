@@ -25,10 +25,10 @@ from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.columns import COLUMNS
 from aerobee.spark.jobs.common import (
     Output,
-    plain,
     run_as_program,
     session_options,
 )
+from aerobee.spark.jobs.failures import plain
 from aerobee.spark.jobs.manifest import (
     MANIFEST,
     Entry,
@@ -106,6 +106,8 @@ def archive(spark: SparkSession, task: Archive) -> Outcome:
 
     check_kind(spark, task.kind)
     run = Run(spark, task)
+    # What is no store gets no directory of marks.
+    segments_of(task.store)
     with ExitStack() as held:
         if task.marks:
             lock = make_marks(task.store) / LOCK

@@ -59,6 +59,7 @@ def command(
     """
     options = {"path": directory, "mode": "audit"} | pairs(option, "--option")
     with session.opened("audit") as spark:
+        output.check(spark)
         found = spark.read.format("aerobee.store").options(**options).load()
         # Found once, though it is counted and shown.
         found = found.persist()

@@ -8,7 +8,6 @@ and as a file under `spark-submit`. Nothing here loads pyspark before a session 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from contextlib import contextmanager
@@ -20,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 import click
 import msgspec
 
-from aerobee import errors
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.options import namesrv_option
 from aerobee.config import name_servers
-from aerobee.errors import AerobeeError, BrokerError, ConfigurationError
+from aerobee.errors import ConfigurationError
+from aerobee.spark.jobs.failures import plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,13 +36,18 @@ __all__ = [
     "Source",
     "gathered",
     "instant_ms",
+    "is_there",
+    "named",
     "namesrv_option",
     "output_options",
     "pairs",
     "run_as_program",
     "session_options",
+    "since_option",
     "source_options",
     "table_text",
+    "topic_option",
+    "until_option",
 ]
 
 P = ParamSpec("P")
@@ -63,12 +67,6 @@ QUIET = {
 """Settings of a session that a job starts; `--conf` wins."""
 INSTALL_HINT = "install it with: pip install 'aerobee[spark]'"
 JAVA_HINT = "Spark 4 needs Java 17 or later: install a JRE and have `java` on PATH or set JAVA_HOME"
-RAISED = re.compile(r"^\s*aerobee\.errors\.(\w+): (.+)$", re.MULTILINE)
-RAISED_BY_OTHERS = re.compile(
-    r"^(?!org\.|java\.|py4j\.)([\w.]+(?:Error|Exception): .+)$", re.MULTILINE
-)
-"""The last line of a traceback of Python, in a text with those of Java."""
-CODES = {kind: code for code, kind in reversed(errors.BY_CODE.items())}
 
 
 # ── Options ──
@@ -138,7 +136,7 @@ class Session:
         """
         spark, ours = self._started(job)
         try:
-            with _plainly():
+            with plainly():
                 yield spark
         finally:
             if ours:
@@ -155,7 +153,7 @@ class Session:
         if there is not None:
             return there, False
         spark = self._new(job)
-        with _plainly():
+        with plainly():
             register(spark)
         return spark, True
 
@@ -196,39 +194,6 @@ def _require_java() -> None:
     program = os.path.join(home, "bin", "java") if home else "java"
     if shutil.which(program) is None:
         raise ConfigurationError(f"{program} is not there; {JAVA_HINT}")
-
-
-@contextmanager
-def _plainly() -> Iterator[None]:
-    """Errors of Spark as ours: the cause in a line instead of two stack traces."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j has no types
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise plain(str(error)) from error
-
-
-def plain(text: str) -> AerobeeError:
-    """The error of ours that a text of Spark's quotes, else Python's last, else the first line."""
-    raised = RAISED.findall(text)
-    if not raised:
-        first = text.strip().partition("\n")[0] or "Spark failed and said nothing"
-        others = RAISED_BY_OTHERS.findall(text) if "Traceback" in text else []
-        return AerobeeError(others[-1] if others else first)
-    name, words = raised[-1]
-    kind: type[AerobeeError] = getattr(errors, name, AerobeeError)
-    if not issubclass(kind, BrokerError):
-        return kind(words) if _takes_a_text(kind) else AerobeeError(words)
-    error = AerobeeError(words)
-    error.code = CODES.get(kind)
-    return error
-
-
-def _takes_a_text(kind: type[AerobeeError]) -> bool:
-    """Whether an error is made of its text alone."""
-    return kind.__init__ is Exception.__init__ or "__init__" not in vars(kind)
 
 
 # ── Messages in ──
@@ -291,6 +256,9 @@ class Source:
         if bool(self.topics) == bool(self.pattern):
             raise ConfigurationError("give --topic or --topic-pattern")
         given |= {"nameServer": self.name_server}
+        if since_ms is not None:
+            # A queue that is quiet since then has nothing to read, which is no error.
+            given["startingOffsetsByTimestampStrategy"] = "latest"
         given |= {"subscribe": ",".join(self.topics)} if self.topics else {}
         given |= {"subscribePattern": self.pattern} if self.pattern else {}
         return self._from(spark, "aerobee", given)
@@ -311,10 +279,21 @@ class Source:
         return {name: str(value) for name, value in given.items() if value is not None}
 
 
+topic_option = click.option("--topic", multiple=True, help="A topic, several with ',' or repeated.")
+since_option = click.option("--since", metavar="TIME", help="Stored at or after: ISO 8601, or ms.")
+until_option = click.option("--until", metavar="TIME", help="Stored before: ISO 8601, or ms.")
+
+
+def named(words: Sequence[str]) -> tuple[str, ...]:
+    """The names in words that may hold several, with commas between."""
+    return tuple(name for word in words for name in word.split(",") if name)
+
+
 def _source(topic: tuple[str, ...], option: tuple[str, ...], **rest: Any) -> Source:
-    """A source of what the options say; `--topic` may be repeated or hold commas."""
-    topics = tuple(name for word in topic for name in word.split(",") if name)
-    return Source(topics=topics, options=option, **rest)
+    """A source of what the options say. Raises: ConfigurationError for a time that is none."""
+    for name in ("since", "until"):
+        instant_ms(rest[name], f"--{name}")
+    return Source(topics=named(topic), options=option, **rest)
 
 
 source_options = gathered(
@@ -322,10 +301,10 @@ source_options = gathered(
         namesrv_option,
         click.option("--store", metavar="DIR", help="Read a store directory, not a broker."),
         click.option("--archive", metavar="PATH", help="Read Parquet files of `archive`."),
-        click.option("--topic", multiple=True, help="A topic, several with ',' or repeated."),
+        topic_option,
         click.option("--topic-pattern", "pattern", metavar="REGEX", help="Topics by their names."),
-        click.option("--since", metavar="TIME", help="Stored at or after: ISO 8601, or ms."),
-        click.option("--until", metavar="TIME", help="Stored before: ISO 8601, or ms."),
+        since_option,
+        until_option,
         click.option("--option", multiple=True, metavar="KEY=VALUE", help="Of the data source."),
     ),
     "source",
@@ -337,6 +316,14 @@ source_options = gathered(
 # ── Tables out ──
 
 
+def is_there(spark: SparkSession, path: str) -> bool:
+    """Whether a path, as Spark takes it, names a file or a directory."""
+    jvm: Any = spark.sparkContext._jvm
+    context: Any = spark.sparkContext._jsc
+    given = jvm.org.apache.hadoop.fs.Path(path)
+    return bool(given.getFileSystem(context.hadoopConfiguration()).exists(given))
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """Where a job's table goes: files for dashboards, and lines on stdout."""
@@ -346,6 +333,17 @@ class Output:
     mode: str = "error"
     as_json: bool = False
     rows_max: int = ROWS_MAX
+
+    def check(self, spark: SparkSession) -> None:
+        """Refuse a path that is there already before anything is done, above all before a send.
+
+        Raises: ConfigurationError.
+        """
+        if self.path is not None and self.mode == MODES[0] and is_there(spark, self.path):
+            raise ConfigurationError(
+                f"--output {self.path} is there already: say --mode append or --mode overwrite, "
+                "or give another path"
+            )
 
     def deliver(self, table: DataFrame) -> list[dict[str, Any]]:
         """Write the table where `--output` says, and print up to `rows_max` rows of it.
@@ -418,7 +416,8 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:,.1f}"
+        # Of what is little two digits are told: 0.0 messages per second would be none.
+        return f"{value:,.1f}" if not value or abs(value) >= 1 else f"{value:.2g}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
     text = str(value)

@@ -16,6 +16,7 @@ from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.columns import ddl_of
 from aerobee.spark.jobs.common import (
     gathered,
+    is_there,
     output_options,
     run_as_program,
     session_options,
@@ -174,16 +175,10 @@ choice_options = gathered(
 
 def not_sent_before(messages: DataFrame, record: str | None) -> DataFrame:
     """Without those whose places stand in the record of earlier runs."""
-    from pyspark.errors import AnalysisException
-
-    if record is None:
+    spark = messages.sparkSession
+    if record is None or not is_there(spark, record):
         return messages
-    try:
-        done = messages.sparkSession.read.parquet(record).select(*PLACE)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        return messages
+    done = spark.read.schema(ddl_of(PLACE)).parquet(record)
     return messages.join(done, list(PLACE), "left_anti")
 
 
@@ -202,9 +197,13 @@ def redriven(
             raise AerobeeError(
                 "some of these dead letters do not say where they came from; name it by --to-topic"
             )
+        noted = letters.select(*PLACE, "msgId")
+        if record is not None:
+            # A record that cannot be written is told before anything is sent.
+            noted.limit(0).write.mode("append").parquet(record)
         sent = send(outgoing(letters, target, run, keep_queues=False), name_server, {})
         if record is not None:
-            letters.select(*PLACE, "msgId").write.mode("append").parquet(record)
+            noted.write.mode("append").parquet(record)
     finally:
         letters.unpersist()
     return sent
@@ -237,6 +236,7 @@ def command(
     if not redrive and (yes or to_topic or record):
         raise ConfigurationError("--yes, --to-topic and --record are for --redrive")
     with session.opened("dead-letters") as spark:
+        output.check(spark)
         letters, closed = found(spark, source, choice, (*COLUMNS, *NEEDED) if redrive else COLUMNS)
         for topic in closed:
             hint = PERM_HINT.format(namesrv=source.name_server, topic=topic)
@@ -286,8 +286,10 @@ def again(
         click.echo("nothing sent: say --yes", err=True)
         return
     run = new_run()
-    output.deliver(redriven(letters, target, name_server, record=record, run=run))
+    sent = redriven(letters, target, name_server, record=record, run=run)
+    # Before the table is written, which may fail: what was sent is sent.
     click.echo(f"sent with AB_REPLAY={run}", err=True)
+    output.deliver(sent)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

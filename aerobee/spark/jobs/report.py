@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.common import run_as_program, session_options, source_options
 from aerobee.spark.jobs.dead_letters import COLUMNS as DEAD_COLUMNS
 from aerobee.spark.jobs.dead_letters import Choice, analysed, found
@@ -17,7 +17,7 @@ from aerobee.spark.jobs.page import Report, render
 from aerobee.spark.jobs.stats import COLUMNS, amounts, delays, measured, rates
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from aerobee.spark.jobs.common import Session, Source
 
@@ -30,6 +30,8 @@ WINDOWS_S = (
 WINDOWS_MAX = 120
 """As many points as a line of the page can show."""
 EVERY_TOPIC = ".*"
+OF_GROUPS = "%"
+"""Names of topics for retries and dead letters begin so."""
 
 Rows = list[dict[str, Any]]
 
@@ -43,7 +45,10 @@ def gathered_report(spark: SparkSession, source: Source, title: str) -> Report:
     """All that the page shows. Messages are read once, the rest is asked for beside it."""
     from pyspark.sql import functions as sql
 
-    sizes = measured(source.read(spark, COLUMNS)).persist()
+    messages = source.read(spark, COLUMNS)
+    if not (source.topics or source.pattern):
+        messages = messages.where(is_of_users())
+    sizes = measured(messages).persist()
     try:
         [ends] = sizes.agg(
             sql.unix_millis(sql.min("storeTimestamp")).alias("first"),
@@ -64,6 +69,18 @@ def gathered_report(spark: SparkSession, source: Source, title: str) -> Report:
     finally:
         sizes.unpersist()
     return with_groups(spark, source, report)
+
+
+def is_of_users() -> Column:
+    """Whether a topic is neither the broker's own nor a group's: those hold each message again."""
+    from pyspark.sql import functions as sql
+
+    from aerobee.spark.store_choice import SYSTEM_PREFIXES, SYSTEM_TOPICS
+
+    others = sql.col("topic").isin(*sorted(SYSTEM_TOPICS))
+    for prefix in (*SYSTEM_PREFIXES, OF_GROUPS):
+        others |= sql.startswith("topic", sql.lit(prefix))
+    return ~others
 
 
 def with_groups(spark: SparkSession, source: Source, report: Report) -> Report:
@@ -113,6 +130,8 @@ def command(*, file: Path, source: Source, title: str, session: Session) -> None
     """
     if not (source.topics or source.pattern or source.store or source.archive):
         source = replace(source, pattern=EVERY_TOPIC)
+    if not file.absolute().parent.is_dir():
+        raise ConfigurationError(f"{file}: there is no directory {file.absolute().parent}")
     with session.opened("report") as spark:
         page = render(gathered_report(spark, source, title))
     try:

@@ -20,15 +20,18 @@ from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.archive import Archive
 from aerobee.spark.jobs.common import (
     instant_ms,
+    named,
     namesrv_option,
     output_options,
-    pairs,
     run_as_program,
     session_options,
+    since_option,
+    topic_option,
+    until_option,
 )
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
-from aerobee.spark.jobs.sending import BORN, new_run, outgoing, send
+from aerobee.spark.jobs.sending import BORN, outgoing, send, sending_options
 from aerobee.spark.jobs.tables import KINDS, check_kind
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from aerobee.spark.jobs.common import Output, Session
+    from aerobee.spark.jobs.sending import Sending
 
 __all__ = ["Restore", "command", "main", "planned", "restore", "restored"]
 
@@ -55,7 +59,6 @@ class Restore:
     topics: tuple[str, ...] = ()
     since_ms: int | None = None
     until_ms: int | None = None
-    condition: str | None = None
     born: bool = True
     """Whether they keep the time they were born; requests hold only messages of the same one."""
 
@@ -82,8 +85,6 @@ def restored(spark: SparkSession, task: Restore) -> DataFrame:
         rows = rows.where(f"storeTimestamp >= timestamp_millis({task.since_ms})")
     if task.until_ms is not None:
         rows = rows.where(f"storeTimestamp < timestamp_millis({task.until_ms})")
-    if task.condition is not None:
-        rows = rows.where(task.condition)
     if task.topics:
         rows = rows.where(rows["topic"].isin(*task.topics))
     return rows if task.born else rows.drop(BORN)
@@ -114,11 +115,9 @@ def restore(
     rows: DataFrame,
     plan: Sequence[Mapping[str, Any]],
     name_server: str,
-    run: str,
+    sending: Sending,
     *,
-    to_topic: str | None = None,
     to_broker: str | None = None,
-    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Send the planned topics' messages; the answer is one row, messages and bytes sent.
 
@@ -127,15 +126,14 @@ def restore(
     """
     from pyspark.sql import functions as sql
 
-    for name, queues in needed(plan, to_topic).items():
+    for name, queues in needed(plan, sending.to_topic).items():
         make_topic(name_server, name, queues)
     wanted = rows.where(rows["topic"].isin(*[row["topic"] for row in plan]))
     ordered = wanted.repartition("topic", "queueId").sortWithinPartitions(*ORDER)
-    topic = sql.col("topic") if to_topic is None else sql.lit(to_topic)
-    sent = outgoing(ordered, topic, run, keep_queues=True)
+    sent = outgoing(ordered, sending.target(), sending.run, keep_queues=True)
     if to_broker is not None:
         sent = sent.withColumn("brokerName", sql.lit(to_broker))
-    return send(sent, name_server, dict(options or {}))
+    return send(sent, name_server, sending.options)
 
 
 def needed(plan: Sequence[Mapping[str, Any]], to_topic: str | None) -> dict[str, int]:
@@ -172,18 +170,12 @@ def make_topic(name_server: str, name: str, queues: int) -> None:
 @click.option("--archive", required=True, metavar="PATH", help="The --output of `archive`.")
 @click.option("--archive-format", "kind", type=click.Choice(list(KINDS)), default="parquet")
 @click.option("--manifest", metavar="PATH", help="Where its entries are; else below --archive.")
-@click.option("--topic", "topics", multiple=True, help="A topic, several with ',' or repeated.")
-@click.option("--since", metavar="TIME", help="Stored at or after: ISO 8601, or ms.")
-@click.option("--until", metavar="TIME", help="Stored before: ISO 8601, or ms.")
-@click.option("--where", "condition", metavar="SQL", help="Only these rows: \"tags = 'a'\".")
-@click.option("--to-topic", metavar="TOPIC", help="Where they go; else where they came from.")
+@topic_option
+@since_option
+@until_option
 @click.option("--to-broker", metavar="NAME", help="To its queues, where there are several brokers.")
 @click.option("--born/--no-born", default=True, help="Keep the time of birth; without is faster.")
-@click.option("--run", metavar="NAME", help="Value of the property AB_REPLAY; else the time.")
-@click.option(
-    "--to-option", multiple=True, metavar="KEY=VALUE", help="A write option of format aerobee."
-)
-@click.option("--yes", is_flag=True, help="Send; without, only say what would be sent.")
+@sending_options
 @output_options
 @session_options
 def command(
@@ -192,16 +184,12 @@ def command(
     archive: str,
     kind: str,
     manifest: str | None,
-    topics: tuple[str, ...],
+    topic: tuple[str, ...],
     since: str | None,
     until: str | None,
-    condition: str | None,
-    to_topic: str | None,
     to_broker: str | None,
     born: bool,
-    run: str | None,
-    to_option: tuple[str, ...],
-    yes: bool,
+    sending: Sending,
     output: Output,
     session: Session,
 ) -> None:
@@ -211,26 +199,24 @@ def command(
     """
     task = Restore(
         archive=Archive(store=Path(), output=archive, kind=kind, manifest=manifest),
-        topics=tuple(name for word in topics for name in word.split(",") if name),
+        topics=named(topic),
         since_ms=instant_ms(since, "--since"),
         until_ms=instant_ms(until, "--until"),
-        condition=condition,
         born=born,
     )
     target = ";".join(name_servers(namesrv))
-    options = pairs(to_option, "--to-option")
-    run = run or new_run()
     with session.opened("restore") as spark:
-        rows = restored(spark, task)
+        output.check(spark)
+        rows = sending.chosen(restored(spark, task))
         plan = planned(rows, task)
-        if yes and plan:
-            sent = restore(
-                rows, plan, target, run, to_topic=to_topic, to_broker=to_broker, options=options
-            )
+        sent = None
+        if sending.yes and plan:
+            sent = restore(rows, plan, target, sending, to_broker=to_broker)
+        sending.tell(sent)
+        if sent is not None:
             output.deliver(sent)
         else:
             output.show(plan, ["topic", "messages", "bodyBytes", "queues"])
-    click.echo(f"sent with AB_REPLAY={run}" if yes and plan else "nothing sent", err=True)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

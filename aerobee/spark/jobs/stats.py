@@ -16,6 +16,7 @@ from aerobee.spark.jobs.common import (
     session_options,
     source_options,
 )
+from aerobee.spark.jobs.sending import REPLAY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 HELD = (
     *("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
-    *("RETRY_TOPIC", "TRAN_MSG"),
+    *("RETRY_TOPIC", "TRAN_MSG", REPLAY),
 )
 """Properties of messages that were stored long after they were born because somebody asked so."""
 QUANTILES = (0.5, 0.9, 0.99)
@@ -196,6 +197,7 @@ def command(
     """
     level_ms(levels)  # Before a JVM is started for nothing.
     with session.opened("stats") as spark:
+        output.check(spark)
         sizes = measured(source.read(spark, COLUMNS), levels)
         output.deliver(delays(sizes) if wants_delays else rates(sizes, window))
 

@@ -62,6 +62,7 @@ def command(
     if not (source.topics or source.pattern):
         source = replace(source, topics=(TRACE_TOPIC,))
     with session.opened("traces") as spark:
+        output.check(spark)
         from aerobee.spark.trace import joined, parse
 
         # Sends and both ends of tries are three looks at the same records.

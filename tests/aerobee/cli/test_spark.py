@@ -83,6 +83,8 @@ def test_without_java_java_is_named(home: str, tmp_path: Path) -> None:
         (("no-such-job",), "no-such-job"),
         (("stats", "--no-such-option"), "--no-such-option"),
         (("stats", "--topic", "t", "--levels", "1s soon"), "--levels '1s soon'"),
+        (("stats", "--topic", "t", "--since", "noon"), "--since 'noon'"),
+        (("report", "/no/such/page.html"), "there is no directory /no/such"),
         (("replay", "--topic", "t"), "--to-topic"),
         (("replay", "--topic", "t", "--to-topic", "t"), "--to-topic t is what --topic reads"),
         (("dead-letters", "--yes"), "--redrive"),

@@ -220,6 +220,7 @@ def test_what_cannot_work_is_said_before_anything_is_read(
     with pytest.raises(ConfigurationError, match="holds no directory commitlog"):
         archive(spark, task(tmp_path, output))
     assert not output.exists()
+    assert not (tmp_path / "archive").exists(), "no directory of marks in what is no store"
 
 
 def test_a_topic_is_archived_online_by_a_stream_exactly_once(

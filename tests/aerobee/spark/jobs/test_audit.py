@@ -1,5 +1,9 @@
 """The audit of a directory ends with 0 where all is sound and with 3 where it is not."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,12 +11,15 @@ from pyspark.sql import SparkSession
 
 from aerobee.cli.border import DONE, STORE_REFUSED
 from aerobee.errors import AerobeeError
+from aerobee.spark.jobs import audit
 from aerobee.spark.jobs.audit import command
+from tests.aerobee.spark.conftest import LEAN
 from tests.aerobee.spark.jobs.running import run_job
 from tests.aerobee.spark.store_maker import StoreMaker
 
 pytestmark = pytest.mark.spark
 
+SUBMIT_WITHIN_S = 120
 BODY = 88
 """Where the body of a record begins."""
 
@@ -47,6 +54,28 @@ def test_damage_is_a_row_a_file_and_exit_code_3(
     assert spark.read.json(output).count() == 1
     counted = run_job(command, str(store.root), "--summary", capsys=capsys)
     assert [(row["kind"], row["findings"]) for row in counted.rows] == [("crc", 1)]
+
+
+def test_the_file_of_a_job_is_a_program_for_spark_submit(
+    spark: SparkSession, store: StoreMaker, tmp_path: Path
+) -> None:
+    store.change(store.puts[10].place + BODY, b"\xff")
+    submit = str(Path(sys.executable).with_name("spark-submit"))
+    options = ("--master", "local[1]", "--driver-java-options", LEAN)
+    done = subprocess.run(
+        [submit, *options, audit.__file__, str(store.root), "--json"],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SUBMIT_WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == STORE_REFUSED, done.stderr
+    # Spark has both outputs of a program in one.
+    [row] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert (row["kind"], row["physicalOffset"]) == ("crc", store.puts[10].place)
+    assert "1 findings of damage" in done.stdout.splitlines()
 
 
 def test_what_is_no_store_is_an_error_in_a_line(

@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from aerobee.errors import (
     AerobeeError,
     ConfigurationError,
-    NoNameServerError,
 )
 from aerobee.spark.jobs.common import (
     Output,
@@ -19,7 +18,6 @@ from aerobee.spark.jobs.common import (
     Source,
     instant_ms,
     pairs,
-    plain,
     table_text,
 )
 
@@ -51,42 +49,11 @@ def test_tables_for_people_are_aligned() -> None:
     assert lines[1].endswith("     1  -")
     assert lines[2].endswith("…  1000  2.2")
     assert table_text([], ["topic"]) == "no rows"
-
-
-JVM = """\
-[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance planned: Traceback
-    raise ConfigurationError("first")
-aerobee.errors.ConfigurationError: first
-
-The above exception was the direct cause of:
-aerobee.errors.{name}: {words}
-\tat org.apache.spark.Thing.run(Thing.scala:42)
-"""
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "code"),
-    [
-        ("ConfigurationError", ConfigurationError, None),
-        ("NoNameServerError", NoNameServerError, NoNameServerError.code),
-        ("PermissionDeniedError", AerobeeError, 16),
-        ("NoSuchError", AerobeeError, None),
-    ],
-)
-def test_an_error_of_ours_comes_out_of_spark_as_what_it_was(
-    name: str, kind: type[AerobeeError], code: int | None
-) -> None:
-    error = plain(JVM.format(name=name, words="option x: y"))
-    assert type(error) is kind
-    assert str(error) == "option x: y"
-    assert error.code == code
-
-
-def test_other_errors_of_spark_are_their_first_line() -> None:
-    error = plain("[PYTHON] Failed: Traceback (most recent call last):\n  x\nOSError: no disk\n\n")
-    assert str(error) == "OSError: no disk"
-    error = plain("[PATH_NOT_FOUND] Path does not exist: file:/x.\n\tat org.apache\n")
-    assert str(error) == "[PATH_NOT_FOUND] Path does not exist: file:/x."
+    assert table_text([{"rate": 0.0213}, {"rate": 0.0}], ["rate"]).split() == [
+        "rate",
+        "0.021",
+        "0.0",
+    ]
 
 
 @pytest.mark.spark
@@ -101,6 +68,20 @@ def test_a_table_is_written_and_printed(
     told = capsys.readouterr()
     assert [json.loads(line)["id"] for line in told.out.splitlines()] == [0, 1] * 2
     assert told.err.count("only the first 2 rows") == 2
+
+
+@pytest.mark.spark
+def test_a_path_that_is_there_is_refused_unless_the_mode_says_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="say --mode append or --mode overwrite"):
+        Output(path=str(tmp_path)).check(spark)
+    for fine in (
+        Output(),
+        Output(path=f"{tmp_path}/new"),
+        Output(path=f"{tmp_path}", mode="append"),
+    ):
+        fine.check(spark)
 
 
 @pytest.mark.spark

@@ -131,6 +131,17 @@ def test_a_redrive_sends_what_was_chosen_once_and_with_its_ids(
     assert job(*chosen, "--yes").rows == [{"messages": 0, "bodyBytes": 0}], "never twice"
 
 
+def test_nothing_is_sent_when_the_record_cannot_be_written(
+    job: Job, raw: RawConnection, tmp_path: Path
+) -> None:
+    before = len(pulled(raw, "orders"))
+    (tmp_path / "file").write_text("in the way")
+    record = str(tmp_path / "file" / "record")
+    with pytest.raises(AerobeeError, match=r"Parent path is not a directory|Not a directory"):
+        job("--group", "billing", "--redrive", "--yes", "--record", record)
+    assert len(pulled(raw, "orders")) == before
+
+
 def test_another_topic_and_any_condition(job: Job, raw: RawConnection) -> None:
     chosen = ("--group", "billing", "--key", "k2", "--where", "reconsumeTimes < 3")
     done = job(*chosen, "--redrive", "--to-topic", "parked", "--yes")

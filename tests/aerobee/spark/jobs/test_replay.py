@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.replay import command
 from aerobee.spark.jobs.sending import REPLAY
 from tests.aerobee.spark.filling import bodies, fill, make_topic
@@ -60,6 +62,19 @@ def test_a_range_of_offsets_arrives_in_its_queues_and_order(job: Job, broker: An
     assert by_queue[0][0].tag == "EU"
 
 
+def test_nothing_is_sent_when_the_table_has_no_place(
+    job: Job, broker: AnyBroker, tmp_path: Path
+) -> None:
+    make_topic(broker, "unsent", 2)
+    with pytest.raises(ConfigurationError, match="is there already"):
+        job("--to-topic", "unsent", "--yes", "--output", str(tmp_path))
+    assert not read_back(broker, "unsent", 0)
+
+
 def test_a_condition_chooses(job: Job) -> None:
     done = job("--to-topic", "elsewhere", "--where", "tags = 'US' AND queueOffset < 7")
     assert [row["messages"] for row in done.rows] == [7]
+
+
+def test_queues_without_a_message_since_then_have_nothing_to_send(job: Job) -> None:
+    assert job("--to-topic", "elsewhere", "--since", "4000000000000").rows == []

@@ -36,6 +36,10 @@ def test_a_brokers_report_is_one_whole_page(
     assert headings(page) == ["Throughput", "Latency", "Topics", "Sizes", "Lag", "Dead letters"]
     assert "<b>500</b>" in page
     assert "billing ← orders" in page
+    command.main(["--store", str(broker.data), str(file)], standalone_mode=False)
+    page = file.read_text()
+    assert headings(page) == ["Throughput", "Latency", "Topics", "Sizes", "Dead letters"]
+    assert "<b>500</b><small>in 1 topics</small>" in page, "letters are no messages of their own"
     with pytest.raises(AerobeeError, match="no/such/directory"):
         run(broker, tmp_path / "no/such/directory" / "report.html")
 

@@ -1,13 +1,26 @@
 """What is sent again is what the user had sent, and says so; what brokers added is gone."""
 
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from aerobee.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.sending import BORN, NEEDED, REPLAY, new_run, outgoing, planned
+from tests.aerobee.spark.filling import fill, make_topic
+from tests.aerobee.spark.reading_back import read_back
+from tests.conftest import StartBroker
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[4] / "examples" / "spark"
 
 DDL = (
     "topic string, brokerName string, queueId int, queueOffset bigint, body binary, tags string, "
@@ -49,3 +62,41 @@ def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> No
 
 def test_each_run_has_a_name_of_its_own() -> None:
     assert new_run() != new_run()
+
+
+def example(name: str) -> Callable[..., None]:
+    """The `main` of a program that users copy."""
+    main: Callable[..., None] = runpy.run_path(str(EXAMPLES / name))["main"]
+    return main
+
+
+def test_the_examples_count_json_and_mirror_a_topic(
+    spark: SparkSession,
+    start_broker: StartBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here, there = start_broker(), start_broker()
+    for broker in (here, there):
+        make_topic(broker, "orders", 2)
+    bodies = [json.dumps({"country": "DE", "amount": number}).encode() for number in range(20)]
+    fill(here, "orders", bodies, queue_id=1, TAGS="EU", UNIQ_KEY="ID", colour="blue")
+    example("count_json.py")(here.namesrv_address)
+    assert "|DE     |20    |190.0 |" in capsys.readouterr().out
+
+    mirror = example("mirror.py")
+    checkpoint = str(tmp_path / "checkpoint")
+    running = Thread(
+        target=mirror,
+        args=(here.namesrv_address, there.namesrv_address, "orders", checkpoint),
+        daemon=True,
+    )
+    running.start()
+    taken: list[Any] = list(read_back(there, "orders", 20))
+    assert [(one.body, one.queue.queue_id, one.tag) for one in taken] == [
+        (body, 1, "EU") for body in bodies
+    ]
+    assert (taken[0].message_id, taken[0].properties["colour"]) == ("ID", "blue")
+    for query in spark.streams.active:
+        query.stop()
+    eventually(lambda: not running.is_alive(), within_s=30, what="the mirror stands")

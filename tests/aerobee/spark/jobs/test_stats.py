@@ -33,16 +33,17 @@ def test_rates_are_per_window_and_topic(spark: SparkSession) -> None:
         ("a", 100 + number, number, number + number % 10, {}) for number in range(60)
     ]
     rows += [("a", 100, 0, 60_000, {"DELAY": "5"}), ("b", 300, 0, 59_999, {"RETRY_TOPIC": "a"})]
+    rows += [("b", 300, 0, 59_999, {"AB_REPLAY": "run-1"})]
     sizes = measured(messages(spark, rows)).persist()
     first, b, second = (row.asDict() for row in rates(sizes, "1 minute").collect())
     assert (first["topic"], first["messages"], first["bytes"]) == ("a", 60, sum(range(100, 160)))
     assert (first["messagesPerSecond"], first["bytesPerSecond"]) == (1.0, first["bytes"] / 60)
     assert (first["sizeMean"], first["sizeP50"], first["sizeMax"]) == (129.5, 129, 159)
     assert (first["latencyP50Ms"], first["latencyP99Ms"], first["latencyMaxMs"]) == (4, 9, 9)
-    assert (b["topic"], b["messages"], b["latencyP99Ms"]) == ("b", 1, None), "a retry is no latency"
+    assert (b["topic"], b["messages"], b["latencyP99Ms"]) == ("b", 2, None), "a retry is no latency"
     assert (second["messages"], second["latencyMaxMs"]) == (1, None), "nor is a delay"
-    assert [row.messages for row in rates(sizes, "1 minute", by_topic=False).collect()] == [61, 1]
-    assert {row.topic: row.bytes for row in amounts(sizes, "topic").collect()}["b"] == 300
+    assert [row.messages for row in rates(sizes, "1 minute", by_topic=False).collect()] == [62, 1]
+    assert {row.topic: row.bytes for row in amounts(sizes, "topic").collect()}["b"] == 600
 
 
 def test_delays_are_measured_from_what_was_asked_for(spark: SparkSession) -> None:
