@@ -290,6 +290,7 @@ async def test_an_offset_that_a_client_stores_for_the_half_queue_does_not_stay(
 ) -> None:
     async with open_bank(tmp_path, mock_clock) as bank:
         await bank.half()
+        await bank.pass_s(1)
         await bank.desk.ask(UpdateConsumerOffset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 1))
         assert await bank.progress() == (0, 0), "a start from there would forget the half"
 
