@@ -167,8 +167,9 @@ class _Puller:
         """How long nothing was learned, in all waits since the last progress."""
         self._trouble: Exception | str = ""
         """The last one since the last progress."""
-        self._without: set[str] = set()
-        """Addresses that do not have what the first lanes want; the others are asked for it."""
+        self._has: dict[str, tuple[int, int]] = {}
+        """By address that did not have what it was asked for: which offsets it has."""
+        self._refusing: set[str] = set()
         self._held_bytes = 0
         self._missing: Gap | None = None
 
@@ -358,8 +359,8 @@ class _Puller:
         if error.retryable:
             self._elsewhere(str(error))
             return
-        self._without.add(self._addresses[0])
-        if self._without.issuperset(self._addresses):
+        self._refusing.add(self._addresses[0])
+        if self._refusing | self._has.keys() >= set(self._addresses):
             error.args = (f"{self._place()}, offset {lane.next}: {error}",)
             raise error
         self._hang_up(str(error))
@@ -388,7 +389,8 @@ class _Puller:
         read = QUEUE_OFFSET.unpack_from
         first: int = read(body, starts[0] + QUEUE_OFFSET_AT)[0]
         last: int = read(body, starts[-1] + QUEUE_OFFSET_AT)[0]
-        self._without.clear()
+        self._has.clear()
+        self._refusing.clear()
         if first == lane.next and last - first == len(starts) - 1 and last < lane.end:
             self._hold(lane, Chunk(first, body, starts))
         else:
@@ -431,13 +433,10 @@ class _Puller:
         """No messages at this offset: what comes next, and is there a gap before it?"""
         header = header_of(asked, answer, PullMessageResponse)
         at, least, most = header.next_begin_offset, header.min_offset, header.max_offset
-        if least > lane.next:
-            self._absent(lane, least, f"the queue begins at {least} now (expired)")
-        elif lane.next >= most:
-            why = f"the queue ends at {most} (lost, or the topic is a new one)"
-            self._absent(lane, lane.end, why)
+        if not least <= lane.next < most:
+            self._absent(lane, least, most)
         elif answer.code != ResponseCode.PULL_OFFSET_MOVED and at > lane.next:
-            self._without.clear()
+            self._has.clear()
             if self._how.dense or answer.remark in GONE:
                 self._gap(lane, at, NONE_THERE)
             lane.next = at
@@ -445,13 +444,19 @@ class _Puller:
             # A reset of the group, or files that are just being removed: ask again.
             self._elsewhere(f"{asked.address} answered {answer.code}: {answer.remark}")
 
-    def _absent(self, lane: Lane, end: int, why: str) -> None:
-        """Nothing before `end` here: with replicas perhaps only here, so all of them are asked."""
-        self._without.add(self._addresses[0])
-        if self._without.issuperset(self._addresses):
-            self._gap(lane, end, why)
-        else:
-            self._hang_up(f"{self._addresses[0]} does not have it: {why}")
+    def _absent(self, lane: Lane, least: int, most: int) -> None:
+        """This address has other offsets: a gap, once none of the others has this one either."""
+        self._has[self._addresses[0]] = least, most
+        known = self._has.values()
+        asked = self._has.keys() >= set(self._addresses)
+        if not asked or any(first <= lane.next < last for first, last in known):
+            self._hang_up(f"{self._addresses[0]} has offsets {least} to before {most} only")
+            return
+        if later := [first for first, _ in known if first > lane.next]:
+            self._gap(lane, min(later), f"the queue begins at {min(later)} now (expired)")
+            return
+        end = max(last for _, last in known)
+        self._gap(lane, lane.end, f"the queue ends at {end} (lost, or the topic is a new one)")
 
     def _gap(self, lane: Lane, end: int, why: str) -> None:
         lane.parts.append(Gap(lane.next, min(end, lane.end), why))

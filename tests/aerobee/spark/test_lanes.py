@@ -536,6 +536,33 @@ def test_what_all_addresses_lost_is_lost(connect: Connections) -> None:
         assert [chunk.first_offset for chunk in chunks] == [2]
 
 
+@pytest.mark.parametrize("slave_first", [True, False])
+def test_what_any_address_has_is_read_whatever_the_others_lack(
+    connect: Connections, monkeypatch: pytest.MonkeyPatch, slave_first: bool
+) -> None:
+    """The slave has less at both ends; several lanes find that out at once."""
+    monkeypatch.setattr(lanes, "LANE_OFFSETS", 4)
+
+    def has(least: int, most: int) -> Callable[[Script, Plain], None]:
+        def reply(script: Script, heard: Plain) -> None:
+            at = int(heard.ext["queueOffset"])
+            if least <= at < most:
+                script.found(heard, list(range(at, min(at + 2, most))))
+            else:
+                script.say(heard, MOVED, b"", min(max(at, least), most), least=least, most=most)
+
+        return reply
+
+    with Script(has(10, 17)) as slave, Script(has(5, 27)) as master:
+        both = (slave.peer.address, master.peer.address)
+        what = Range("t", "b", both if slave_first else both[::-1], 3, 0, 40)
+        how = Pulling(group="g", window=3, fail_on_data_loss=False)
+        chunks = list(pulled(what, how, connect))
+    assert [chunk.first_offset + at for chunk in chunks for at in range(len(chunk.starts))] == [
+        *range(5, 27)
+    ]
+
+
 @pytest.mark.parametrize("remark", ["MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"])
 def test_messages_that_are_being_removed_are_a_loss_whatever_is_asked_for(
     connect: Connections, remark: str
