@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.errors import Refused
 from remoting.wire.answer import Answer
@@ -10,7 +10,10 @@ from remoting.wire.codes import ResponseCode
 from store.errors import StoreError
 from store.results import GetStatus, PutStatus
 
-__all__ = ["FOUND", "PULL_CODES", "PUT_ANSWERS", "STORED", "refusal"]
+if TYPE_CHECKING:
+    from store.message_store import MessageStore
+
+__all__ = ["FOUND", "PULL_CODES", "PUT_ANSWERS", "STORED", "put_refused", "refusal"]
 
 STORED: Final = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT})
 """Statuses whose message is in the log: their answer carries the full send response header."""
@@ -56,6 +59,14 @@ PULL_CODES: Final[dict[GetStatus, int]] = {
 }
 
 FOUND: Final = GetStatus.FOUND
+
+
+def put_refused(status: PutStatus, store: MessageStore) -> Refused:
+    """A put that did not store its message, with the cause that the store gives now."""
+    code, remark = PUT_ANSWERS[status]
+    limit = store.config.max_message_size_bytes
+    remark = (remark or status.name).format(cause=store.flags.cause, max_message_size_bytes=limit)
+    return Refused(code, remark)
 
 
 def refusal(error: Exception) -> Answer | None:

@@ -166,6 +166,7 @@ def _pop_reader(parts: Parts) -> PopReader:
 def _pop(parts: Parts, reader: PopReader) -> Pop:
     return Pop(
         config=parts.config,
+        store=parts.store,
         access=parts.access,
         topics=parts.topics,
         reader=reader,

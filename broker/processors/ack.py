@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.answers import PUT_ANSWERS, STORED
+from broker.answers import STORED, put_refused
 from broker.errors import GroupNotExist, Refused, TopicNotExist
 from broker.processors.pop import check_hidden, check_timers
 from broker.tables.names import group_problem
@@ -155,7 +155,7 @@ class Acknowledge:
             diffs=[0],
             broker=receipt.broker,
         )
-        _require(self._revive_log.check_point(point, receipt.revive_qid))
+        self._require(self._revive_log.check_point(point, receipt.revive_qid))
         # If this one is not stored, the message comes twice, which is better than never.
         self._acknowledge(key, [header.offset], receipt)
         return Answer(header=ChangeInvisibleTimeResponse(popped_ms, hidden_ms, receipt.revive_qid))
@@ -245,7 +245,14 @@ class Acknowledge:
     def _acknowledge(self, key: PopKey, offsets: list[int], receipt: Receipt) -> None:
         """Raises: Refused when it cannot be stored."""
         due_ms = receipt.pop_time + receipt.invisible_time
-        _require(self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms))
+        self._require(
+            self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
+        )
+
+    def _require(self, status: PutStatus) -> None:
+        """Raises: Refused for what was not stored."""
+        if status not in STORED:
+            raise put_refused(status, self._store)
 
     def _in_order(self, key: PopKey, offset: int) -> None:
         """Raises: Refused for an offset that is not out."""
@@ -290,10 +297,3 @@ def _key(header: AckMessage | ChangeInvisibleTime, receipt: Receipt) -> PopKey:
         receipt.pop_time,
         receipt.broker,
     )
-
-
-def _require(status: PutStatus) -> None:
-    """Raises: Refused for what was not stored."""
-    if status not in STORED:
-        code, remark = PUT_ANSWERS[status]
-        raise Refused(code, remark or status.name)

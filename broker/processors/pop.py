@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker.answers import PUT_ANSWERS, STORED
+from broker.answers import STORED, put_refused
 from broker.errors import Refused
 from broker.filters.subscription import filter_of
 from broker.processors.pop_reader import ALL_QUEUES, FOUND, Wanted
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from remoting.wire.command import Command
     from remoting.wire.headers.pop import PeekMessage, PopMessage
     from store.files.disk import Clock
+    from store.message_store import MessageStore
     from store.results import PutStatus
 
 __all__ = ["POPS", "Pop", "check_hidden", "check_timers"]
@@ -68,6 +69,7 @@ class Pop:
         self,
         *,
         config: BrokerConfig,
+        store: MessageStore,
         access: ReadAccess,
         topics: TopicTable,
         reader: PopReader,
@@ -80,6 +82,7 @@ class Pop:
         clock: Clock,
     ) -> None:
         self._config = config
+        self._store = store
         self._access = access
         self._topics = topics
         self._reader = reader
@@ -221,7 +224,9 @@ class Pop:
                 status = self._write_check_point(header, wanted, part, offsets, revive_qid)
                 if status not in STORED:
                     if not messages:
-                        raise _unavailable(status)
+                        refused = put_refused(status, self._store)
+                        refused.remark = f"no check point can be stored: {refused.remark}"
+                        raise refused
                     found.rest += part.result.count
                     continue
                 self._move(wanted, part.topic, part.queue_id, part.result.next_begin_offset)
@@ -336,11 +341,6 @@ def _check_count(max_messages: int) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"maxMsgNums is {max_messages}, 1 to {MESSAGES_MAX} messages are popped at once",
         )
-
-
-def _unavailable(status: PutStatus) -> Refused:
-    code, remark = PUT_ANSWERS[status]
-    return Refused(code, f"no check point can be stored: {remark or status.name}")
 
 
 def _records(views: Sequence[memoryview]) -> list[tuple[memoryview, int]]:

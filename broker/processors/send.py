@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker.answers import PUT_ANSWERS
+from broker.answers import put_refused
 from broker.errors import NoPermission, Refused
 from broker.stats import DELAY, NORMAL, TRANSACTION
 from broker.tables.delays import level_of
@@ -298,11 +298,8 @@ class Send:
         return answers[0]
 
     def _refused(self, status: PutStatus) -> Answer:
-        code, remark = PUT_ANSWERS[status]
-        if remark is not None:
-            limit = self._config.store.max_message_size_bytes
-            remark = remark.format(cause=self._store.flags.cause, max_message_size_bytes=limit)
-        return Answer(code, self._region_fields, remark)
+        refused = put_refused(status, self._store)
+        return Answer(refused.code, self._region_fields, refused.remark)
 
     def _with_region(self, refused: Refused) -> Refused:
         """Trace clients look for region and trace switch in every answer."""

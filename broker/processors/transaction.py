@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.answers import PUT_ANSWERS
+from broker.answers import put_refused
 from broker.errors import Refused
 from broker.tables.drafts import draft_again
 from broker.tables.half_messages import HALF_TOPIC, Half, op_draft
@@ -151,7 +151,7 @@ class TransactionProcessor:
             if result.status is PutStatus.PUT_OK:
                 self._transactions.op_written(result.queue_offset, (at,))
             elif not commit:
-                raise self._refused(result.status)
+                raise put_refused(result.status, self._store)
             # After a commit there is no way back. Without the record, a kill before the next check
             # makes the producer be asked again: it may deliver twice, as a kill in between may.
         if not commit:
@@ -165,12 +165,4 @@ class TransactionProcessor:
         draft = draft_again(half.record, half.topic, half.queue_id, b"")
         status = self._puts.put(draft, half.commit(draft)).status
         if status is not PutStatus.PUT_OK:
-            raise self._refused(status)
-
-    def _refused(self, status: PutStatus) -> Refused:
-        code, remark = PUT_ANSWERS[status]
-        limit = self._config.store.max_message_size_bytes
-        cause = self._store.flags.cause
-        return Refused(
-            code, (remark or status.name).format(cause=cause, max_message_size_bytes=limit)
-        )
+            raise put_refused(status, self._store)

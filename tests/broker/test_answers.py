@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from broker import errors
-from broker.answers import FOUND, PULL_CODES, PUT_ANSWERS, STORED, refusal
+from broker.answers import FOUND, PULL_CODES, PUT_ANSWERS, STORED, put_refused, refusal
 from remoting.wire.codes import ResponseCode as Code
 from remoting.wire.headers.pull import PullMessageRefused
 from store.errors import StoreError
+from store.files.disk import Disk, SystemClock
+from store.flags import Flag
+from store.message_store import MessageStore
 from store.results import GetStatus, PutStatus
+from tests.kit.store_model import small_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_every_put_status_has_an_answer() -> None:
@@ -21,6 +30,15 @@ def test_every_get_status_has_an_answer() -> None:
     pulled = {Code.SUCCESS, Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY}
     assert set(PULL_CODES.values()) == pulled | {Code.PULL_OFFSET_MOVED}
     assert [status for status, code in PULL_CODES.items() if code == 0] == [FOUND]
+
+
+def test_the_remark_of_a_put_that_was_refused_is_filled_in(tmp_path: Path) -> None:
+    store = MessageStore(small_config(tmp_path), disk=Disk(), clock=SystemClock())
+    store.flags.set(Flag.DISK_FULL, "the disk is full")
+    for status in set(PutStatus) - STORED:
+        assert "{" not in put_refused(status, store).remark
+    refused = put_refused(PutStatus.SERVICE_NOT_AVAILABLE, store)
+    assert refused.remark.endswith("the disk is full")
 
 
 @pytest.mark.parametrize("status", PutStatus)

@@ -279,6 +279,8 @@ async def test_a_check_point_that_cannot_be_stored_hands_out_nothing(
         pops.parts.store.flags.set(Flag.DISK_FULL, "the disk is full")
         answer = await pops.desk.ask(pops.header())
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        why = "no check point can be stored: service not available now: the disk is full"
+        assert answer.remark == why
         assert pops.parts.offsets.query("g", "t", 0) == -1
         pops.parts.store.flags.clear(Flag.DISK_FULL)
         assert await pops.bodies() == [b"a"]
