@@ -182,7 +182,14 @@ class Cleanup:
             first = self._log.queue.first
             if first is None or first.start != deletion.file.start or not self._may_delete:
                 return
+            if self._must_wait(deletion):
+                return
             await self._delete(deletion)
+
+    def _must_wait(self, deletion: Deletion) -> bool:
+        """Whether archives are waited for since the plan was made, and this one is missing."""
+        waits = self.config.wait_for_archive and not self._watch.crowded
+        return waits and not (deletion.file.archived or deletion.missed_archive)
 
     @property
     def _may_delete(self) -> bool:

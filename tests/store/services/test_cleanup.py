@@ -398,6 +398,24 @@ async def test_waiting_can_be_turned_on_and_off_while_running(
 
 
 @pytest.mark.trio
+async def test_waiting_that_is_turned_on_in_the_middle_of_a_pass_counts_at_once(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with filled(tmp_path, SmallDisk(tmp_path), 5, delete_when=ALL_DAY) as store:
+        mark(tmp_path, 1)
+        await pass_s(mock_clock, 72 * HOUR_S, step=HOUR_S)
+        for _ in range(2_000):
+            if segments(tmp_path)[0]:
+                break
+            await pass_s(mock_clock, 0.05, step=0.05)
+        assert segments(tmp_path) == [1, 2, 3, 4]
+        store.reconfigure(replace(store.config, wait_for_archive=True))
+        await pass_s(mock_clock, 30, step=0.5)
+        assert segments(tmp_path) == [2, 3, 4]
+        assert store.stats.segments_unarchived == 0
+
+
+@pytest.mark.trio
 async def test_a_mark_of_what_a_crash_took_back_is_gone_before_the_log_grows_again(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
