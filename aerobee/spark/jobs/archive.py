@@ -221,10 +221,11 @@ class Run:
 
     def make_durable(self, starts: Sequence[int]) -> None:
         """Files of this machine may still be in its memory only; elsewhere they are stored."""
-        local = self.place.local if self.place is not None else None
-        if local is not None and self.task.kind == "parquet":
-            for start in starts:
-                sync_tree(local / f"{SEGMENT}={start}")
+        folder = self.kind.folder(self.spark, self.task.output)
+        local = Place(self.spark, folder).local
+        if local is not None:
+            for part in self.kind.parts(starts):
+                sync_tree(local / part)
             sync_directory(local)
 
 

@@ -30,6 +30,10 @@ class Kind(NamedTuple):
 
     write: Callable[[DataFrame, str, Sequence[int]], None]
     read: Callable[[SparkSession, str, Sequence[int]], DataFrame]
+    folder: Callable[[SparkSession, str], str]
+    """Where the files of the table are."""
+    parts: Callable[[Sequence[int]], list[str]]
+    """What of that holds these segments; a table is as durable as these parts are."""
     is_path: bool
     """Whether the archive is named by a directory; else by the name of a table in a catalog."""
     needs: str = ""
@@ -48,7 +52,7 @@ def _write_parquet(rows: DataFrame, path: str, starts: Sequence[int]) -> None:
 
 
 def _read_parquet(spark: SparkSession, path: str, starts: Sequence[int]) -> DataFrame:
-    folders = [f"{path.rstrip('/')}/{SEGMENT}={start}" for start in starts]
+    folders = [f"{path.rstrip('/')}/{name}" for name in _folders(starts)]
     # Said beforehand, so that no file is opened for it; the numbers of small logs would be `int`.
     schema = f"{ddl_of(COLUMNS)}, {SEGMENT} bigint"
     return spark.read.schema(schema).option("basePath", path).parquet(*folders)
@@ -75,25 +79,43 @@ def _read_iceberg(spark: SparkSession, table: str, starts: Sequence[int]) -> Dat
     return spark.table(table).where(_chosen(starts))
 
 
+def _location(spark: SparkSession, table: str) -> str:
+    told = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").where("col_name = 'Location'")
+    return str(told.first()["data_type"])  # type: ignore[index]  # every table of Iceberg has one
+
+
+def _folders(starts: Sequence[int]) -> list[str]:
+    return [f"{SEGMENT}={start}" for start in starts]
+
+
+def _itself(spark: SparkSession, path: str) -> str:
+    return path
+
+
 def _chosen(starts: Sequence[int]) -> str:
     return f"{SEGMENT} IN ({', '.join(map(str, starts))})"
 
 
 KINDS = {
-    "parquet": Kind(_write_parquet, _read_parquet, is_path=True),
+    "parquet": Kind(_write_parquet, _read_parquet, _itself, _folders, is_path=True),
     "delta": Kind(
         _write_delta,
         _read_delta,
+        _itself,
+        lambda starts: [*_folders(starts), "_delta_log"],
         is_path=True,
-        needs="--packages io.delta:delta-spark_2.13:VERSION and the two settings of Delta "
-        "(spark.sql.extensions, spark.sql.catalog.spark_catalog)",
+        needs="--packages io.delta:delta-spark_SPARK_2.13:VERSION (SPARK is its version, such as "
+        "4.1) and the two settings of Delta (spark.sql.extensions, "
+        "spark.sql.catalog.spark_catalog)",
     ),
     "iceberg": Kind(
         _write_iceberg,
         _read_iceberg,
+        _location,
+        lambda starts: [*(f"data/{name}" for name in _folders(starts)), "metadata"],
         is_path=False,
-        needs="--packages org.apache.iceberg:iceberg-spark-runtime-VERSION and a catalog "
-        "(spark.sql.catalog.NAME)",
+        needs="--packages org.apache.iceberg:iceberg-spark-runtime-SPARK_2.13:VERSION (SPARK is "
+        "its version, such as 4.1) and a catalog (spark.sql.catalog.NAME)",
     ),
 }
 """By what `--format` says."""

@@ -18,6 +18,8 @@ from typing import NoReturn
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.aerobee.spark.jobs import packages
+
 ROOT = Path(__file__).parents[3]
 AUTOREGISTER = ROOT / "aerobee" / "spark" / "autoregister"
 JAVA_NEEDED = 17
@@ -54,6 +56,7 @@ def _session(home: Path) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": f"{places} {LEAN}",
         "spark.driver.memory": "1g",
         "spark.log.level": "WARN",
+        **packages.settings(home),
     }
     builder = SparkSession.builder.master("local[2]").appName("tests")
     session = builder.config(map=settings).getOrCreate()

@@ -76,9 +76,12 @@ class Feeder(threading.Thread):
         self.goal.release(requests)
 
 
-def start_victims(count: int, store: Path, lake: Path, logs: Path) -> list[Child]:
-    """Jobs that wait for the word; their JVMs start at the same time."""
-    command = [sys.executable, "-m", "tests.aerobee.spark.jobs.victim", str(store), str(lake)]
+def start_victims(
+    count: int, store: Path, output: str | Path, logs: Path, *more: str
+) -> list[Child]:
+    """Jobs that wait for the word; their JVMs start at the same time. `more`: as `victim` says."""
+    module = "tests.aerobee.spark.jobs.victim"
+    command = [sys.executable, "-m", module, str(store), str(output), *more]
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     return [
         Child(

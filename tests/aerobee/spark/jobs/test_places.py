@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,27 @@ def test_what_is_written_is_read_again_and_replaced(spark: SparkSession, tmp_pat
     place.remove("one")
     place.remove("one")
     assert place.names() == ["two"]
+
+
+def test_a_checksum_that_a_kill_left_behind_hides_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hadoop lays one beside each local file, and replaces the two one after the other."""
+    (tmp_path / "one").write_bytes(b"new")
+    (tmp_path / ".one.crc").write_bytes(b"crc\0" + (512).to_bytes(4) + bytes(4))
+    place = Place(spark, str(tmp_path))
+    assert place.read("one") == b"new"
+    place.write("one", b"newer")
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_what_is_written_here_is_on_the_disk_before_it_has_its_name(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    Place(spark, str(tmp_path / "a")).write("one", b"1")
+    assert synced == [f"{tmp_path}/a/.one.draft", f"{tmp_path}/a", f"{tmp_path}"]
 
 
 def test_only_one_holds_the_lock_and_it_is_free_again_after(

@@ -1,7 +1,7 @@
 """An archive job in a process of its own that says how far it is, so that it can be killed there.
 
-`python -m tests.aerobee.spark.jobs.victim STORE OUTPUT`: prints `ready` when Spark is up, begins
-with the next line of its stdin, prints `done`.
+`python -m tests.aerobee.spark.jobs.victim STORE OUTPUT [KIND MANIFEST HOME]`: prints `ready` when
+Spark is up, begins with the next line of its stdin, prints `done`. Iceberg's tables are below HOME.
 """
 
 import sys
@@ -11,6 +11,7 @@ from pathlib import Path
 from aerobee.spark.jobs.archive import Archive, archive, new_job
 from aerobee.spark.jobs.common import Session
 from aerobee.spark.jobs.places import AlreadyRunningError
+from tests.aerobee.spark.jobs.packages import settings
 from tests.kit.waiting import eventually
 
 SETTINGS = (
@@ -20,9 +21,19 @@ SETTINGS = (
 )
 
 
-def main(store: str, output: str) -> None:
-    task = Archive(store=Path(store), output=output, segments_per_write=1, job=new_job())
-    with Session("local[1]", SETTINGS).opened("victim") as spark:
+def main(
+    store: str, output: str, kind: str = "parquet", manifest: str | None = None, home: str = ""
+) -> None:
+    task = Archive(
+        store=Path(store),
+        output=output,
+        kind=kind,
+        manifest=manifest,
+        segments_per_write=1,
+        job=new_job(),
+    )
+    tables = tuple(f"{key}={value}" for key, value in settings(Path(home)).items())
+    with Session("local[1]", SETTINGS + tables).opened("victim") as spark:
         print("ready", flush=True)
         sys.stdin.readline()
 
