@@ -29,5 +29,12 @@ def register(spark: SparkSession) -> None:
 
     For notebooks and Spark Connect, where the server looks for data sources in another place.
     """
+    from pyspark.errors import AnalysisException
+
     for module, name in SOURCES.values():
-        spark.dataSource.register(getattr(import_module(module), name))
+        try:
+            spark.dataSource.register(getattr(import_module(module), name))
+        except AnalysisException as error:
+            # PySpark 4.0 refuses what it has found by itself; later ones replace it.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
