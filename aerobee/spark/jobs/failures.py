@@ -16,7 +16,7 @@ from aerobee.errors import AerobeeError, BrokerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["plain", "plainly"]
+__all__ = ["plain", "plainly", "with_code"]
 
 RAISED = re.compile(r"^\s*aerobee\.errors\.(\w+): (.+)$", re.MULTILINE)
 RAISED_BY_OTHERS = re.compile(
@@ -81,10 +81,11 @@ def _cause(text: str) -> str:
 
 
 def with_code(text: str) -> AerobeeError:
-    """An error with this text, and with the code of those that are forbidden if it is one."""
-    error = AerobeeError(text)
-    if FORBIDDEN.search(text):
-        error.code = NO_PERMISSION
+    """An error with this text; with the code of what is forbidden, and what to do, if it is."""
+    if not FORBIDDEN.search(text):
+        return AerobeeError(text)
+    error = AerobeeError(f"{text}: run the job as a user who may")
+    error.code = NO_PERMISSION
     return error
 
 

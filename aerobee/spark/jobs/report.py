@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.common import run_as_program, session_options, source_options
 from aerobee.spark.jobs.dead_letters import COLUMNS as DEAD_COLUMNS
 from aerobee.spark.jobs.dead_letters import Choice, analysed, found
+from aerobee.spark.jobs.failures import with_code
 from aerobee.spark.jobs.page import Report, render
 from aerobee.spark.jobs.stats import COLUMNS, amounts, delays, measured, rates
 
@@ -137,7 +138,7 @@ def command(*, file: Path, source: Source, title: str, session: Session) -> None
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise AerobeeError(f"{file}: {error.strerror}") from error
+        raise with_code(f"{file}: {error.strerror}") from error
     click.echo(f"{file}: {len(page)} bytes", err=True)
 
 

@@ -71,6 +71,11 @@ def restored(spark: SparkSession, task: Restore) -> DataFrame:
     source = task.archive
     check_kind(spark, source.kind)
     entries = Manifest(Place(spark, source.manifest_path)).load()
+    if not entries:
+        raise AerobeeError(
+            f"{source.manifest_path} has no entries: give the --output of an `archive` run, and "
+            "its --manifest if it had one"
+        )
     starts = [
         start
         for start, entry in entries.items()

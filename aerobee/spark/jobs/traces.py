@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from aerobee.errors import AerobeeError, RouteNotFoundError
 from aerobee.spark.jobs.common import (
     output_options,
     run_as_program,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "main", "summary"]
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TRACE_HINT = "a broker has it with traceTopicEnable=true; clients fill it when they trace"
 
 
 def summary(table: DataFrame) -> DataFrame:
@@ -61,6 +63,16 @@ def command(
     """Read RMQ_SYS_TRACE_TOPIC (or --topic) and join each send with its consumption."""
     if not (source.topics or source.pattern):
         source = replace(source, topics=(TRACE_TOPIC,))
+    try:
+        deliver(source, of_topic, output, session, wants_summary=wants_summary)
+    except RouteNotFoundError as error:
+        raise AerobeeError(f"{error}; {TRACE_HINT}") from error
+
+
+def deliver(
+    source: Source, of_topic: str | None, output: Output, session: Session, *, wants_summary: bool
+) -> None:
+    """Read, join and hand out. Raises: RouteNotFoundError where nothing is traced."""
     with session.opened("traces") as spark:
         output.check(spark)
         from aerobee.spark.trace import joined, parse

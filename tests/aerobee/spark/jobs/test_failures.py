@@ -70,7 +70,9 @@ def test_an_error_of_java_is_its_innermost_cause() -> None:
     ],
 )
 def test_what_is_forbidden_has_the_exit_code_for_it(text: str) -> None:
-    assert code_of(plain(text)) == REFUSED
+    error = plain(text)
+    assert code_of(error) == REFUSED
+    assert str(error).endswith(": run the job as a user who may")
 
 
 @pytest.mark.spark

@@ -135,8 +135,8 @@ def test_a_part_can_be_chosen_and_nothing_is_sent_unless_it_is_said(
     spark: SparkSession, lake: Path, back: Restored, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def plan(condition: str = "true", **changes: object) -> list[tuple[str, int, int]]:
-        whole = Archive(store=lake, output=str(lake))
-        task = Restore(archive=whole, **changes)  # type: ignore[arg-type]  # as the test names them
+        changes = {"archive": Archive(store=lake, output=str(lake))} | changes
+        task = Restore(**changes)  # type: ignore[arg-type]  # as the test names them
         rows = planned(restored(spark, task).where(condition), task)
         return [(row["topic"], row["messages"], row["queues"]) for row in rows]
 
@@ -145,6 +145,8 @@ def test_a_part_can_be_chosen_and_nothing_is_sent_unless_it_is_said(
     assert plan("queueOffset < 10 AND tags = 'a'") == [("bills", 5, 1), ("orders", 10, 2)]
     with pytest.raises(AerobeeError, match="names no archived segment of that time"):
         plan(until_ms=1)
+    with pytest.raises(AerobeeError, match=r"nowhere/_manifest has no entries: .*--output"):
+        plan(archive=Archive(store=lake, output=str(lake / "nowhere")))
     options = ["--namesrv", back.broker.namesrv_address, "--archive", str(lake), "--json"]
     job.command.main([*options, "--topic", "bills"], standalone_mode=False)
     out, err = capsys.readouterr()

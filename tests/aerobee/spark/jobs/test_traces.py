@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
+from aerobee.errors import AerobeeError
 from aerobee.spark.jobs.traces import TRACE_TOPIC, command
 from tests.aerobee.spark.filling import fill
 from tests.aerobee.spark.jobs.running import run_job
@@ -35,3 +36,11 @@ def test_traces_are_joined_and_summed_up(
     assert (nobody["consumerGroup"], nobody["messages"], nobody["tries"]) == (None, 1, 0)
     assert (group["consumerGroup"], group["messages"], group["tries"]) == ("c-group", 3, 3)
     assert (group["failed"], group["pending"], group["latencyP99Ms"]) == (1, 1, 20)
+
+
+def test_a_broker_without_traces_is_told_with_what_to_do(
+    spark: SparkSession, start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = start_broker()
+    with pytest.raises(AerobeeError, match=r"RMQ_SYS_TRACE_TOPIC .* traceTopicEnable=true"):
+        run_job(command, "-n", broker.namesrv_address, capsys=capsys)
