@@ -237,13 +237,12 @@ class Script:
         while not self._over:
             try:
                 heard = self.peer.hear()
+                self.asked.append(int(heard.ext["queueOffset"]))
+                self._reply(self, heard)
             except (OSError, AssertionError):
                 # The client has hung up, or the test is over.
                 self.peer.close()
                 self.peer.socket = None
-                continue
-            self.asked.append(int(heard.ext["queueOffset"]))
-            self._reply(self, heard)
 
     def found(self, heard: Plain, offsets: list[int]) -> None:
         self.say(heard, 0, b"".join(map(stored, offsets)), offsets[-1] + 1)
