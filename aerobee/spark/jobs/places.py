@@ -85,10 +85,21 @@ class Place:
             stream.hsync()
         finally:
             stream.close()
-        if not self._files.rename(draft, path):
+        if not self._renamed(draft, path):
             self._files.delete(path, False)
-            if not self._files.rename(draft, path):
+            if not self._renamed(draft, path):
                 raise AerobeeError(f"{self.path}/{name} cannot be written")
+
+    def _renamed(self, draft: Any, path: Any) -> bool:
+        """Whether it has its name; where a file has it already HDFS says no, and S3A raises."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+
+        try:
+            return bool(self._files.rename(draft, path))
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "FileAlreadyExistsException":
+                return False
+            raise
 
     def remove(self, name: str) -> None:
         """Remove a file, or a directory with all in it; nothing when it is not there."""
@@ -117,7 +128,7 @@ def alone(spark: SparkSession, path: Path, who: str) -> Iterator[None]:
 
 def _try_lock(file: Any) -> Any:
     """The lock, None when another process or another thread of this JVM has it."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
+    from py4j.protocol import Py4JJavaError
 
     try:
         return file.getChannel().tryLock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,21 @@ def test_what_is_written_is_read_again_and_replaced(spark: SparkSession, tmp_pat
     place.remove("one")
     place.remove("one")
     assert place.names() == ["two"]
+
+
+def test_other_file_systems_are_reached_by_hadoop(spark: SparkSession, tmp_path: Path) -> None:
+    context: Any = spark.sparkContext._jsc
+    mounted = "fs.viewfs.mounttable.places.link./a"
+    context.hadoopConfiguration().set(mounted, f"file:{tmp_path}")
+    place = Place(spark, "viewfs://places/a/b")
+    assert place.local is None
+    assert place.names() == []
+    place.write("one", b"\x00\xff")
+    place.write("one", b"new")
+    assert place.read("one") == b"new"
+    assert (tmp_path / "b" / "one").read_bytes() == b"new"
+    place.remove("one")
+    assert place.names() == []
 
 
 def test_a_checksum_that_a_kill_left_behind_hides_nothing(
