@@ -4,6 +4,8 @@ import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +14,7 @@ from pyspark.sql import functions as sql
 from aerobee.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.sending import BORN, NEEDED, REPLAY, new_run, outgoing, planned
 from tests.aerobee.spark.filling import fill, make_topic
+from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import StartBroker
 
 pytestmark = pytest.mark.spark
@@ -66,12 +69,35 @@ def example(name: str) -> Callable[..., None]:
     return main
 
 
-def test_the_example_counts_json_of_a_topic_with_a_quiet_queue(
-    spark: SparkSession, start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+def test_the_examples_count_json_and_mirror_a_topic(
+    spark: SparkSession,
+    start_broker: StartBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    broker = start_broker()
-    make_topic(broker, "orders", 2)
+    here, there = start_broker(), start_broker()
+    for broker in (here, there):
+        make_topic(broker, "orders", 2)
     bodies = [json.dumps({"country": "DE", "amount": number}).encode() for number in range(20)]
-    fill(broker, "orders", bodies, queue_id=1, TAGS="EU", UNIQ_KEY="ID", colour="blue")
-    example("count_json.py")(broker.namesrv_address)
+    fill(here, "orders", bodies, queue_id=1, TAGS="EU", UNIQ_KEY="ID", colour="blue")
+    example("count_json.py")(here.namesrv_address)
     assert "|DE     |20    |190.0 |" in capsys.readouterr().out
+
+    taken: list[Any] = []
+
+    def stop_when_all_is_there() -> None:
+        try:
+            taken.extend(read_back(there, "orders", 20))
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+
+    watching = Thread(target=stop_when_all_is_there)
+    watching.start()
+    place = (here.namesrv_address, there.namesrv_address, "orders")
+    example("mirror.py")(*place, str(tmp_path / "checkpoint"))
+    watching.join()
+    assert [(one.body, one.queue.queue_id, one.tag) for one in taken] == [
+        (body, 1, "EU") for body in bodies
+    ]
+    assert (taken[0].message_id, taken[0].properties["colour"]) == ("ID", "blue")
