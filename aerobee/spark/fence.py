@@ -1,12 +1,12 @@
-"""Which micro-batches a partition of a sink has written already: a mark, kept by the brokers.
+"""Which micro-batch a sink has written last: a mark, kept by the brokers.
 
-The mark is a consumer offset: of a group named after the sink and its query, on the sink's topic,
-in the place of the queue that has the partition's number. It is the last batch written, plus one,
-because 0 is what some brokers answer for an offset that nobody stored. Every broker of the topic
-is told; the highest answer counts.
+The mark is a consumer offset: of a group named after the sink and its query, on queue 0 of the
+sink's topic. It is the last batch written, plus one, because 0 is what some brokers answer for an
+offset that nobody stored. Every broker of the topic is told; the highest answer counts.
 
-Law: a mark is set after all acknowledgements of its batch, so a marked batch is in the topic.
-Whatever is not known is not written yet. Source: spark §5.7.
+Law: a mark is set when all tasks of its batch have ended well, by the driver: a task cannot tell
+the end of its rows from a failure in front of it. So a marked batch is in the topic, whole, however
+its rows were divided among tasks. Whatever is not known is not written yet. Source: spark §5.7.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ __all__ = ["Brokers", "Fence", "group_of"]
 log = logging.getLogger("aerobee.spark")
 
 PREFIX = "SPARK_SINK_"
+MARKED_QUEUE = 0
 
 
 class Brokers(Protocol):
@@ -72,12 +73,11 @@ def group_of(sink_id: str, query_id: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The marks of one partition."""
+    """The mark of one sink."""
 
     brokers: Brokers
     topic: str
     group: str
-    partition: int
 
     def passed(self, batch_id: int) -> bool:
         """Whether this batch is written already.
@@ -97,9 +97,9 @@ class Fence:
         mark = max(marks, default=0)
         if mark > batch_id + 1:
             raise ConfigurationError(
-                f"partition {self.partition} has written batch {mark - 1} to topic {self.topic} "
-                f"already, and now batch {batch_id} is to be written: the checkpoint is older than "
-                f"the topic. Take another sinkId than the one of group {self.group}, or dedupe=none"
+                f"batch {mark - 1} is in topic {self.topic} already, and now batch {batch_id} is "
+                "to be written: the checkpoint is older than the topic. Take another sinkId than "
+                f"the one of group {self.group}, or dedupe=none"
             )
         return mark == batch_id + 1
 
@@ -108,7 +108,7 @@ class Fence:
         header = QueryConsumerOffset(
             consumer_group=self.group,
             topic=self.topic,
-            queue_id=self.partition,
+            queue_id=MARKED_QUEUE,
             set_zero_if_not_found=False,
         )
         try:
@@ -123,7 +123,7 @@ class Fence:
         header = UpdateConsumerOffset(
             consumer_group=self.group,
             topic=self.topic,
-            queue_id=self.partition,
+            queue_id=MARKED_QUEUE,
             commit_offset=batch_id + 1,
         )
         stored = 0
@@ -135,9 +135,8 @@ class Fence:
                 log.warning("batch %d is written, but %s: %s", batch_id, address, error)
         if not stored:
             log.warning(
-                "no broker keeps that partition %d of batch %d is written to topic %s: a restart "
-                "of this batch writes it again",
-                self.partition,
+                "no broker keeps that batch %d is written to topic %s: a restart of this batch "
+                "writes it again",
                 batch_id,
                 self.topic,
             )

@@ -3,9 +3,9 @@
     driver: options and columns checked → tasks: rows → encode → sending → acknowledged → log
 
 Law: a task ends well only when every row of it is acknowledged. It may run again, then its rows are
-in the topic twice; `dedupe=fence` skips what a stream has written already. Nothing is taken back:
-a topic cannot be rolled back or overwritten. Objects here hold plain data, because Spark pickles
-them. Source: spark §5.6, §5.7.
+in the topic twice; `dedupe=fence` skips batches that a stream has written already. Nothing is taken
+back: a topic cannot be rolled back or overwritten. Objects here hold plain data, because Spark
+pickles them. Source: spark §5.6, §5.7.
 """
 
 from __future__ import annotations
@@ -62,22 +62,6 @@ IDS_PER_MS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class SinkCommit(WriterCommitMessage):
-    """What one task has stored. `per_queue` maps `topic/broker/queue` to its first and last offset.
-
-    `sent` counts messages, `bytes` those of their bodies. `skipped`: the batch was written before.
-    """
-
-    partition: int
-    sent: int = 0
-    bytes: int = 0
-    first_msg_id: str | None = None
-    last_msg_id: str | None = None
-    per_queue: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    skipped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
     """Where this code runs: which partition, and of which micro-batch if it is one."""
 
@@ -95,6 +79,22 @@ class Task:
         query_id = context.getLocalProperty(QUERY_ID)
         number = int(batch_id) if batch_id is not None else None
         return cls(context.partitionId(), number, query_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCommit(WriterCommitMessage):
+    """What one task has stored. `per_queue` maps `topic/broker/queue` to its first and last offset.
+
+    `sent` counts messages, `bytes` those of their bodies. `skipped`: the batch was written before.
+    """
+
+    task: Task
+    sent: int = 0
+    bytes: int = 0
+    first_msg_id: str | None = None
+    last_msg_id: str | None = None
+    per_queue: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    skipped: bool = False
 
 
 class WriterBase:
@@ -117,13 +117,11 @@ class WriterBase:
         cluster = cluster_of(options.name_servers)
         fence = self._fence(cluster, task)
         if fence is not None and fence.passed(task.batch_id or 0):
-            log.warning(
-                "partition %d of batch %s is written already", fence.partition, task.batch_id
-            )
+            log.warning("batch %s is in topic %s already", task.batch_id, fence.topic)
             for _ in batches:
                 # Spark wants to get rid of its rows before the task may end.
                 pass
-            return SinkCommit(task.partition, skipped=True)
+            return SinkCommit(task, skipped=True)
         sending = Sending(
             group=options.producer_group,
             window=options.window,
@@ -141,10 +139,8 @@ class WriterBase:
                 for shipment in encoder.shipments(batch):
                     delivery.send(shipment)
             report = delivery.finish()
-        if fence is not None:
-            fence.store(task.batch_id or 0)
         return SinkCommit(
-            partition=task.partition,
+            task,
             sent=report.sent,
             bytes=report.body_bytes,
             first_msg_id=report.first_id,
@@ -181,11 +177,18 @@ class WriterBase:
                 "foreachBatch"
             )
         group = group_of(self.options.sink_id or "", task.query_id)
-        return Fence(cluster, self.options.topic or "", group, task.partition)
+        return Fence(cluster, self.options.topic or "", group)
 
-    def log_commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-        """Say what was stored."""
+    def committed(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+        """All tasks have ended well: mark that, and say what was stored."""
+        from aerobee.spark.brokers import cluster_of
+
         done = commits(messages)
+        if not all(commit.skipped for commit in done):
+            task = done[0].task
+            fence = self._fence(cluster_of(self.options.name_servers), task)
+            if fence is not None:
+                fence.store(task.batch_id or 0)
         log.info(
             "%s: %d messages, %d bytes of bodies, in %d tasks (%d had written theirs before)",
             what,
@@ -215,7 +218,7 @@ class ArrowWriter(WriterBase, DataSourceArrowWriter):
         return self.write_batches(iterator, Task.current())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.log_commit(messages, "write")
+        self.committed(messages, "write")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self.log_abort(messages, "write")
@@ -228,7 +231,7 @@ class StreamRowWriter(WriterBase, DataSourceStreamWriter):
         return self.write_batches(batches_of(iterator, self.schema), Task.current())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
-        self.log_commit(messages, f"batch {batchId}")
+        self.committed(messages, f"batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
         self.log_abort(messages, f"batch {batchId}")
@@ -243,7 +246,7 @@ if hasattr(datasource, "DataSourceStreamArrowWriter"):
             return self.write_batches(iterator, Task.current())
 
         def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
-            self.log_commit(messages, f"batch {batchId}")
+            self.committed(messages, f"batch {batchId}")
 
         def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
             self.log_abort(messages, f"batch {batchId}")

@@ -1,4 +1,4 @@
-"""What a partition of a stream has written is known after a restart, and only that."""
+"""Which batches of a stream are written is known after a restart, and only that."""
 
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -35,9 +35,9 @@ def topic(broker: AnyBroker) -> str:
 def fence_of(broker: AnyBroker, topic: str) -> Iterator[MakeFence]:
     made: list[Cluster] = []
 
-    def make(partition: int = 0, sink: str = "sink", query: str = "q1", to: str = topic) -> Fence:
+    def make(sink: str = "sink", query: str = "q1", to: str = topic) -> Fence:
         made.append(Cluster([broker.namesrv_address], timeout_s=1.0))
-        return Fence(made[-1], to, group_of(sink, query), partition)
+        return Fence(made[-1], to, group_of(sink, query))
 
     yield make
     for cluster in made:
@@ -53,19 +53,15 @@ def test_a_batch_is_passed_once_it_is_stored(fence_of: MakeFence) -> None:
     assert fence_of().passed(1)
 
 
-def test_partitions_sinks_and_queries_do_not_know_of_each_other(fence_of: MakeFence) -> None:
+def test_sinks_and_queries_do_not_know_of_each_other(fence_of: MakeFence) -> None:
     fence_of().store(3)
-    assert not fence_of(partition=1).passed(3)
     assert not fence_of(sink="other").passed(3)
     assert not fence_of(query="q2").passed(3)
-    # Far more partitions than the topic has queues.
-    fence_of(partition=500).store(3)
-    assert fence_of(partition=500).passed(3)
 
 
 def test_a_checkpoint_older_than_the_topic_is_refused(fence_of: MakeFence) -> None:
     fence_of().store(7)
-    with pytest.raises(ConfigurationError, match=r"has written batch 7 .* now batch 5 is to be"):
+    with pytest.raises(ConfigurationError, match=r"batch 7 is in topic .* now batch 5 is to be"):
         fence_of().passed(5)
 
 
@@ -103,7 +99,7 @@ def test_a_fence_that_nobody_can_be_asked_about_is_no_open_door(
     broker = start_broker()
     make_topic(broker, "fenced")
     cluster = Cluster([broker.namesrv_address], timeout_s=0.5)
-    fence = Fence(cluster, "fenced", group_of("sink", None), 0)
+    fence = Fence(cluster, "fenced", group_of("sink", None))
     assert not fence.passed(0)
     route = cluster.route("fenced")
     broker.kill()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -38,8 +42,10 @@ from aerobee.spark.writer import (
     row_schema,
     stream_writer,
 )
+from tests.aerobee.spark.conftest import AUTOREGISTER, ROOT, check_java
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.reading_back import read_back
+from tests.aerobee.spark.second_tries import EACH, FAILS_AT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,7 +124,7 @@ def test_writers_and_what_they_say_can_be_pickled() -> None:
     ):
         again = pickler.loads(pickler.dumps(made))
         assert (type(again), vars(again)) == (type(made), vars(made))
-    commit = SinkCommit(3, 1, 2, "A", "B", {"t/b/0": (0, 1)})
+    commit = SinkCommit(Task(3), 1, 2, "A", "B", {"t/b/0": (0, 1)})
     assert pickler.loads(pickler.dumps(commit)) == commit
 
 
@@ -142,26 +148,38 @@ def fails(source: Iterator[Any]) -> Iterator[Any]:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize(("dedupe", "again"), [("fence", 0), ("none", 100)])
-def test_after_a_failed_task_only_its_own_rows_come_twice_with_a_fence(
-    broker: AnyBroker, topic: str, dedupe: str, again: int
+def test_rows_of_a_batch_that_failed_come_twice_and_those_of_a_committed_one_never_with_a_fence(
+    broker: AnyBroker, topic: str
 ) -> None:
     options = {"nameServer": broker.namesrv_address, "topic": topic, "sinkId": "s"}
-    writer = ArrowWriter(checked(options | {"dedupe": dedupe}), row_schema(BODY))
+    writer = ArrowWriter(checked(options | {"dedupe": "fence"}), row_schema(BODY))
     first, second = Task(0, 4, "query"), Task(1, 4, "query")
     assert writer.write_batches(batches(range(100)), first).sent == 100
     with pytest.raises(KeyboardInterrupt):
         writer.write_batches(fails(batches(range(100, 150))), second)
-    # The batch runs again, both partitions of it.
-    assert writer.write_batches(batches(range(100)), first).skipped == (dedupe == "fence")
-    assert writer.write_batches(batches(range(100, 200)), second).sent == 100
-    stored = read_back(broker, topic, 200 + again)
-    found = Counter(message.body for message in stored)
-    assert set(found) == {b"%d" % number for number in range(200)}
-    assert {found[b"%d" % number] for number in range(100)} == {2 if again else 1}
-    assert {found[b"%d" % number] for number in range(150, 200)} == {1}
-    stamps = {m.properties["AB_SINK"] for m in stored}
-    assert stamps == {f"s:4:{p}:{n}" for p in range(2) for n in range(100)}
+    # The batch runs again, whole, with its rows in other tasks.
+    done = [
+        writer.write_batches(batches(range(120)), first),
+        writer.write_batches(batches(range(120, 200)), second),
+    ]
+    assert [task.sent for task in done] == [120, 80]
+    writer.commit([*done])
+    assert writer.write_batches(batches(range(90)), first).skipped
+    assert writer.write_batches(batches(range(90, 200)), second).skipped
+    found = Counter(int(message.body) for message in read_back(broker, topic, 350))
+    assert found == {number: 1 + (number < 150) for number in range(200)}
+
+
+@pytest.mark.service
+def test_every_message_says_where_in_its_batch_it_was(broker: AnyBroker, topic: str) -> None:
+    options = {"nameServer": broker.namesrv_address, "topic": topic, "sinkId": "s"}
+    writer = ArrowWriter(checked(options), row_schema(BODY))
+    for again in range(2):
+        for partition in range(2):
+            sent = writer.write_batches(batches(range(100)), Task(partition, 4, "query"))
+            assert sent.sent == 100, again
+    stamps = Counter(m.properties["AB_SINK"] for m in read_back(broker, topic, 400))
+    assert stamps == {f"s:4:{p}:{n}": 2 for p in range(2) for n in range(100)}
 
 
 @pytest.mark.service
@@ -375,6 +393,45 @@ def test_a_batch_that_is_run_again_writes_nothing_twice_with_a_fence(
     assert len(read_back(broker, topic, 100)) == 100
     start(fails=False)
     assert len(read_back(broker, topic, 100)) == 100
+
+
+@pytest.mark.spark
+def test_tasks_that_spark_runs_again_lose_nothing_and_repeat_only_their_own_rows(
+    broker: AnyBroker, topic: str, tmp_path: Path
+) -> None:
+    """Writes without and with a fence, and a read; every task fails in the middle of its rows."""
+    check_java()
+    fenced = f"{topic}-fenced"
+    make_topic(broker, fenced, queues=2)
+    command = [sys.executable, "-m", "tests.aerobee.spark.second_tries"]
+    done = subprocess.run(
+        [*command, broker.namesrv_address, topic, fenced, str(tmp_path)],
+        env=os.environ
+        | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(AUTOREGISTER)]),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+        },
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]
+    repeated = {part * EACH + number for part in range(2) for number in range(FAILS_AT)}
+    read: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
+    for name in (topic, fenced):
+        stored = read_back(broker, name, 2 * EACH)
+        numbers = [int(message.body.rstrip(b".")) for message in stored]
+        times = Counter(numbers)
+        assert set(times) == set(range(2 * EACH))
+        assert set(times.values()) == {1, 2}, "the batch that ran again with a fence wrote nothing"
+        assert {number for number in times if times[number] == 2} <= repeated
+        if name == topic:
+            places = [(one.queue.queue_id, one.queue_offset) for one in stored]
+            assert read == [[*place, number] for place, number in zip(places, numbers, strict=True)]
 
 
 @pytest.mark.spark
