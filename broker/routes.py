@@ -120,6 +120,8 @@ def broker_routes(to: Processors) -> tuple[Route, ...]:
         Route(admin.GetConsumerConnectionList, to.admin.consumer_connections, "admin"),
         Route(admin.GetProducerConnectionList, to.admin.producer_connections, "admin"),
         Route(admin.GetConsumeStats, to.admin.consume_stats, "admin"),
+        Route(admin.QueryTopicConsumeByWho, to.admin.groups_of, "admin"),
+        Route(admin.QueryTopicsByConsumer, to.admin.topics_with_offsets, "admin"),
         Route(admin.ViewBrokerStatsData, to.admin.stats_data, "admin"),
         Route(cleanup.DeleteExpiredCommitLog, to.cleanup.delete_expired_log, "admin"),
         Route(cleanup.CleanExpiredConsumeQueue, to.cleanup.clean_expired_queues, "admin"),

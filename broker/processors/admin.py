@@ -25,6 +25,7 @@ from remoting.wire.bodies.statistics import (
     consume_stats,
     topic_stats,
 )
+from remoting.wire.bodies.topic_list import GroupList, TopicList
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.admin import GetBrokerConfigResponse
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from broker.tables.clients import Client, ClientTable
+    from broker.tables.compensation import CompensationTable
     from broker.tables.consumer_offsets import ConsumerOffsetTable
     from broker.tables.samples import Samples, Window
     from broker.tables.topics import TopicConfig, TopicTable
@@ -67,7 +69,7 @@ TOPIC_PUT_LATENCY, GROUP_GET_LATENCY, GROUP_GET_FALL_…, …_REGISTER_TIME. Too
 
 
 class AdminProcessor:
-    """Codes 26, 28, 202, 203, 204, 208 and 315."""
+    """Codes 26, 28, 202, 203, 204, 208, 300, 315 and 343."""
 
     def __init__(
         self,
@@ -75,9 +77,11 @@ class AdminProcessor:
         topics: TopicTable,
         clients: ClientTable,
         offsets: ConsumerOffsetTable,
+        compensation: CompensationTable,
         store: MessageStore,
         samples: Samples,
         broker_name: str,
+        broker_address: Callable[[], str],
         runtime_info: Callable[[], Awaitable[dict[str, str]]],
         settings: str,
         settings_version: DataVersion,
@@ -85,9 +89,11 @@ class AdminProcessor:
         self.topics = topics
         self.clients = clients
         self.offsets = offsets
+        self.compensation = compensation
         self.store = store
         self.samples = samples
         self.broker_name = broker_name
+        self.broker_address = broker_address
         self.runtime_info = runtime_info
         version = settings_version.to_bytes().decode()
         self.settings_answer = Answer(
@@ -135,7 +141,7 @@ class AdminProcessor:
         return Answer(body=consume_stats(table, tps))
 
     def topics_of(self, header: headers.GetConsumeStats) -> Iterable[str]:
-        """The topics asked for; unless they are named one by one, only those subscribed to now."""
+        """The topics asked for; unless they are named one by one, only those consumed now."""
         if header.topic_list:
             return [name for name in header.topic_list.split(";") if name]
         group = header.consumer_group
@@ -143,7 +149,32 @@ class AdminProcessor:
         entry = self.clients.group(group)
         if entry is None:
             return names
-        return [name for name in names if name in entry.subscriptions]
+        consumed = entry.subscriptions.keys() | self.compensation.topics(group).keys()
+        return [name for name in names if name in consumed]
+
+    def groups_of(
+        self, header: headers.QueryTopicConsumeByWho, command: Command, connection: Peer
+    ) -> Answer:
+        """QUERY_TOPIC_CONSUME_BY_WHO: who is connected for it, pulled of it, or has an offset."""
+        groups = {
+            *self.offsets.groups_of(header.topic),
+            *self.compensation.groups_of(header.topic),
+            *(
+                group.name
+                for group in self.clients.consumers.values()
+                if header.topic in group.subscriptions
+            ),
+        }
+        return Answer(body=GroupList(group_list=sorted(groups)).to_bytes())
+
+    def topics_with_offsets(
+        self, header: headers.QueryTopicsByConsumer, command: Command, connection: Peer
+    ) -> Answer:
+        """QUERY_TOPICS_BY_CONSUMER: none for an unknown group."""
+        names = self.offsets.topics_of(header.group)
+        return Answer(
+            body=TopicList(topic_list=names, broker_addr=self.broker_address()).to_bytes()
+        )
 
     async def progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         """How far a group is in one queue."""

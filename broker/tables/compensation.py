@@ -55,6 +55,10 @@ class CompensationTable:
         """What a group is known to consume."""
         return self.groups.get(group, {})
 
+    def groups_of(self, topic: str) -> list[str]:
+        """Which groups are known to consume a topic."""
+        return [group for group, topics in self.groups.items() if topic in topics]
+
     def expire(self, now_ms: int, timeout_ms: int) -> None:
         """Forget what was not renewed in time."""
         limit_ms = now_ms - timeout_ms

@@ -118,6 +118,10 @@ class ConsumerOffsetTable:
         """Topics that `group` has offsets for, sorted."""
         return sorted(topic for topic, of in self.pairs() if of == group)
 
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets of `topic`, sorted."""
+        return sorted(group for of, group in self.pairs() if of == topic)
+
     def pairs(self) -> Iterator[tuple[str, str]]:
         """(topic, group) of every entry."""
         for key in self.entries:

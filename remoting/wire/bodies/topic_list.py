@@ -1,4 +1,4 @@
-"""Names of topics. Source: admin §2 (TopicList)."""
+"""Names of topics, and of groups. Source: admin §2 (TopicList, GroupList)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import msgspec
 
 from remoting.wire.bodies.body import Body
 
-__all__ = ["TopicList"]
+__all__ = ["GroupList", "TopicList"]
+
+
+class GroupList(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Names of groups."""
+
+    group_list: list[str]
 
 
 class TopicList(Body, msgspec.Struct, rename="camel", kw_only=True):

@@ -13,6 +13,8 @@ __all__ = [
     "GetConsumerConnectionList",
     "GetProducerConnectionList",
     "GetTopicStatsInfo",
+    "QueryTopicConsumeByWho",
+    "QueryTopicsByConsumer",
     "ViewBrokerStatsData",
 ]
 
@@ -63,6 +65,20 @@ class GetConsumeStats(Header):
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+
+
+class QueryTopicConsumeByWho(Header):
+    """QUERY_TOPIC_CONSUME_BY_WHO (300): the groups that consume a topic."""
+
+    code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+    topic: str
+
+
+class QueryTopicsByConsumer(Header):
+    """QUERY_TOPICS_BY_CONSUMER (343): the topics that a group has offsets of."""
+
+    code = RequestCode.QUERY_TOPICS_BY_CONSUMER
+    group: str
 
 
 class ViewBrokerStatsData(Header):

@@ -18,6 +18,8 @@ from remoting.wire.headers.admin import (
     GetConsumeStats,
     GetProducerConnectionList,
     GetTopicStatsInfo,
+    QueryTopicConsumeByWho,
+    QueryTopicsByConsumer,
     ViewBrokerStatsData,
 )
 from remoting.wire.headers.client import Heartbeat
@@ -118,10 +120,35 @@ async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is
         assert await topics() == ["t"]
         assert await topics(topic="u") == []
         assert await topics(topic_list="u;t;") == ["u", "t"]
+        desk.parts.state.compensation.note("g", "u", "TAG", "*", 0)
+        assert await topics() == ["t", "u"], "its pulls say so"
         assert read(await desk.ask(GetConsumeStats(consumer_group="nobody"))) == {
             "consumeTps": 0.0,
             "offsetTable": {},
         }
+
+
+async def test_who_consumes_a_topic_is_connected_has_pulled_or_has_an_offset(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        await beat(desk, consumerDataSet=[consumer("connected", "t", "other")])
+        desk.parts.offsets.commit("was-here", "t", 0, 1, 0)
+        desk.parts.offsets.commit("elsewhere", "other", 0, 1, 0)
+        desk.parts.state.compensation.note("pulls", "t", "TAG", "*", 0)
+        asked = QueryTopicConsumeByWho(topic="t")
+        assert body_of(await desk.ask(asked)) == b'{"groupList":["connected","pulls","was-here"]}'
+        assert read(await desk.ask(QueryTopicConsumeByWho(topic="x"))) == {"groupList": []}
+
+
+async def test_a_groups_topics_are_those_that_it_has_offsets_of(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        for topic in ("t", "%RETRY%g", "a"):
+            desk.parts.offsets.commit("g", topic, 0, 1, 0)
+        answer = read(await desk.ask(QueryTopicsByConsumer(group="g")))
+        assert answer["topicList"] == ["%RETRY%g", "a", "t"]
+        assert answer["brokerAddr"] == desk.parts.own_address()
+        assert read(await desk.ask(QueryTopicsByConsumer(group="x")))["topicList"] == []
 
 
 async def test_connections_are_those_of_the_heartbeats(tmp_path: Path) -> None:

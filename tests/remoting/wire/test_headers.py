@@ -32,6 +32,8 @@ ORDER: dict[type[Header], str] = {
     admin.GetConsumerConnectionList: "consumerGroup",
     admin.GetProducerConnectionList: "producerGroup",
     admin.GetConsumeStats: "consumerGroup topic topicList",
+    admin.QueryTopicConsumeByWho: "topic",
+    admin.QueryTopicsByConsumer: "group",
     admin.ViewBrokerStatsData: "statsName statsKey",
     send.SendMessage: "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag"
     " bornTimestamp flag properties reconsumeTimes unitMode maxReconsumeTimes batch bname",
