@@ -62,8 +62,8 @@ PERM_HINT = (
 def origin() -> Column:
     """The topic that a dead letter came from; null where it does not say.
 
-    Clients of 5.x and brokers that forward write DLQ_ORIGIN_TOPIC; a message that was handed back
-    for another try carries RETRY_TOPIC.
+    RocketMQ 5.x has the name DLQ_ORIGIN_TOPIC for it, which counts where somebody wrote it. A
+    message that was handed back for another try carries RETRY_TOPIC.
     """
     from pyspark.sql import functions as sql
 
