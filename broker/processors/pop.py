@@ -161,13 +161,8 @@ class Pop:
         matches: Filter | None = filter_of(header.exp_type, header.exp)
         if isinstance(matches, TagFilter) and matches.codes is None:
             matches = None
-        self._compensation.note(
-            header.consumer_group,
-            header.topic,
-            header.exp_type,
-            header.exp,
-            int(self._clock.monotonic() * 1000),
-        )
+        now_ms = int(self._clock.monotonic() * 1000)
+        self._compensation.note(header.consumer_group, header.topic, now_ms)
         return matches
 
     # -- one attempt -----------------------------------------------------------------------------

@@ -136,13 +136,8 @@ class Pull:
         """Checks 8 and 9: the filter of this pull; None lets everything through."""
         if header.sys_flag & SUBSCRIPTION:
             matches = filter_of(header.expression_type, header.subscription)
-            self._compensation.note(
-                header.consumer_group,
-                header.topic,
-                header.expression_type,
-                header.subscription,
-                int(self._clock.monotonic() * 1000),
-            )
+            now_ms = int(self._clock.monotonic() * 1000)
+            self._compensation.note(header.consumer_group, header.topic, now_ms)
         else:
             matches = self._registered(header)
         if isinstance(matches, SqlFilter):

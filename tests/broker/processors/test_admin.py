@@ -120,7 +120,7 @@ async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is
         assert await topics() == ["t"]
         assert await topics(topic="u") == []
         assert await topics(topic_list="u;t;") == ["u", "t"]
-        desk.parts.state.compensation.note("g", "u", "TAG", "*", 0)
+        desk.parts.state.compensation.note("g", "u", 0)
         assert await topics() == ["t", "u"], "its pulls say so"
         assert read(await desk.ask(GetConsumeStats(consumer_group="nobody"))) == {
             "consumeTps": 0.0,
@@ -135,7 +135,7 @@ async def test_who_consumes_a_topic_is_connected_has_pulled_or_has_an_offset(
         await beat(desk, consumerDataSet=[consumer("connected", "t", "other")])
         desk.parts.offsets.commit("was-here", "t", 0, 1, 0)
         desk.parts.offsets.commit("elsewhere", "other", 0, 1, 0)
-        desk.parts.state.compensation.note("pulls", "t", "TAG", "*", 0)
+        desk.parts.state.compensation.note("pulls", "t", 0)
         asked = QueryTopicConsumeByWho(topic="t")
         assert body_of(await desk.ask(asked)) == b'{"groupList":["connected","pulls","was-here"]}'
         assert read(await desk.ask(QueryTopicConsumeByWho(topic="x"))) == {"groupList": []}

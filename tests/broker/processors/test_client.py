@@ -462,7 +462,7 @@ def test_a_heartbeat_without_subscriptions_keeps_the_filters(desk: Desk) -> None
 
 
 def test_what_pulls_told_is_forgotten_when_no_pull_renews_it(desk: Desk) -> None:
-    desk.compensation.note("g", "T", None, "*", int(desk.clock.monotonic() * 1000))
+    desk.compensation.note("g", "T", int(desk.clock.monotonic() * 1000))
     desk.clock.pass_ms(600_000)
     desk.processor.expire(10**9)
     assert "T" in desk.compensation.topics("g")
