@@ -11,14 +11,15 @@ export PYTHONDONTWRITEBYTECODE :=
 run: $(STAMP)
 	$(BIN)/aerobee broker run --data ./data
 
-# Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself,
-# and so does Spark, whose tests share one JVM.
+# Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself.
+# Spark's tests share a JVM for each process, and more of those than cores gain nothing.
 test: lint
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone and not spark"
-	$(BIN)/python -m pytest -m "alone or spark"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
+	$(BIN)/python -m pytest -m "alone and not spark"
 
 spark: $(STAMP)
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
