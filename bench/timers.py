@@ -1,10 +1,11 @@
-"""Timers: very many in one second beside producers at work, and very many that wait.
+"""Timers and delays: very many in one second beside producers at work, and very many that wait.
 
 `burst`: so many timers for the same second; how long until all are delivered, and what a closed
-loop of producers keeps of its rate meanwhile. `waiting`: so many timers over 39 days; how long
-until the wheel has them, and what the broker's memory is then. The producers are `bench/rawload`.
+loop of producers keeps of its rate meanwhile. `delays`: the same for messages of one delay level
+that became due while the broker was down. `waiting`: so many timers over 39 days; how long until
+the wheel has them, and what the broker's memory is then. The producers are `bench/rawload`.
 
-    python -m bench.timers [--burst 100000] [--waiting 1000000]
+    python -m bench.timers [--burst 100000] [--delays 100000] [--waiting 1000000]
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ BODY = b"x" * 128
 WINDOW = 256
 """Sends in flight."""
 SEED = 1
-LOAD_S = 6.0
+LOAD_S, SHORT_LOAD_S = 6.0, 4.0
+"""The short one begins and ends while delays are delivered."""
+DELAY_S = 20
 RATE = re.compile(r"msgs/s=([\d.]+)")
 
 
@@ -47,19 +50,24 @@ def rss_anon_mb(pid: int) -> float:
 
 def send_timers(address: str, times_ms: list[int]) -> float:
     """Send a timer for each of these times over one connection; seconds that it took."""
+    return send_all(address, [{"TIMER_DELIVER_MS": str(time_ms)} for time_ms in times_ms])
+
+
+def send_all(address: str, messages: list[dict[str, str]]) -> float:
+    """Send a message with each of these properties; seconds that it took."""
     host, _, port = address.rpartition(":")
     began = time.monotonic()
     with socket.create_connection((host, int(port))) as connection:
-        for begin in range(0, len(times_ms), WINDOW):
-            part = times_ms[begin : begin + WINDOW]
-            connection.sendall(b"".join(map(timer_frame, part)))
+        for begin in range(0, len(messages), WINDOW):
+            part = messages[begin : begin + WINDOW]
+            connection.sendall(b"".join(map(frame_of, part)))
             read_frames(connection, len(part))
     return time.monotonic() - began
 
 
-def timer_frame(deliver_ms: int) -> bytes:
-    """One send to be delivered at that time."""
-    fields = send_fields(TOPIC, 0, i=properties_text(TIMER_DELIVER_MS=str(deliver_ms)))
+def frame_of(properties: dict[str, str]) -> bytes:
+    """One send."""
+    fields = send_fields(TOPIC, 0, i=properties_text(**properties))
     return request_frame(SEND_MESSAGE_V2, 1, fields, BODY)
 
 
@@ -76,9 +84,9 @@ def read_frames(connection: socket.socket, count: int) -> None:
             count -= 1
 
 
-def produce(broker: BrokerProcess) -> float:
+def produce(broker: BrokerProcess, seconds: float = LOAD_S) -> float:
     """Messages per second of 64 producers that wait for each answer."""
-    times = ("-W", "0.5", "-T", str(LOAD_S))
+    times = ("-W", "0.5", "-T", str(seconds))
     command = [str(BINARY), "-a", broker.address, "-m", "produce", "-c", "64", "-d", "1", *times]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found = RATE.search(done.stdout)
@@ -119,6 +127,43 @@ def burst(count: int, folder: str) -> None:
                 print(", nobody beside it")
 
 
+def delays(count: int, folder: str) -> None:
+    """Very many messages of one delay level, all due when the broker starts."""
+    settings = DEFAULT_SIZES | {"messageDelayLevel": f"{DELAY_S}s"}
+    with BrokerProcess(data=Path(folder) / "delays", settings=settings) as broker:
+        with RawConnection(broker.address) as connection:
+            assert connection.call(SEND_MESSAGE_V2, send_fields(TOPIC, 0), BODY).code == 0
+        for beside in (False, True):
+            with RawConnection(broker.address) as connection:
+                before = max_offset(connection, TOPIC, 0)
+            send_all(broker.address, [{"DELAY": "1"}] * count)
+            due_s = time.monotonic() + DELAY_S
+            broker.stop()
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            broker.start()
+            rates: list[float] = []
+            load = threading.Thread(
+                target=lambda into=rates: into.append(produce(broker, SHORT_LOAD_S))
+            )
+            with RawConnection(broker.address) as connection:
+                while max_offset(connection, TOPIC, 0) == before:
+                    time.sleep(0.01)
+                began = time.monotonic()
+                if beside:
+                    load.start()
+                while max_offset(connection, TOPIC, 0) < before + count:
+                    time.sleep(0.1)
+                took_s = time.monotonic() - began
+            print(f"{count:,} messages of a delay level, delivered within {took_s:.2f} s", end="")
+            if beside:
+                load.join()
+                alone = produce(broker)
+                share = rates[0] / alone
+                print(f"; producers {rates[0]:,.0f}/s beside it, {alone:,.0f} alone: {share:.0%}")
+            else:
+                print(", nobody beside it")
+
+
 def waiting(count: int, folder: str) -> None:
     """Very many timers that wait."""
     rng = random.Random(SEED)
@@ -142,9 +187,10 @@ def waiting(count: int, folder: str) -> None:
 
 
 def main() -> None:
-    """Both."""
+    """All three."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--burst", type=int, default=100_000)
+    parser.add_argument("--delays", type=int, default=100_000)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     given = parser.parse_args()
     build_load()
@@ -152,6 +198,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if given.burst:
             burst(given.burst, folder)
+        if given.delays:
+            delays(given.delays, folder)
         if given.waiting:
             waiting(given.waiting, folder)
 

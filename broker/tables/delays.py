@@ -7,6 +7,7 @@ Source: semantics §8 (ScheduleMessageService, HookUtils.handleScheduleMessage).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.errors import Refused
@@ -32,6 +33,8 @@ __all__ = [
 
 # Prepared and rolled back share this bit.
 NOT_FINAL: Final = TRANSACTION_PREPARED
+KEPT_BYTES: Final = 512
+"""Of longer texts the target is not kept."""
 
 
 class Target(NamedTuple):
@@ -90,8 +93,21 @@ def how_many_due(due_times_ms: Sequence[int], now_ms: int, delay_ms: int | None)
 
 def target_of(properties: bytes) -> Target | None:
     """Where the properties of a parked message send it; None when they do not say."""
+    at = properties.rfind(b"\x02REAL_TOPIC\x01")
+    if at >= 0 and len(properties) - at <= KEPT_BYTES:
+        # What was parked from one queue ends alike; with both values in it, nothing before counts.
+        target = _kept(properties[at:])
+        if target is not None:
+            return target
+    return _said(properties)
+
+
+def _said(properties: bytes) -> Target | None:
     topic = value_of(properties, b"REAL_TOPIC")
     queue_id = value_of(properties, b"REAL_QID")
     if not topic or not queue_id or not queue_id.isdecimal():
         return None
     return Target(topic, int(queue_id))
+
+
+_kept = lru_cache(maxsize=4_096)(_said)

@@ -286,6 +286,9 @@ GLANCES = {
     for family, head in HEADS.items()
 }
 _glance = GLANCES[0][0]
+_head = HEAD.unpack_from
+_new = tuple.__new__
+PLACE = list(HEAD.offset).index("physical_offset")
 _start = START.unpack_from
 _size_and_offset = HEAD.pick("size", "queue_offset")
 _length16 = LENGTH16.unpack_from
@@ -394,17 +397,20 @@ def read(buffer: Buffer, at: int = 0) -> Record:
     """
     if len(buffer) - at < FIXED_BYTES:
         raise RecordDamaged(f"no record at {at}: {len(buffer) - at} bytes left")
-    first = HEAD.read(buffer, at)
-    found = parse(buffer, at, first.physical_offset)
+    head = _head(buffer, at)
+    found = parse(buffer, at, head[PLACE])
     if isinstance(found, int):
-        raise RecordDamaged(f"no record at {at}: {explain(buffer, at, first.physical_offset)}")
-    layout = HEADS[first.sys_flag & HOST_FLAGS]
-    head = first if layout is HEAD else layout.read(buffer, at)
-    body_at = at + layout.size
-    body = buffer[body_at : body_at + head.body_length]
+        raise RecordDamaged(f"no record at {at}: {explain(buffer, at, head[PLACE])}")
+    body_at = at + HEAD.size
+    if found[4] & HOST_FLAGS:
+        layout = HEADS[found[4] & HOST_FLAGS]
+        head = layout.unpack_from(buffer, at)
+        body_at = at + layout.size
+    body = buffer[body_at : body_at + head[-1]]
     if isinstance(body, bytearray):
         body = bytes(body)
-    return Record(*head[:14], body, found[1], found[6])
+    # As Record(…) does it, for a third of its time.
+    return _new(Record, (*head[:-1], body, found[1], found[6]))
 
 
 def records(views: Iterable[Buffer]) -> Iterator[Record]:
