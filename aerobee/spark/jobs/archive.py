@@ -38,7 +38,7 @@ from aerobee.spark.jobs.manifest import (
     mark,
     marked,
 )
-from aerobee.spark.jobs.places import Place, alone, sync_tree
+from aerobee.spark.jobs.places import Place, alone, sync, sync_tree
 from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
 from store.format.names import segment_name
 from store.format.record import BLANK_MAGIC, START
@@ -226,16 +226,7 @@ class Run:
         if local is not None:
             for part in self.kind.parts(starts):
                 sync_tree(local / part)
-            sync_directory(local)
-
-
-def sync_directory(path: Path) -> None:
-    """The names in it. Raises: OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            sync(local)
 
 
 def grouped(segments: Sequence[Segment], most: int) -> Iterator[list[Segment]]:

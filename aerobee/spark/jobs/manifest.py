@@ -14,6 +14,7 @@ from zlib import crc32
 import msgspec
 
 from aerobee.errors import AerobeeError
+from aerobee.spark.jobs.places import sync
 from store.format.names import ARCHIVE, mark_name, segment_start, temporary_name
 
 if TYPE_CHECKING:
@@ -107,18 +108,12 @@ def mark(store: Path, entry: Entry) -> None:
     path = directory / mark_name(entry.start)
     draft = path.with_name(temporary_name(path.name))
     said = Mark(entry.segment, entry.bytes, entry.records, entry.crc32, entry.job)
-    with draft.open("wb") as file:
-        file.write(msgspec.json.encode(said) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    draft.write_bytes(msgspec.json.encode(said) + b"\n")
+    sync(draft)
     draft.chmod(FILE_MODE)
     _give(draft, store)
     draft.replace(path)
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync(directory)
 
 
 def _give(path: Path, store: Path) -> None:

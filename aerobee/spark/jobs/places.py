@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["AlreadyRunningError", "Place", "alone", "sync_tree"]
+__all__ = ["AlreadyRunningError", "Place", "alone", "sync", "sync_tree"]
 
 DRAFT = ".draft"
 
@@ -147,21 +147,22 @@ def _write_here(folder: Path, name: str, data: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{name}{DRAFT}"
     draft.write_bytes(data)
-    _sync(str(draft))
+    sync(draft)
     (folder / f".{name}.crc").unlink(missing_ok=True)
     draft.replace(folder / name)
     for changed in (folder, folder.parent):
-        _sync(str(changed))
+        sync(changed)
 
 
 def sync_tree(root: Path) -> None:
     """Have a directory and all below it on the disk. Raises: OSError."""
     for folder, _, names in os.walk(root):
         for name in (*names, ""):
-            _sync(os.path.join(folder, name))
+            sync(os.path.join(folder, name))
 
 
-def _sync(path: str) -> None:
+def sync(path: str | Path) -> None:
+    """Have a file, or the names in a directory, on the disk. Raises: OSError."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -160,7 +160,7 @@ def test_its_files_are_on_the_disk_before_it_is_said(
     spark: SparkSession, lake: Lake, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[str] = set()
-    monkeypatch.setattr("aerobee.spark.jobs.places._sync", synced.add)
+    monkeypatch.setattr("aerobee.spark.jobs.places.sync", lambda path: synced.add(str(path)))
     assert archive(spark, lake.task(store)).failed == {}
     folder = KINDS[lake.kind].folder(spark, lake.output).removeprefix("file:")
     assert any(path.startswith(folder) for path in synced)
