@@ -257,6 +257,7 @@ def test_all_of_10_001_rows_are_read_back_by_the_sdk(
         assert one.message_id == f"ID{n}"
 
 
+@pytest.mark.ours
 @pytest.mark.spark
 def test_rows_say_their_topic_queue_key_and_delay(
     spark: SparkSession, broker: AnyBroker, topic: str, save: Callable[..., None]
@@ -324,6 +325,7 @@ def test_what_is_refused_says_why(
         save(spark.sql("SELECT 'x' AS body, map('KEYS', 'k') AS properties"), topic=topic)
 
 
+@pytest.mark.ours
 @pytest.mark.spark
 def test_a_job_ends_with_the_reason_when_its_broker_is_gone(
     spark: SparkSession, start_broker: StartBroker, save: Callable[..., None]
