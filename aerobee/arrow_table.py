@@ -38,7 +38,7 @@ def arrow(
     until: Instant | None = None,
     columns: str | Sequence[str] | None = None,
     tags: str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str | bool | float] | None = None,
 ) -> pa.Table:
     """All messages of one topic or several, as one table in memory.
 
@@ -73,7 +73,7 @@ def arrow_reader(
     until: Instant | None = None,
     columns: str | Sequence[str] | None = None,
     tags: str | None = None,
-    options: Mapping[str, str] | None = None,
+    options: Mapping[str, str | bool | float] | None = None,
 ) -> pa.RecordBatchReader:
     """As `arrow`, but batch by batch: for more messages than fit into memory.
 
@@ -86,7 +86,7 @@ def arrow_reader(
         **_texts("columns", columns),
         **_texts("topics" if store is not None else "subscribe", topic),
         **_times(since, until),
-        **(options or {}),
+        **{name: _text(value) for name, value in (options or {}).items()},
     }
     if store is not None:
         if tags is not None:
@@ -100,6 +100,11 @@ def arrow_reader(
         # A queue in which nothing is that new has nothing to give; that is no error here.
         raw.setdefault("startingOffsetsByTimestampStrategy", "latest")
     return _reader_of_cluster(raw)
+
+
+def _text(value: str | bool | float) -> str:
+    """An option as Spark would hand it over."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_installed() -> None:

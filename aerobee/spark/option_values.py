@@ -230,11 +230,21 @@ def times(name: str, given: str) -> Since:
 
 def _object(name: str, given: str, shape: str) -> dict[str, Any]:
     try:
-        found = json.loads(given)
+        found = json.loads(given, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise wrong(name, given, f"{shape} ({error})") from None
     if not isinstance(found, dict):
         raise wrong(name, given, shape)
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that stands twice, one would be left out without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands twice")
     return found
 
 

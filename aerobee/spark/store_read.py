@@ -96,10 +96,11 @@ def splits_in(part: Part, found: Log, options: StoreOptions) -> list[Split]:
 def log_of(options: StoreOptions) -> Log:
     """The segments that can hold what is wanted, each with the end of its data. Raises: as plan."""
     segments = _segments(options.path)
-    begin = options.starting_physical_offset or 0
+    asked = options.starting_physical_offset
+    begin = asked or 0
     last = segments[-1] if segments else None
     end = options.ending_physical_offset
-    if segments and 0 < begin < segments[0].start:
+    if segments and asked is not None and asked < segments[0].start:
         text = f"startingPhysicalOffset {begin}: the log in {options.path} begins at"
         data_lost(options, f"{text} {segments[0].start}, older segments are deleted")
     end = end if end is not None else (last.end if last else 0)

@@ -112,7 +112,10 @@ def test_only_messages_of_a_time(filled: AnyBroker, place: str) -> None:
 
 def test_batch_by_batch(filled: AnyBroker) -> None:
     reader = aerobee.arrow_reader(
-        TOPIC, namesrv=filled.namesrv_address, columns="body", options={"batchRows": "100"}
+        TOPIC,
+        namesrv=filled.namesrv_address,
+        columns="body",
+        options={"batchRows": 100, "failOnDataLoss": True},
     )
     assert reader.schema.names == ["body"]
     sizes = [batch.num_rows for batch in reader]

@@ -62,6 +62,7 @@ def test_texts_become_values(parse: values.Parse, text: str, value: object) -> N
         (values.pattern, "(" * 10_000, "is not a regular expression"),
         (values.assignment, "[0]", "is not an object such as"),
         (values.assignment, "{}", "is not an object such as"),
+        (values.assignment, '{"t":{"b":[0]},"t":{"b":[1]}}', "'t' stands twice"),
         (values.assignment, '{"t":[0]}', "is not an object such as"),
         (values.assignment, '{"t":{"b":[-1]}}', "topic t, broker b: a list of queue numbers"),
         (values.assignment, '{"t":{"b":[2147483648]}}', "broker b: a list of queue numbers"),
