@@ -115,7 +115,7 @@ class WriterBase:
 
         options = self.options
         cluster = cluster_of(options.name_servers)
-        fence = self._fence(cluster, task)
+        fence = self._fence(task)
         if fence is not None and fence.passed(task.batch_id or 0):
             log.warning("batch %s is in topic %s already", task.batch_id, fence.topic)
             for _ in batches:
@@ -165,8 +165,9 @@ class WriterBase:
             stamp=stamp,
         )
 
-    def _fence(self, cluster: Any, task: Task) -> Fence | None:
+    def _fence(self, task: Task) -> Fence | None:
         """Raises: ConfigurationError outside of a stream."""
+        from aerobee.spark.brokers import cluster_of
         from aerobee.spark.fence import Fence, group_of
 
         if self.options.dedupe != "fence":
@@ -177,16 +178,14 @@ class WriterBase:
                 "foreachBatch"
             )
         group = group_of(self.options.sink_id or "", task.query_id)
-        return Fence(cluster, self.options.topic or "", group)
+        return Fence(cluster_of(self.options.name_servers), self.options.topic or "", group)
 
     def committed(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         """All tasks have ended well: mark that, and say what was stored."""
-        from aerobee.spark.brokers import cluster_of
-
         done = commits(messages)
         if not all(commit.skipped for commit in done):
             task = done[0].task
-            fence = self._fence(cluster_of(self.options.name_servers), task)
+            fence = self._fence(task)
             if fence is not None:
                 fence.store(task.batch_id or 0)
         log.info(

@@ -409,7 +409,7 @@ def read(buffer: Buffer, at: int = 0) -> Record:
     body = buffer[body_at : body_at + head[-1]]
     if isinstance(body, bytearray):
         body = bytes(body)
-    # As Record(…) does it, for a third of its time.
+    # As Record(…) does it, for half of its time.
     return _new(Record, (*head[:-1], body, found[1], found[6]))
 
 
