@@ -1,7 +1,7 @@
 # Build: everything that needs pip and the sources. Nothing of it is in the image but /opt/aerobee.
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY aerobee aerobee
 COPY broker broker
 COPY remoting remoting

@@ -1,14 +1,17 @@
 # Everything runs from .venv, which the first target makes; nothing is installed by hand and nothing needs root.
+# A broker needs some 60 MB of it; what only the tests need (PySpark above all) comes with them.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+BROKER := $(VENV)/.broker
 STAMP  := $(VENV)/.ready
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check
 # How long a start takes is a promise, and kept by modules that are compiled once, not at each start.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test lint spark bench torture clean
 
-run: $(STAMP)
+run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
 
 # Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself.
@@ -34,9 +37,15 @@ torture: $(STAMP)
 	$(BIN)/python -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CYCLES),--cycles $(CYCLES)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
-$(STAMP): pyproject.toml
+$(BROKER): pyproject.toml
+	@echo "Installing the broker and its libraries into $(VENV) (about 60 MB, once) ..."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e '.[compression]'
+	touch $(BROKER)
+
+$(STAMP): $(BROKER)
+	@echo "Installing what the tests need into $(VENV) (about 900 MB with PySpark, once) ..."
+	$(PIP) -e '.[dev]'
 	touch $(STAMP)
 
 clean:

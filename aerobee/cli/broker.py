@@ -41,7 +41,11 @@ def broker() -> None:
 )
 @click.option("--ephemeral", is_flag=True, help="The data may be lost: a tmpfs is fine.")
 @click.option(
-    "--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), default="info", help="info."
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    envvar="AEROBEE_LOG_LEVEL",
+    default="info",
+    help="Also AEROBEE_LOG_LEVEL; info unless given.",
 )
 def run(
     file: Path | None,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["config"]
 
 WRONG_USAGE = 2
-file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 @click.group(short_help="Check and convert configuration files.")
@@ -24,8 +23,11 @@ def config() -> None:
 
 
 @config.command()
-@file_argument
-def check(file: Path) -> None:
+@click.argument(
+    "file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--all", "every", is_flag=True, help="Every setting, not only what differs.")
+def check(file: Path | None, every: bool) -> None:
     """Print what FILE and the environment change, each with its source, or what is wrong."""
     from broker import host
     from broker.config import check_report, load_config
@@ -38,13 +40,13 @@ def check(file: Path) -> None:
             host_addresses=host.addresses(),
             host_name=host.host_name(),
         )
-        return check_report(loaded)
+        return check_report(loaded, every=every)
 
     click.echo(or_problems(report))
 
 
 @config.command()
-@file_argument
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def convert(file: Path) -> None:
     """Print a RocketMQ FILE as YAML, or a YAML one as RocketMQ's."""
     from broker.config import convert as converted

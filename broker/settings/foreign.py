@@ -25,7 +25,7 @@ PLANNED: Mapping[str, str] = {
 }
 """Keys of our own that have no effect yet."""
 
-ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "testjava", "namesrv"})
+ENVIRONMENT_ONLY = frozenset({"image", "pure", "ci", "loglevel", "testjava", "namesrv"})
 """`AEROBEE_…` variables that are known and no settings of the broker."""
 
 OFF = frozenset({"", "false"})

@@ -57,12 +57,16 @@ def as_properties(config: BrokerConfig) -> str:
     return "".join(f"{escape(name)}={escape(text)}\n" for name, text in exported(config).items())
 
 
-def check_report(config: BrokerConfig) -> str:
-    """What differs from the declared default, with its source; then what deserves a look."""
+def check_report(config: BrokerConfig, *, every: bool = False) -> str:
+    """What differs from the declared default, with its source; then what deserves a look.
+
+    Widths of pools follow from the number of CPUs and nobody asked for them, so they are shown only
+    where they were set. `every`: all settings, whether they differ or not.
+    """
     lines = [
-        f"{snake(key.name)}: {shown(config, key)}    # {config.sources.get(key.name, 'derived')}"
+        f"{snake(key.name)}: {shown(config, key)}    # {source_of(config, key)}"
         for key in SCHEMA.values()
-        if value_of(config, key) != key.default or free_bytes(config, key)
+        if every or deserves_a_line(config, key)
     ]
     lines += [f"warning: {warning}" for warning in config.warnings]
     if config.without_effect:
@@ -70,6 +74,21 @@ def check_report(config: BrokerConfig) -> str:
     if config.unknown:
         lines.append(f"kept, unknown: {', '.join(sorted(config.unknown))}")
     return "\n".join(lines)
+
+
+def differs(config: BrokerConfig, key: Key) -> bool:
+    """Whether the value is another than the declared default."""
+    return value_of(config, key) != key.default or bool(free_bytes(config, key))
+
+
+def deserves_a_line(config: BrokerConfig, key: Key) -> bool:
+    """Whether the short report shows the setting."""
+    return differs(config, key) and (key.name in config.sources or "cpus" not in key.extra)
+
+
+def source_of(config: BrokerConfig, key: Key) -> str:
+    """Where the value of a setting comes from."""
+    return config.sources.get(key.name, "derived" if differs(config, key) else "default")
 
 
 def convert(entries: Sequence[Entry]) -> str:

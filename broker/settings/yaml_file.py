@@ -86,4 +86,6 @@ def syntax_place(error: Exception, file: str) -> str:
 def syntax_text(error: Exception) -> str:
     """What the reader did not understand, on one line."""
     text = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    if "'\\t'" in str(text):
+        return "not YAML: a tab; YAML indents and separates with spaces"
     return "not YAML: " + " ".join(str(text).split())

@@ -31,6 +31,13 @@ def test_it_says_where_it_serves_and_stops_clean(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "commitlog").is_dir()
 
 
+def test_the_log_level_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AEROBEE_LOG_LEVEL", "loud")
+    refused = run()
+    assert refused.returncode == 2
+    assert "'loud' is not one of" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

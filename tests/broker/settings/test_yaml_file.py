@@ -48,7 +48,8 @@ def test_an_empty_file_sets_nothing(text: str) -> None:
 
 def test_what_is_not_yaml_is_named_with_its_line() -> None:
     assert problem("a: 1\nb: [1\n").startswith("b.yaml:3: not YAML: ")
-    assert problem("a: 1\n\tb: 2\n").startswith("b.yaml:2: not YAML: ")
+    assert problem("a: 1\n\tb: 2\n").startswith("b.yaml:2: not YAML: a tab; ")
+    assert problem("a:\t1\n").startswith("b.yaml:1: not YAML: a tab; ")
 
 
 def test_what_is_not_key_and_value_is_refused() -> None:
