@@ -2,7 +2,6 @@
 
 A Client carries out the effects of `aerobee.steps`; its state is an Instance. One task group holds
 all its tasks, so that a bug of ours ends it loudly instead of leaving it half alive.
-Source: client §16.7.
 """
 
 from __future__ import annotations

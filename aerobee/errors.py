@@ -16,8 +16,6 @@ AerobeeError
 ├─ RecordDamagedError                     bytes of a broker or a store that are no whole record
 ├─ DataLossError                          messages that were to be read are not there any more
 └─ QueueNotAssignedError                  the queue belongs to somebody else now
-
-Source: client §16.6.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 JSON when stderr is not a terminal. Whatever a peer may have put into a value cannot forge a line
 or move the cursor: control characters are escaped, values are cut, secrets never appear.
-Source: reliability S13.
 """
 
 from __future__ import annotations

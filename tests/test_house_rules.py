@@ -454,6 +454,39 @@ def test_nothing_refers_to_papers_that_are_not_here() -> None:
     assert not wrong, lines(*wrong)
 
 
+PAGES = {
+    "remoting": "remoting",
+    "store format": "store",
+    "semantics": "semantics",
+    "nameserver": "nameserver",
+    "client": "client",
+    "configuration": "configuration",
+    "admin": "admin",
+}
+"""A page of docs/reference as `Source:` lines call it → its file."""
+SECTION = r"§\s?(\d+(?:\.\d+)*)"
+CITED = re.compile(rf"\b({'|'.join(PAGES)})\s+({SECTION}(?:(?:,|\s+and)\s+{SECTION})*)")
+
+
+def headings(page: str) -> set[str]:
+    """The numbers of the sections of a page of the reference."""
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    return set(re.findall(r"^#+ (\d+(?:\.\d+)*)", text, re.MULTILINE))
+
+
+def test_every_section_that_the_code_cites_stands_in_the_reference() -> None:
+    sections = {name: headings(page) for name, page in PAGES.items()}
+    wrong, cited = [], 0
+    for module in EVERYWHERE:
+        for name, numbers, *_ in CITED.findall(module.text):
+            for number in re.findall(SECTION, numbers):
+                cited += 1
+                if number not in sections[name]:
+                    wrong.append(f"{module.place} cites {name} §{number}")
+    assert cited > 100, "the pattern finds no citations any more"
+    assert not wrong, lines(*wrong)
+
+
 EVENT = re.compile(r"[a-z_]+\.[a-z_]+")
 EVENT_ROW = re.compile(r"^\| `([a-z_]+\.[a-z_]+)` \| (debug|info|warning|error)", re.MULTILINE)
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}

@@ -1,7 +1,7 @@
 """The blocking front: the names of `aerobee`, with `with` and `for`. No event loop behind it.
 
 Calls run in the caller's thread over plain sockets; one background thread per client does routes,
-heartbeats, rebalance and pulls. It works inside notebooks. Source: client §16.7.
+heartbeats, rebalance and pulls. It works inside notebooks.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@
     primary    := number | text | TRUE | FALSE | NULL | name | "(" or ")"
 
 NOT binds tighter than a comparison. Text behind a complete expression is ignored.
-Source: semantics §14.2 (SelectorParser), reliability S11.
+Source: semantics §14.2 (SelectorParser).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A filter in SQL92, compiled once for each text; the last ones are kept.
 
-In: the text. Out: whether a message's encoded properties are wanted. Source: semantics §14.2,
-reliability S11 (ConsumerFilterData, FilterFactory).
+In: the text. Out: whether a message's encoded properties are wanted. Source: semantics §14.2
+(ConsumerFilterData, FilterFactory).
 """
 
 from __future__ import annotations

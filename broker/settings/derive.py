@@ -1,6 +1,6 @@
 """Values that follow from others or from the machine, and rules that span several settings.
 
-Source: configuration §1.4, §2.5, §3.3; reliability S3.
+Source: configuration §1.4, §2.5, §3.3.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two tasks in the caller's task group, a reader and a writer; they end with the connection. Callers
 queue whole frames and only the writer touches the stream, so that a call can be cancelled at any
-point: its frame leaves whole or not at all, and its answer finds nobody. Source: client §3, §16.7.
+point: its frame leaves whole or not at all, and its answer finds nobody. Source: client §3.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A daemon thread per channel reads. Requests of the server arrive while nobody ca
 that read for all would have to hand that duty on in the middle of its own time-out; a thread that
 sleeps in recv costs less than being careful about that. Callers write themselves, one at a time.
 No wait is longer than SLICE_S in one piece, so that Ctrl-C gets through on every system.
-Source: client §3, §16.7.
+Source: client §3.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ So what is not believed to be in memory is asked of the page cache with RWF_NOWA
 a byte of it is missing, NotInMemory says which pieces; `complete` has one of a few threads read
 them and calls again. Every call is whole: it sees the store as it is then, not as it was before.
 Until the loop serves (`waits`), there is nobody to stop, and a read waits in its place.
-Source: reliability D2.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def reserve_bytes(segment_bytes: int) -> int:
 
 
 class ReserveFile:
-    """Source: reliability D1. All calls are for a thread and may raise OSError."""
+    """A file that is deleted to make room. All calls are for a thread and may raise OSError."""
 
     __slots__ = ("_disk", "held", "path", "size")
 

@@ -12,7 +12,6 @@ laws:
 
 A message that was tried but never acknowledged may be there or not, but wholly, and once per
 attempt. Transactions have laws of their own, see `TransactionHistory`.
-Source: reliability §8, with §1 for what an acknowledgement means.
 """
 
 import threading

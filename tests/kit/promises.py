@@ -10,7 +10,7 @@ ends one life of the broker and begins the next. Nothing here knows a socket or 
 - a committed offset is one that was committed, and no older than the period in which it is saved;
 - nothing comes that nobody sent, and nothing altered.
 
-Source: reliability §8, with semantics §3.1, §8, §9, §11 for what is promised.
+Source: semantics §3.1, §8, §9, §11.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The throttle is that of cgroup v1 (`blkio.throttle.read_bps_device`), for the loop device alone.
 Needs root, loop devices and that controller; a test is skipped, saying why, where one is missing.
-Source: reliability §3.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Enums are their names. C++ clients send ordinals and leave sets out, Go clients send the hash codes
 as texts, Node clients name no expression type; all of it reads the same here. The hash codes are
-carried along, but no one should trust them. Source: remoting §3.9, §6.7 (HeartbeatData).
+carried along, but no one should trust them. Source: remoting §3.9, §6.6 (HeartbeatData).
 """
 
 from __future__ import annotations
