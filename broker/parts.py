@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -42,6 +42,7 @@ from broker.stats import BrokerStats
 from broker.tables.delays import delay_hook
 from broker.tables.routes import MASTER_ID
 from broker.tables.timers import TimerHook
+from broker.tables.waiting_places import PlaceLimits
 from broker.wiring import make_processors
 from remoting.server.connection import packed_host
 from remoting.server.reactor import Reactor
@@ -62,12 +63,9 @@ if TYPE_CHECKING:
     from store.format.record import MessageDraft
     from store.results import Recovery
 
-__all__ = ["HELD_PULLS_MAX", "Parts"]
+__all__ = ["Parts"]
 
 log = structlog.stdlib.get_logger("aerobee.broker")
-
-HELD_PULLS_MAX: Final = 100_000
-"""Pulls held at once; beyond it a pull that finds nothing is answered at once."""
 
 
 class Service(Protocol):
@@ -91,7 +89,7 @@ class Parts:
         self.puts.hooks = (self._timer_hook(), delay_hook(self.store.levels))
         self._make_state()
         self.registration = self._make_registration()
-        self.hold = Hold(self.store.max_offset, HELD_PULLS_MAX)
+        self.hold = Hold(self.store.max_offset, self._place_limits(config.broker.max_held_pulls))
         self._make_pop_hold()
         self.store.space.queues.on_deleted = UnreadReport(self.offsets, self.stats).deleted
         self.destinations = Destinations(
@@ -262,9 +260,17 @@ class Parts:
             store.on_arrival = arrived if on else pulls
 
         limits = PopLimits(
-            broker.max_pop_polling_size, broker.pop_polling_size, broker.pop_polling_map_size
+            self._place_limits(broker.max_pop_polling_size),
+            broker.pop_polling_size,
+            broker.pop_polling_map_size,
         )
         self.pop_hold = PopHold(limits, listening)
+
+    def _place_limits(self, total: int) -> PlaceLimits:
+        broker = self.config.broker
+        return PlaceLimits(
+            total, broker.max_held_requests_of_connection, broker.max_held_requests_of_group
+        )
 
     def _make_revive(self) -> None:
         self.revive_log = ReviveLog(
@@ -339,6 +345,8 @@ class Parts:
         connection.on_close.append(self._closed)
 
     def _closed(self, connection: Connection, reason: str) -> None:
+        self.hold.closed(connection)
+        self.pop_hold.closed(connection)
         self.processors.client.connection_closed(connection)
         self.processors.route.connection_closed(connection)
 

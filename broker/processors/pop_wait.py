@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import trio
+from msgspec.structs import astuple
 
 from broker.errors import Refused
+from broker.filters.sql_filter import SqlFilter
 from broker.services.pop_hold import Waiting
+from broker.tables.waiting_places import places_for
 from remoting.wire.answer import Answer
 from remoting.wire.headers.pop import Notification, PopMessage
 from store.errors import NotInMemory
@@ -82,7 +85,6 @@ def park(
             asked.connection.answer(asked.command, answer)
 
     header = asked.header
-    asked.command.body = b""
     look_at = None if free_in_ms is None else trio.current_time() + free_in_ms / 1000
     return hold.park(
         Waiting(
@@ -95,5 +97,11 @@ def park(
             deadline=asked.deadline,
             look_at=look_at,
             resume=resume,
+            places=places_for(_chars(header), shared=not isinstance(matches, SqlFilter)),
         )
     )
+
+
+def _chars(header: PopMessage | Notification) -> int:
+    """Of all texts that a client put into it."""
+    return sum(len(value) for value in astuple(header) if isinstance(value, str))

@@ -20,6 +20,7 @@ from broker.processors.access import BROKER_FORBIDDEN, forbidden
 from broker.services.hold import Held
 from broker.tables.clients import BROADCASTING
 from broker.tables.delays import SCHEDULE_TOPIC
+from broker.tables.waiting_places import places_for
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode, ResponseCode
 from remoting.wire.headers.pull import PullMessageResponse
@@ -116,8 +117,11 @@ class Pull:
         except NotInMemory:
             return self._read_from_disk(header, matches)
         code = _code(result, header.queue_offset)
-        if code == NOT_FOUND and header.sys_flag & SUSPEND and not self._hold.full:
-            self._park(header, command, connection, matches)
+        if (
+            code == NOT_FOUND
+            and header.sys_flag & SUSPEND
+            and self._park(header, command, connection, matches)
+        ):
             return None
         return self._answer(header, code, result)
 
@@ -226,7 +230,8 @@ class Pull:
         command: Command,
         connection: Connection,
         matches: Filter | None,
-    ) -> None:
+    ) -> bool:
+        """Hold the pull; False when there is no room."""
         if self._config.broker.long_polling_enable:
             wait_ms = header.suspend_timeout_millis
         else:
@@ -237,8 +242,21 @@ class Pull:
 
         queue = (header.topic, header.queue_id)
         deadline = trio.current_time() + min(max(wait_ms, 0), HOLD_MAX_MS) / 1000
-        command.body = b""
-        self._hold.park(Held(connection, queue, header.queue_offset, matches, deadline, resume))
+        held = Held(
+            connection,
+            header.consumer_group,
+            queue,
+            header.queue_offset,
+            matches,
+            deadline,
+            resume,
+            places=places_for(
+                len(header.subscription or ""), shared=not isinstance(matches, SqlFilter)
+            ),
+        )
+        # What the filter was made of is of no use any more.
+        header.subscription = header.expression_type = header.proxy_froward_client_id = None
+        return self._hold.park(held)
 
     def _again(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> Answer:
         """The pull once more after its wait; whatever it finds is the answer."""

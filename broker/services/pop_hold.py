@@ -11,13 +11,14 @@ Source: semantics §11.1 (PopLongPollingService).
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
 from broker.filters.sql_filter import SqlFilter
 from broker.services.deadlines import Deadlines
 from broker.tables.pop_records import retry_topic_v1, retry_topic_v2
+from broker.tables.waiting_places import PlaceLimits, WaitingPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,19 +32,14 @@ ALL_QUEUES: Final = -1
 """The queue id of who waits for every queue of a topic."""
 TICK_S: Final = 0.02
 """How late after its deadline a waiter may be answered."""
-SWEEP_S: Final = 5.0
-"""How long a peer that is gone may still count among those who wait."""
 
 
-class PopLimits:
-    """How many may wait: in all, for one queue and group, and in how many topics and groups."""
+class PopLimits(NamedTuple):
+    """How many may wait: by place, for one queue and group, and in how many topics and groups."""
 
-    __slots__ = ("lines", "of_queue", "total")
-
-    def __init__(self, total: int = 100_000, of_queue: int = 1_024, lines: int = 100_000) -> None:
-        self.total = total
-        self.of_queue = of_queue
-        self.lines = lines
+    places: PlaceLimits = PlaceLimits()
+    of_queue: int = 1_024
+    lines: int = 100_000
 
 
 class Waiting:
@@ -59,6 +55,7 @@ class Waiting:
         "kind",
         "look_at",
         "matches",
+        "places",
         "queue_id",
         "resume",
         "topic",
@@ -76,6 +73,7 @@ class Waiting:
         deadline: float,
         look_at: float | None = None,
         resume: Callable[[bool], None],
+        places: int = 1,
     ) -> None:
         self.connection = connection
         self.topic = topic
@@ -87,6 +85,7 @@ class Waiting:
         self.deadline = deadline
         self.look_at = deadline if look_at is None else min(look_at, deadline)
         self.resume = resume
+        self.places = places
         self.done = False
 
     def wants(self, tags_code: int, properties: bytes) -> bool:
@@ -111,7 +110,7 @@ class Line:
         """Who waits longest for this queue and wants the message."""
         refused: Filter | None = None
         for waiting in self.queues.get(queue_id, ()):
-            if waiting.connection.closed or (refused is not None and waiting.matches is refused):
+            if refused is not None and waiting.matches is refused:
                 continue
             if waiting.wants(tags_code, properties):
                 return waiting
@@ -122,18 +121,23 @@ class Line:
 class PopHold:
     """All that wait. `listening` is told when the first one parks and when the last one is gone.
 
-    Law: a waiter in a line is not done.
+    Law: a waiter in a line has a place and is not done.
     """
 
     def __init__(self, limits: PopLimits, listening: Callable[[bool], None]) -> None:
         self._limits = limits
+        self._places: WaitingPlaces[Waiting] = WaitingPlaces(limits.places)
         self._listening = listening
         self._lines: dict[tuple[str, str, str], Line] = {}
         self._by_topic: dict[str, dict[tuple[str, str, str], Line]] = {}
         self._deadlines: Deadlines[Waiting] = Deadlines()
         self._woken: list[tuple[Waiting, bool]] = []
         self._somebody = trio.Event()
-        self.parked = 0
+
+    @property
+    def parked(self) -> int:
+        """How many wait."""
+        return self._places.count
 
     # -- parking ---------------------------------------------------------------------------------
 
@@ -142,22 +146,22 @@ class PopHold:
         key = (waiting.topic, waiting.group, waiting.kind)
         line = self._lines.get(key)
         queue = None if line is None else line.queues.get(waiting.queue_id)
-        limits = self._limits
-        if (
-            self.parked >= limits.total
-            or (line is None and len(self._lines) >= limits.lines)
-            or (queue is not None and len(queue) >= limits.of_queue)
+        places, limits = self._places, self._limits
+        if (line is None and len(self._lines) >= limits.lines) or (
+            queue is not None and len(queue) >= limits.of_queue
         ):
             return False
-        if line is None:
-            line = self._open(key)
+        while not places.take(waiting):
+            other = places.gives_way(waiting)
+            if other is None:
+                return False
+            self._mark(other, last=True)
+        line = self._lines.get(key) or self._open(key)
         line.queues.setdefault(waiting.queue_id, deque()).append(waiting)
-        waiting.connection.held += 1
-        self.parked += 1
-        if self.parked == 1:
+        if places.count == 1:
             self._listening(True)
             self._somebody.set()
-        self._deadlines.add(waiting.look_at, waiting, self.parked)
+        self._deadlines.add(waiting.look_at, waiting, places.count)
         return True
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
@@ -190,7 +194,7 @@ class PopHold:
             back = topic != key[0]
             first = line.first(ALL_QUEUES, tags_code, properties)
             if first is not None:
-                self._mark(key, first, last=False)
+                self._mark(first, last=False)
             # What comes back is for whoever waits; what is new, for who waits for its queue too.
             if not back:
                 first = line.first(queue_id, tags_code, properties)
@@ -200,7 +204,7 @@ class PopHold:
             else:
                 first = None
             if first is not None:
-                self._mark(key, first, last=False)
+                self._mark(first, last=False)
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
         """A queue that was blocked is free, or will be at another time: one of each kind looks."""
@@ -210,9 +214,9 @@ class PopHold:
             waiting = (
                 one for queue in (ALL_QUEUES, queue_id) for one in line.queues.get(queue, ())
             )
-            first = next((one for one in waiting if not one.connection.closed), None)
+            first = next(waiting, None)
             if first is not None:
-                self._mark(key, first, last=False)
+                self._mark(first, last=False)
 
     def wake(self) -> bool:
         """Run those again that were woken; whether there were any."""
@@ -227,23 +231,20 @@ class PopHold:
     def expire(self, now: float) -> None:
         """Wake those whose deadline has come, or who wanted to look again by now."""
         for waiting in self._deadlines.over(now):
-            key = (waiting.topic, waiting.group, waiting.kind)
-            self._mark(key, waiting, last=waiting.deadline <= now)
+            self._mark(waiting, last=waiting.deadline <= now)
 
-    def sweep(self) -> None:
-        """Let go of those whose connection is closed: they take the room of others."""
-        for key, line in list(self._lines.items()):
-            for queue in list(line.queues.values()):
-                for waiting in [one for one in queue if one.connection.closed]:
-                    self._mark(key, waiting, last=True)
-        self.wake()
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone, and who waited there with it."""
+        for waiting in self._places.of(connection):
+            self._release(waiting)
+            waiting.resume = nothing
 
     def release_all(self) -> None:
         """Answer everybody now: the broker stops."""
-        for key, line in list(self._lines.items()):
+        for line in list(self._lines.values()):
             for queue in list(line.queues.values()):
                 for waiting in list(queue):
-                    self._mark(key, waiting, last=True)
+                    self._mark(waiting, last=True)
         self.wake()
 
     async def run(
@@ -254,19 +255,19 @@ class PopHold:
     ) -> NoReturn:
         """Answer deadlines until cancelled; `finish_round` runs what was woken."""
         task_status.started()
-        next_sweep = trio.current_time() + SWEEP_S
         while True:
             await self._somebody.wait()
             await trio.sleep(TICK_S)
-            now = trio.current_time()
-            self.expire(now)
-            if now >= next_sweep:
-                next_sweep = now + SWEEP_S
-                self.sweep()
+            self.expire(trio.current_time())
             if self._woken:
                 finish_round()
 
-    def _mark(self, key: tuple[str, str, str], waiting: Waiting, *, last: bool) -> None:
+    def _mark(self, waiting: Waiting, *, last: bool) -> None:
+        self._release(waiting)
+        self._woken.append((waiting, last))
+
+    def _release(self, waiting: Waiting) -> None:
+        key = (waiting.topic, waiting.group, waiting.kind)
         line = self._lines[key]
         queue = line.queues[waiting.queue_id]
         if queue[0] is waiting:
@@ -278,15 +279,17 @@ class PopHold:
             if not line.queues:
                 self._close(key)
         waiting.done = True
-        waiting.connection.held -= 1
-        self.parked -= 1
-        if not self.parked:
+        self._places.leave(waiting)
+        if not self._places.count:
             self._listening(False)
             self._somebody = trio.Event()
-        self._woken.append((waiting, last))
 
 
 def _names(key: tuple[str, str, str]) -> tuple[str, str, str]:
     """The topics whose arrivals concern a line."""
     topic, group, _ = key
     return topic, retry_topic_v1(topic, group), retry_topic_v2(topic, group)
+
+
+def nothing(_: bool) -> None:
+    """What is left of a waiter whose peer is gone, until its deadline."""

@@ -344,6 +344,35 @@ class BrokerOptions:
             extra={"key": "shortPollingTimeMills", "unit": "ms", "hot": True},
         ),
     ] = 1_000
+    max_held_pulls: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Pulls held in all. When so many are, one of a connection with fewer takes"
+            " the place of one of a connection with more.",
+            extra={"key": "maxHeldPulls", "own": True},
+        ),
+    ] = 100_000
+    max_held_requests_of_connection: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Pulls held for one connection, and as many pops; the next is answered at"
+            " once.",
+            extra={"key": "maxHeldRequestsOfConnection", "own": True},
+        ),
+    ] = 20_000
+    max_held_requests_of_group: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="Pulls held for one group, and as many pops; the next is answered at once.",
+            extra={"key": "maxHeldRequestsOfGroup", "own": True},
+        ),
+    ] = 80_000
     max_bulk_bytes: Annotated[
         int,
         Meta(

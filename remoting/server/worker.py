@@ -101,10 +101,13 @@ class Worker:
         elif outcome is PARKED:
             pool.depth += 1
             command.pool = pool
+            command.release()
         elif isinstance(outcome, Begun):
             self._admit(Waiting(arrived, connection, command, outcome.work, begun=True), pool)
         elif outcome is not None:
             self._admit(Waiting(arrived, connection, command, outcome), pool)
+        else:
+            command.release()
 
     def _refuse(
         self, connection: Connection, command: Command, pool: Pool, arrived: float, age_s: float
@@ -126,7 +129,9 @@ class Worker:
 
     def _admit(self, waiting: Waiting, pool: Pool) -> None:
         # The body is a view of the receive buffer, which the next round overwrites.
-        waiting.command.body = bytes(waiting.command.body)
+        body = b"" if waiting.begun else bytes(waiting.command.body)
+        waiting.command.release()
+        waiting.command.body = body
         pool.depth += 1
         waiting.command.pool = pool
         if pool.running < pool.width:

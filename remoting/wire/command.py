@@ -104,6 +104,11 @@ class Command(msgspec.Struct, gc=False):
         self.body = bytes(self.body)
         return self
 
+    def release(self) -> None:
+        """Keep only what its answer needs: nothing of the frame that it came in."""
+        self.ext = NO_EXT
+        self.body = b""
+
 
 _strict = msgspec.json.Decoder(Command).decode
 

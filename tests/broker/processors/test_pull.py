@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from broker.processors import pull as module
 from broker.tables.clients import BROADCASTING, CLUSTERING, Client, subscription_of
 from broker.tables.groups import SubscriptionGroupConfig
+from broker.tables.waiting_places import PlaceLimits
 from remoting.wire.bodies.heartbeat import SubscriptionData
 from remoting.wire.codes import ResponseCode as Code
 from remoting.wire.headers.pull import LitePullMessage, PullMessage
@@ -441,7 +442,7 @@ async def test_only_the_end_of_a_queue_is_held(tmp_path: Path) -> None:
 async def test_nothing_is_held_beyond_the_limit(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        desk.parts.hold._limit = 1
+        desk.parts.hold._places.limits = PlaceLimits(total=1)
         assert desk.begin(pull_header(sys_flag=HOLD)) is None
         assert (await desk.pull(sys_flag=HOLD)).code == Code.PULL_NOT_FOUND
 

@@ -11,6 +11,7 @@ import trio.testing
 from broker.filters.sql_filter import SqlFilter
 from broker.services.deadlines import STALE_DEADLINES
 from broker.services.hold import DEADLINE_TICK_S, SWEEP_S, Held, Hold
+from broker.tables.waiting_places import PlaceLimits
 from store.format.tags import TagFilter, tags_code
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ class Peer:
 class Bench:
     """A hold over one queue whose end the test moves, and the names of the pulls that woke."""
 
-    def __init__(self, limit: int = 1000) -> None:
+    def __init__(self, limits: PlaceLimits | None = None) -> None:
         self.end = 5
         self.hold = Hold(
-            lambda topic, queue_id: self.end if (topic, queue_id) == QUEUE else 0, limit
+            lambda topic, queue_id: self.end if (topic, queue_id) == QUEUE else 0,
+            limits or PlaceLimits(),
         )
         self.woke: list[str] = []
 
@@ -47,12 +49,23 @@ class Bench:
         sql: str | None = None,
         deadline: float = 100.0,
         peer: Peer | None = None,
-    ) -> None:
+        group: str = "g",
+        places: int = 1,
+    ) -> bool:
         matches: Filter | None = None if tags is None else TagFilter.parse(tags)
         matches = matches if sql is None else SqlFilter(sql)
         connection = cast("Connection", peer or Peer())
-        held = Held(connection, QUEUE, at, matches, deadline, lambda: self.woke.append(name))
-        self.hold.park(held)
+        held = Held(
+            connection,
+            group,
+            QUEUE,
+            at,
+            matches,
+            deadline,
+            lambda: self.woke.append(name),
+            places=places,
+        )
+        return self.hold.park(held)
 
     def arrive(
         self,
@@ -134,22 +147,67 @@ def test_a_message_below_the_asked_offset_wakes_nobody() -> None:
     assert bench.woke == []
 
 
-def test_a_closed_peer_is_dropped_by_the_sweep_and_never_answered() -> None:
+def test_a_peer_that_closes_leaves_nothing_and_is_never_answered() -> None:
+    bench = Bench(PlaceLimits(total=1))
+    peer = Peer()
+    bench.park("gone", peer=peer)
+    bench.hold.closed(cast("Connection", peer))
+    assert bench.hold.parked == 0
+    assert peer.held == 0
+    assert bench.park("next")
+    bench.hold.expire(1000.0)
+    assert bench.woke == ["next"]
+
+
+def test_a_pull_that_was_woken_is_not_answered_when_its_peer_closes_before_the_round_ends() -> None:
     bench = Bench()
     peer = Peer()
     bench.park("gone", peer=peer)
+    bench.arrive()
     peer.closed = True
-    bench.hold.sweep()
+    bench.hold.closed(cast("Connection", peer))
+    bench.hold.wake()
     assert bench.woke == []
-    assert bench.hold.parked == 0
 
 
-def test_the_hold_says_when_it_is_full() -> None:
-    bench = Bench(limit=2)
-    bench.park("one")
-    assert not bench.hold.full
-    bench.park("two")
-    assert bench.hold.full
+def test_one_connection_holds_no_more_than_its_share() -> None:
+    bench = Bench(PlaceLimits(of_connection=2))
+    peer = Peer()
+    assert [bench.park(str(number), peer=peer) for number in range(3)] == [True, True, False]
+    assert bench.park("other")
+
+
+def test_one_group_holds_no_more_than_its_share() -> None:
+    bench = Bench(PlaceLimits(of_group=2))
+    assert [bench.park(str(number)) for number in range(3)] == [True, True, False]
+    assert bench.park("other", group="h")
+
+
+def test_when_all_places_are_taken_who_has_most_gives_way_and_no_other() -> None:
+    bench = Bench(PlaceLimits(total=10))
+    greedy, modest = Peer(), Peer()
+    for number in range(8):
+        bench.park(f"greedy {number}", peer=greedy)
+    for number in range(2):
+        bench.park(f"modest {number}", peer=modest)
+    assert not bench.park("greedy 8", peer=greedy)
+    assert bench.park("new")
+    assert bench.park("modest 2", peer=modest)
+    bench.hold.wake()
+    assert bench.woke == ["greedy 0", "greedy 1"], "the longest wait first"
+    assert (greedy.held, modest.held, bench.hold.parked) == (6, 3, 10)
+
+
+def test_a_pull_with_a_long_filter_takes_as_many_places_as_it_costs() -> None:
+    bench = Bench(PlaceLimits(total=10, of_connection=6))
+    peer = Peer()
+    assert bench.park("long", peer=peer, places=5)
+    assert not bench.park("long too", peer=peer, places=2)
+    assert bench.park("short", peer=peer)
+    assert bench.park("other", places=4)
+    assert bench.park("displaces", places=3)
+    bench.hold.wake()
+    assert bench.woke == ["long"]
 
 
 def test_answered_pulls_leave_nothing_behind() -> None:

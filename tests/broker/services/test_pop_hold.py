@@ -11,6 +11,7 @@ import trio.testing
 from broker.filters.sql_filter import SqlFilter
 from broker.services.deadlines import STALE_DEADLINES
 from broker.services.pop_hold import ALL_QUEUES, TICK_S, PopHold, PopLimits, Waiting
+from broker.tables.waiting_places import PlaceLimits
 from store.format.tags import TagFilter, tags_code
 from tests.broker.peers import Peer
 
@@ -114,7 +115,8 @@ def test_a_peer_that_is_gone_gets_nothing_and_the_next_one_does() -> None:
     gone = Peer()
     bench.park("gone", peer=gone)
     bench.park("here")
-    gone.closed = "reset"
+    gone.close("reset")
+    bench.hold.closed(cast("Connection", gone))
     assert bench.arrive() == ["here"]
 
 
@@ -138,7 +140,8 @@ def test_a_queue_that_is_free_wakes_one_of_its_group() -> None:
 @pytest.mark.parametrize(
     ("limits", "fits"),
     [
-        (PopLimits(total=2), [True, True, False, False]),
+        (PopLimits(PlaceLimits(total=2)), [True, True, False, False]),
+        (PopLimits(PlaceLimits(of_group=2)), [True, True, True, False]),
         (PopLimits(of_queue=1), [True, False, True, True]),
         (PopLimits(lines=1), [True, True, False, True]),
     ],
@@ -222,15 +225,24 @@ def test_thousands_that_do_not_want_it_are_passed_in_no_time() -> None:
     assert asked == 1
 
 
-def test_a_sweep_lets_go_of_peers_that_are_gone() -> None:
+def test_a_peer_that_closes_leaves_its_places_to_others() -> None:
     bench = Bench(PopLimits(of_queue=2))
     gone, here = Peer(), Peer()
     assert bench.park("gone", peer=gone)
     assert bench.park("here", peer=here)
     assert not bench.park("no room")
-    gone.close("gone")
-    bench.hold.sweep()
-    assert bench.woke == []
+    bench.hold.closed(cast("Connection", gone))
     assert bench.hold.count("t", "g", ALL_QUEUES, "pop") == 1
     assert bench.park("another")
     assert bench.arrive() == ["here"]
+
+
+def test_when_all_places_are_taken_who_has_most_is_answered_for_good() -> None:
+    bench = Bench(PopLimits(PlaceLimits(total=4)))
+    greedy = Peer()
+    for number in range(4):
+        bench.park(f"greedy {number}", peer=greedy)
+    assert not bench.park("greedy 4", peer=greedy)
+    assert bench.park("new")
+    assert bench.wake() == ["greedy 0*"]
+    assert (greedy.held, bench.hold.parked) == (3, 4)

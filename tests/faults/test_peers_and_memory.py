@@ -1,0 +1,135 @@
+"""What one peer can make the broker keep: bounded, at nobody else's cost, and given back.
+
+Over the wire, against the broker as a process. Private memory is what counts: `RssAnon`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.faults.test_bad_input import rss_anon
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.raw_client import (
+    RawConnection,
+    pull_fields,
+    request_frame,
+    send_fields,
+    topic_fields,
+)
+from tests.kit.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.faults
+
+MiB = 1_048_576
+SEND, PULL, CREATE_TOPIC, POP = 310, 11, 17, 200_050
+HOLD, OWN_SUBSCRIPTION = 2, 4
+NOT_FOUND, FOUND = 19, 0
+PLACES = 60
+SETTINGS = {
+    "maxHeldPulls": PLACES,
+    "maxHeldRequestsOfConnection": PLACES - 10,
+    "popPollingSize": 10_000,
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data = tmp_path_factory.mktemp("memory") / "data"
+    with BrokerProcess(data=data, settings=SETTINGS) as running:
+        with RawConnection(running.address) as admin:
+            assert admin.call(CREATE_TOPIC, topic_fields("quiet")).code == 0
+        yield running
+
+
+def held_pull(group: str, **other: object) -> dict[str, object]:
+    wait = {"sysFlag": HOLD | OWN_SUBSCRIPTION, "suspendTimeoutMillis": 60_000}
+    return pull_fields(group, "quiet", 0, 0, **wait | other)
+
+
+def pop_fields(group: str) -> dict[str, object]:
+    now_ms = round(time.time() * 1000)
+    return {
+        "consumerGroup": group,
+        "topic": "quiet",
+        "queueId": -1,
+        "maxMsgNums": 1,
+        "invisibleTime": 60_000,
+        "pollTime": 60_000,
+        "bornTime": now_ms,
+        "initMode": 1,
+        "exp": "*",
+        "expType": "TAG",
+        "order": False,
+    }
+
+
+def waits(connection: RawConnection, within_s: float = 0.3) -> bool:
+    """Whether nothing comes back for a while."""
+    connection.socket.settimeout(within_s)
+    try:
+        connection.hear()
+    except TimeoutError:
+        return True
+    finally:
+        connection.socket.settimeout(10)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("code", "fields_of"), [(PULL, held_pull), (POP, pop_fields)], ids=["pull", "pop"]
+)
+def test_what_is_held_keeps_nothing_of_its_frame(
+    broker: BrokerProcess, code: int, fields_of: Callable[[str], dict[str, object]]
+) -> None:
+    count, body, fields = 20, bytes(8 * MiB), fields_of("big")
+    with ExitStack() as stack:
+        connections = [stack.enter_context(RawConnection(broker.address)) for _ in range(count)]
+        before = rss_anon(broker.child.pid)
+        for connection in connections:
+            # Two, so that the frame of the first is not what the decoder holds last.
+            connection.send_bytes(request_frame(code, 1, fields, body))
+            connection.send_bytes(request_frame(code, 2, fields))
+        assert waits(connections[-1])
+        eventually(
+            lambda: rss_anon(broker.child.pid) - before < 40 * MiB,
+            within_s=10,
+            every_s=0.2,
+            what=f"{count} held requests of 8 MiB cost less than 40 MiB",
+        )
+
+
+def test_who_parks_too_many_pulls_is_answered_and_others_are_held(broker: BrokerProcess) -> None:
+    limit = SETTINGS["maxHeldRequestsOfConnection"]
+    with ExitStack() as stack:
+        greedy, greedy_too, modest = (
+            stack.enter_context(RawConnection(broker.address)) for _ in range(3)
+        )
+        for _ in range(int(limit) + 5):
+            greedy.ask(PULL, held_pull("greedy"))
+        assert {greedy.hear().code for _ in range(5)} == {NOT_FOUND}, "beyond its share"
+        for _ in range(10):
+            greedy_too.ask(PULL, held_pull("greedy"))
+        assert waits(greedy_too), "they fit: now all places are taken"
+        modest.ask(PULL, held_pull("modest"))
+        assert waits(modest), "whoever has few is held all the same"
+        assert greedy.hear().code == NOT_FOUND, "and who has most gives way"
+        greedy_too.ask(SEND, send_fields("quiet", 0), b"wakes all")
+        assert modest.hear().code == FOUND
+
+
+def test_a_peer_that_leaves_gives_its_places_back_at_once(broker: BrokerProcess) -> None:
+    limit = int(SETTINGS["maxHeldRequestsOfConnection"])
+    fields = held_pull("leaver") | {"queueId": 1}
+    for _ in range(3):
+        with RawConnection(broker.address) as leaver:
+            for _ in range(limit):
+                leaver.ask(PULL, fields)
+            assert waits(leaver)
