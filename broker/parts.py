@@ -22,6 +22,7 @@ from broker.runtime_info import RuntimeInfo
 from broker.services.dedupe import Dedupe
 from broker.services.half_messages import HalfMessages
 from broker.services.hold import Hold
+from broker.services.member_changes import MemberChanges
 from broker.services.name_server_link import connected
 from broker.services.pace import Pace
 from broker.services.pool_watch import PoolWatch
@@ -91,6 +92,11 @@ class Parts:
         self.registration = self._make_registration()
         self.hold = Hold(self.store.max_offset, self._place_limits(config.broker.max_held_pulls))
         self._make_pop_hold()
+        self.member_changes = MemberChanges(
+            self.clients,
+            enabled=lambda: config.broker.notify_consumer_ids_changed_enable,
+            flush=lambda: self.reactor.flush(),
+        )
         self.store.space.queues.on_deleted = UnreadReport(self.offsets, self.stats).deleted
         self.destinations = Destinations(
             config.broker,
@@ -130,6 +136,7 @@ class Parts:
             self.store,
             self.saver,
             self.registration,
+            self.member_changes,
             self.half_messages,
             self.dedupe,
             self.schedule,

@@ -245,7 +245,7 @@ def _client(parts: Parts) -> ClientProcessor:
         filters=parts.state.filters,
         compensation=parts.state.compensation,
         clock=parts.clock,
-        notify_enabled=lambda: options.notify_consumer_ids_changed_enable,
+        changed=parts.member_changes.changed,
         reject_pull_consumers=lambda: options.reject_pull_consumer_enable,
         property_filter_enabled=lambda: options.enable_property_filter,
         subscription_expired_timeout_ms=lambda: options.subscription_expired_timeout_ms,

@@ -1,8 +1,8 @@
 """Who is there: heartbeats and good-byes, members of a group, queue locks.
 
-Registers in the tables and tells the members of a group when its members or topics changed, so that
-they share the queues out again. Source: remoting §3.9, semantics §2, §12 (ClientManageProcessor,
-ConsumerManageProcessor, AdminBrokerProcessor).
+Registers in the tables, and says when the members or topics of a group changed, so that its members
+hear of it and share the queues out again. Source: remoting §3.9, semantics §2, §12
+(ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from remoting.wire.bodies.client_config import CheckClientConfigBody
 from remoting.wire.bodies.consumer_list import ConsumerList
 from remoting.wire.bodies.heartbeat import HeartbeatData
 from remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse, MessageQueue
-from remoting.wire.codes import RequestCode, ResponseCode
+from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import client as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.tables.clients import ClientConnection, ClientTable
     from broker.tables.compensation import CompensationTable
@@ -64,7 +64,7 @@ class ClientProcessor:
         filters: ConsumerFilterTable,
         compensation: CompensationTable,
         clock: Clock,
-        notify_enabled: Callable[[], bool] = lambda: True,
+        changed: Callable[[str], None] = lambda group: None,
         reject_pull_consumers: Callable[[], bool] = lambda: False,
         property_filter_enabled: Callable[[], bool] = lambda: False,
         subscription_expired_timeout_ms: Callable[[], int] = lambda: 600_000,
@@ -77,12 +77,14 @@ class ClientProcessor:
         self.filters = filters
         self.compensation = compensation
         self.clock = clock
-        self.notify_enabled = notify_enabled
+        self.changed = changed
         self.reject_pull_consumers = reject_pull_consumers
         self.property_filter_enabled = property_filter_enabled
         self.subscription_expired_timeout_ms = subscription_expired_timeout_ms
         self.group_lines = LogLimit()
         """Of `group.changed`: clients that come and go in a loop would fill the log."""
+        self.expired_lines = LogLimit()
+        """Of `client.expired`: thousands may fall silent at once."""
 
     def monotonic_ms(self) -> int:
         """The clock of the client and lock tables."""
@@ -162,7 +164,7 @@ class ClientProcessor:
         if changed:
             self.group_changed(name, client_id=client.client_id)
             if config.notify_consumer_ids_changed_enable and consumer.message_model != BROADCASTING:
-                self.notify(name)
+                self.changed(name)
         if not fingerprint:
             return False
         differs = self.clients.fingerprint_differs(name, fingerprint)
@@ -224,32 +226,41 @@ class ClientProcessor:
         if left_out is not None:
             log.info("group.changed", group=group, **who, left_out=left_out)
 
-    def expire(self, timeout_ms: int) -> None:
+    def expire(self, timeout_ms: int) -> Iterator[None]:
         """Close the connections whose heartbeats stopped, as if their clients had left.
 
-        And forget what consumers left behind that are gone for long.
+        And forget what consumers left behind that are gone for long. Others may run at each yield.
         """
         self.filters.forget_dead(self.clock.now_ms())
-        self.compensation.expire(self.monotonic_ms(), self.subscription_expired_timeout_ms())
+        yield
+        yield from self.compensation.expire(
+            self.monotonic_ms(), self.subscription_expired_timeout_ms()
+        )
         for connection in self.clients.expired(self.monotonic_ms(), timeout_ms):
-            log.info("client.expired", address=connection.address, timeout_ms=timeout_ms)
-            connection.close("no heartbeat in time")
-            self.connection_closed(connection)
+            if connection is not None:
+                self.close_silent(connection, timeout_ms)
+            yield
+
+    def close_silent(self, connection: ClientConnection, timeout_ms: int) -> None:
+        """One whose heartbeats stopped; it may be closed already."""
+        if not self.clients.knows(connection.id):
+            return
+        left_out = self.expired_lines.admit(self.clock.monotonic())
+        if left_out is not None:
+            log.info(
+                "client.expired",
+                address=connection.address,
+                timeout_ms=timeout_ms,
+                left_out=left_out,
+            )
+        connection.close("no heartbeat in time")
+        self.connection_closed(connection)
 
     def notify_rest(self, group: str) -> None:
         """Tell who is left in a group, unless the group does not want to be told."""
         config = self.groups.get(group)
         if config is not None and config.notify_consumer_ids_changed_enable:
-            self.notify(group)
-
-    def notify(self, group: str) -> None:
-        """NOTIFY_CONSUMER_IDS_CHANGED to every member."""
-        entry = self.clients.group(group)
-        if entry is None or not self.notify_enabled():
-            return
-        header = headers.NotifyConsumerIdsChanged(consumer_group=group)
-        for connection in entry.connections():
-            connection.notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
+            self.changed(group)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -263,7 +274,9 @@ class ClientProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"no consumer for this group, {header.consumer_group}",
             )
-        return Answer(body=ConsumerList(entry.client_ids()).to_bytes())
+        if not entry.list_body:
+            entry.list_body = ConsumerList(entry.client_ids()).to_bytes()
+        return Answer(body=entry.list_body)
 
     def check_config(
         self, header: headers.CheckClientConfig, command: Command, connection: Connection

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import structlog
 import trio
 
+from broker.services.slices import in_slices
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from broker.processors.client import ClientProcessor
     from broker.tables.pop_orders import PopOrderTable
@@ -59,26 +61,28 @@ class Housekeeping:
             task_status.started()
         raise AssertionError("the tasks of this service never end by themselves")
 
-    async def every(self, period_s: float, scan: Callable[[], None]) -> NoReturn:
-        """Run one scan by the clock, the first after one period."""
+    async def every(self, period_s: float, scan: Callable[[], Iterator[None]]) -> NoReturn:
+        """Run one scan by the clock, the first after one period; others run at its yields."""
         while True:
             await trio.sleep(period_s)
-            scan()
+            await in_slices(scan())
 
-    def scan_clients(self) -> None:
+    def scan_clients(self) -> Iterator[None]:
         """Take out clients whose heartbeats stopped, and forget locks and pops that are too old."""
-        self.clients.expire(self.channel_expired_timeout_ms())
-        self.locks.sweep(self.now_ms())
-        self.orders.expire(self.clock.now_ms())
+        yield from self.clients.expire(self.channel_expired_timeout_ms())
+        yield from self.locks.sweep(self.now_ms())
+        yield from self.orders.expire(self.clock.now_ms())
 
-    def scan_brokers(self) -> None:
+    def scan_brokers(self) -> Iterator[None]:
         """Take out brokers that stopped registering, and close their connections."""
         assert self.routes is not None
         before = set(self.routes.live)
         connections = self.routes.expire(self.now_ms())
+        yield
         for cluster, address in before - self.routes.live.keys():
             log.info("broker.expired", cluster=cluster, address=address)
         for connection in connections:
+            yield
             connection.close("the broker did not register again in time")
 
     def now_ms(self) -> int:

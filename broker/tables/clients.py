@@ -8,14 +8,16 @@ back. Source: semantics §2.2–2.3 (ConsumerManager, ConsumerGroupInfo, Produce
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.errors import LimitReached
 from store.format.tags import TagFilter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from remoting.wire.bodies.heartbeat import SubscriptionData
     from remoting.wire.command import Command
@@ -91,10 +93,34 @@ class ConsumerGroup:
     message_model: str = CLUSTERING
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     clients: dict[int, Client] = field(default_factory=dict)
+    """Whose heartbeat is oldest comes first. Written by `enter` and `leave` alone."""
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     subscribed: bool = False
     """Whether any heartbeat has told the subscriptions yet, an empty set included."""
     fingerprint: int = 0
+    ids: list[str] = field(default_factory=list)
+    """The client id of each connection, sorted; one that has reconnected may be in it twice."""
+    list_body: bytes = b""
+    """The answer to who is in the group, while nobody comes or goes; the processor's."""
+
+    def enter(self, client: Client) -> bool:
+        """Add or refresh one connection; whether it is new."""
+        known = refresh(self.clients, client)
+        if known is None or known.client_id != client.client_id:
+            if known is not None:
+                del self.ids[bisect_left(self.ids, known.client_id)]
+            insort(self.ids, client.client_id)
+            self.list_body = b""
+        return known is None
+
+    def leave(self, connection_id: int) -> bool:
+        """Take one connection out; whether it was in."""
+        client = self.clients.pop(connection_id, None)
+        if client is None:
+            return False
+        del self.ids[bisect_left(self.ids, client.client_id)]
+        self.list_body = b""
+        return True
 
     def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
         """Replace the subscriptions; whether the set of topics changed.
@@ -113,7 +139,7 @@ class ConsumerGroup:
 
     def client_ids(self) -> list[str]:
         """Each member once, sorted: a reconnect may leave two connections for a while."""
-        return sorted({client.client_id for client in self.clients.values()})
+        return list(dict.fromkeys(self.ids))
 
     def connections(self) -> list[ClientConnection]:
         """Every member's connection."""
@@ -147,6 +173,10 @@ class ClientTable:
         """The consumer group, if anyone of it is connected."""
         return self.consumers.get(name)
 
+    def knows(self, connection_id: int) -> bool:
+        """Whether a connection is in any group."""
+        return connection_id in self.groups_of
+
     # -- arriving --------------------------------------------------------------------------------
 
     def register_consumer(
@@ -173,7 +203,7 @@ class ClientTable:
         entry.consume_type = consume_type
         entry.message_model = message_model
         entry.consume_from_where = consume_from_where
-        joined = self.enter(entry.clients, client)
+        joined = entry.enter(client)
         self.groups_of.setdefault(client.connection.id, set()).add((group, True))
         resubscribed = subscriptions is not None and entry.subscribe(subscriptions)
         return joined or resubscribed
@@ -205,15 +235,9 @@ class ClientTable:
             if len(self.producers) >= self.max_groups:
                 raise LimitReached("connected producer group", self.max_groups)
             entry = self.producers[group] = {}
-        self.enter(entry, client)
+        refresh(entry, client)
         self.producer_ids.setdefault(client.client_id, {})[client.connection.id] = client
         self.groups_of.setdefault(client.connection.id, set()).add((group, False))
-
-    def enter(self, clients: dict[int, Client], client: Client) -> bool:
-        """Add or refresh one connection; whether it is new."""
-        joined = client.connection.id not in clients
-        clients[client.connection.id] = client
-        return joined
 
     def fingerprint_differs(self, group: str, fingerprint: int) -> bool:
         """Store the fingerprint of a group's heartbeat; whether another one was stored."""
@@ -228,7 +252,7 @@ class ClientTable:
     def leave_consumers(self, connection_id: int, group: str) -> bool:
         """Take one connection out of a consumer group; whether it was in it."""
         entry = self.consumers.get(group)
-        if entry is None or entry.clients.pop(connection_id, None) is None:
+        if entry is None or not entry.leave(connection_id):
             return False
         if not entry.clients:
             del self.consumers[group]
@@ -268,19 +292,24 @@ class ClientTable:
         if not memberships:
             del self.groups_of[connection_id]
 
-    def expired(self, now_ms: int, timeout_ms: int) -> list[ClientConnection]:
-        """Connections with a membership that no heartbeat renewed in time; nothing is removed."""
+    def expired(self, now_ms: int, timeout_ms: int) -> Iterator[ClientConnection | None]:
+        """Connections with a membership that no heartbeat renewed in time; nothing is removed.
+
+        Between groups it yields None, so that others can run.
+        """
         limit_ms = now_ms - timeout_ms
-        silent = {
-            client.connection.id: client.connection
-            for clients in (
-                *(group.clients for group in self.consumers.values()),
-                *self.producers.values(),
-            )
-            for client in clients.values()
-            if client.last_update_ms < limit_ms
-        }
-        return list(silent.values())
+        named: set[int] = set()
+        for clients in [
+            *(group.clients for group in self.consumers.values()),
+            *self.producers.values(),
+        ]:
+            # The oldest heartbeats come first.
+            old = takewhile(lambda client: client.last_update_ms < limit_ms, clients.values())
+            for connection in [client.connection for client in old]:
+                if connection.id not in named:
+                    named.add(connection.id)
+                    yield connection
+            yield None
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -288,6 +317,14 @@ class ClientTable:
         """The newest connection whose producer has this client id: where a reply is pushed to."""
         connections = self.producer_ids.get(client_id)
         return connections[next(reversed(connections))] if connections else None
+
+
+def refresh(clients: dict[int, Client], client: Client) -> Client | None:
+    """Put a client behind all others, as the one heard of last; what was known of it."""
+    number = client.connection.id
+    known = clients.pop(number, None)
+    clients[number] = client
+    return known
 
 
 def is_tag_type(expression_type: str | None) -> bool:

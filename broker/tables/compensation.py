@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["COMPENSATIONS_MAX", "CompensationTable"]
 
@@ -43,10 +43,11 @@ class CompensationTable:
         """Which groups are known to consume a topic."""
         return [group for group, topics in self.groups.items() if topic in topics]
 
-    def expire(self, now_ms: int, timeout_ms: int) -> None:
-        """Forget what was not renewed in time."""
+    def expire(self, now_ms: int, timeout_ms: int) -> Iterator[None]:
+        """Forget what was not renewed in time; others may run between two groups."""
         limit_ms = now_ms - timeout_ms
         for group, topics in list(self.groups.items()):
+            yield
             kept = {topic: noted_ms for topic, noted_ms in topics.items() if noted_ms >= limit_ms}
             self.count -= len(topics) - len(kept)
             if kept:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from broker.tables.documents import mapping, unknown_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["Counts", "OffsetIllegal", "OrderBatch", "PopOrderTable"]
 
@@ -176,9 +176,10 @@ class PopOrderTable:
             if not queues:
                 del self.batches[topic, group]
 
-    def expire(self, now_ms: int) -> None:
-        """Forget what nobody has popped for a day."""
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Forget what nobody has popped for a day; others may run between two groups."""
         for (topic, group), queues in list(self.batches.items()):
+            yield
             for queue_id, batch in list(queues.items()):
                 if now_ms - batch.last_ms > IDLE_MS:
                     self.clear(topic, group, queue_id)

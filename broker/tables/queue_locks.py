@@ -5,7 +5,7 @@ the owner gave it back. `now_ms` is any clock that never goes back. Source: sema
 (RebalanceLockManager).
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 __all__ = ["LOCK_LIVES_MS", "QueueLockTable"]
@@ -73,13 +73,15 @@ class QueueLockTable(Generic[Queue]):
         held = self.groups.get(group)
         return held is not None and any(lock.alive(now_ms) for lock in held.values())
 
-    def sweep(self, now_ms: int) -> int:
-        """Forget locks that no one renewed; how many. Without it the table would only grow."""
-        before = self.count
+    def sweep(self, now_ms: int) -> Iterator[None]:
+        """Forget locks that no one renewed; others may run between two groups.
+
+        Without it the table would only grow.
+        """
         for group, held in list(self.groups.items()):
+            yield
             for queue in [queue for queue, lock in held.items() if not lock.alive(now_ms)]:
                 del held[queue]
                 self.count -= 1
             if not held:
-                del self.groups[group]
-        return before - self.count
+                self.groups.pop(group, None)

@@ -182,7 +182,7 @@ async def test_a_pull_that_brings_its_subscription_leaves_it_for_who_asks(tmp_pa
         await desk.pull(subscription="price > 10", **SQL)
         known = desk.parts.state.compensation
         assert set(known.topics("g")) == {"t"}
-        known.expire(1 << 60, 0)
+        list(known.expire(1 << 60, 0))
         await heartbeat(desk, ("t", "TAG", "*"))
         await desk.pull(sys_flag=0, subscription=None, consumer_group="g")
         assert not known.topics("g"), "heartbeats speak for themselves"

@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -8,6 +10,7 @@ from structlog.testing import capture_logs
 
 from broker.errors import Refused
 from broker.processors.client import ClientProcessor
+from broker.services.member_changes import MemberChanges
 from broker.settings.options import BrokerOptions
 from broker.tables.clients import ClientTable
 from broker.tables.compensation import CompensationTable
@@ -54,7 +57,13 @@ def consumer(group: str = "g", *subscriptions: dict[str, Any], **fields: Any) ->
 class Desk:
     """The processor with its tables; peers send to it."""
 
-    def __init__(self, options: BrokerOptions = OPTIONS, **settings: Any) -> None:
+    def __init__(
+        self,
+        options: BrokerOptions = OPTIONS,
+        *,
+        notify_enabled: Callable[[], bool] = lambda: True,
+        **settings: Any,
+    ) -> None:
         self.clock = HandClock()
         self.clients = ClientTable()
         self.groups = GroupTable(options)
@@ -62,6 +71,7 @@ class Desk:
         self.locks: QueueLockTable[MessageQueue] = QueueLockTable()
         self.filters = ConsumerFilterTable()
         self.compensation = CompensationTable()
+        self.changes = MemberChanges(self.clients, enabled=notify_enabled)
         self.processor = ClientProcessor(
             clients=self.clients,
             groups=self.groups,
@@ -71,8 +81,15 @@ class Desk:
             filters=self.filters,
             compensation=self.compensation,
             clock=self.clock,
+            changed=self.tell,
             **settings,
         )
+
+    def tell(self, group: str) -> None:
+        """What the service does that tells members, without its rests."""
+        self.changes.changed(group)
+        while self.changes.tell(math.inf) is not None:
+            pass
 
     def peer(self) -> Any:
         peer = Peer()
@@ -315,7 +332,7 @@ def test_a_client_without_heartbeat_is_closed_and_the_rest_is_told(desk: Desk) -
     desk.clock.pass_ms(100_000)
     desk.beat(lively, consumer(), client_id="b")
     desk.clock.pass_ms(20_001)
-    desk.processor.expire(120_000)
+    list(desk.processor.expire(120_000))
     assert silent.closed == "no heartbeat in time"
     assert lively.closed is None
     assert desk.members() == ["b"]
@@ -436,7 +453,7 @@ def test_a_heartbeat_registers_filters_and_the_last_good_bye_leaves_them_dead(de
     assert not revived.dead_ms
     assert other.dead_ms, "no longer subscribed"
     desk.clock.pass_ms(DEAD_KEPT_MS)
-    desk.processor.expire(DEAD_KEPT_MS + 1)
+    list(desk.processor.expire(DEAD_KEPT_MS + 1))
     assert desk.filters.get("U", "g") is None
     assert desk.filters.get("T", "g") is revived
 
@@ -464,10 +481,10 @@ def test_a_heartbeat_without_subscriptions_keeps_the_filters(desk: Desk) -> None
 def test_what_pulls_told_is_forgotten_when_no_pull_renews_it(desk: Desk) -> None:
     desk.compensation.note("g", "T", int(desk.clock.monotonic() * 1000))
     desk.clock.pass_ms(600_000)
-    desk.processor.expire(10**9)
+    list(desk.processor.expire(10**9))
     assert "T" in desk.compensation.topics("g")
     desk.clock.pass_ms(1)
-    desk.processor.expire(10**9)
+    list(desk.processor.expire(10**9))
     assert not desk.compensation.topics("g")
 
 

@@ -23,9 +23,9 @@ def test_what_is_not_renewed_in_time_is_gone() -> None:
     table.note("g", "T", 0)
     table.note("g", "U", 400)
     table.note("h", "T", 0)
-    table.expire(TIMEOUT_MS, TIMEOUT_MS)
+    list(table.expire(TIMEOUT_MS, TIMEOUT_MS))
     assert table.count == 3
-    table.expire(TIMEOUT_MS + 1, TIMEOUT_MS)
+    list(table.expire(TIMEOUT_MS + 1, TIMEOUT_MS))
     assert (set(table.topics("g")), table.topics("h"), table.count) == ({"U"}, {}, 1)
 
 
@@ -37,6 +37,6 @@ def test_no_more_is_noted_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     table.note("g", "U", 9)
     assert set(table.topics("g")) == {"T", "U"}
     assert table.topics("g")["U"] == 9
-    table.expire(TIMEOUT_MS + 5, TIMEOUT_MS)
+    list(table.expire(TIMEOUT_MS + 5, TIMEOUT_MS))
     table.note("h", "V", 0)
     assert table.topics("h")

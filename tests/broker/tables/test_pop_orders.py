@@ -109,7 +109,7 @@ def test_a_file_that_is_none_changes_nothing(queues: object) -> None:
 
 def test_what_nobody_popped_for_a_day_is_forgotten() -> None:
     table = table_with(3)
-    table.expire(1_000 + 24 * 3_600_000)
+    list(table.expire(1_000 + 24 * 3_600_000))
     assert table.batches
-    table.expire(1_001 + 24 * 3_600_000)
+    list(table.expire(1_001 + 24 * 3_600_000))
     assert not table.batches
