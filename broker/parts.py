@@ -225,7 +225,7 @@ class Parts:
 
     def _timer_hook(self) -> Hook:
         store = self.config.store
-        turn = TimerHook(
+        self._timer_turn = TimerHook(
             enabled=store.timer_wheel_enable,
             precision_ms=store.timer_precision_ms,
             max_delay_s=store.timer_max_delay_s,
@@ -234,7 +234,7 @@ class Parts:
 
         def hook(draft: MessageDraft, properties: dict[str, str], stored_ms: int) -> None:
             # Not the store timestamp: when the clock goes back, that stays, and a timer came early.
-            turn(draft, properties, self.clock.now_ms())
+            self._timer_turn(draft, properties, self.clock.now_ms())
 
         return hook
 
@@ -421,6 +421,8 @@ class Parts:
         self.state.reconcile(self.store, recovery)
         if self.timers is not None:
             self.timers.load(clean=recovery.clean)
+            kept_ms = self.timers.timers.precision_ms
+            self._timer_turn = self._timer_turn._replace(precision_ms=kept_ms)
         elif self.store.max_offset(WHEEL_TOPIC, 0):
             log.warning("timer.not_delivered", key="timerWheelEnable")
         return recovery

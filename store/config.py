@@ -56,7 +56,7 @@ class StoreConfig:
         Meta(
             ge=4096,
             le=MAX_FILE_BYTES,
-            description="Size of a commit-log file; must equal the size of existing files.",
+            description="Size of a commit-log file. Where files are, theirs is kept for new ones.",
             extra={"key": "mappedFileSizeCommitLog", "unit": "B"},
         ),
     ] = 1_073_741_824
@@ -65,7 +65,8 @@ class StoreConfig:
         Meta(
             ge=20,
             le=MAX_FILE_BYTES,
-            description="Size of a consume-queue file, rounded up to whole units of 20 bytes.",
+            description="Size of a consume-queue file, rounded up to whole units of 20 bytes. "
+            "Where files are, theirs is kept for new ones.",
             extra={"key": "mappedFileSizeConsumeQueue", "unit": "B"},
         ),
     ] = 6_000_000
@@ -88,7 +89,7 @@ class StoreConfig:
         Meta(
             ge=1,
             le=100_000_000,
-            description="Hash slots of an index file; the file is 40 + 4·slots + 20·entries bytes.",
+            description="Hash slots of a new index file of 40 + 4·slots + 20·entries bytes.",
             extra={"key": "maxHashSlotNum"},
         ),
     ] = 5_000_000
@@ -97,7 +98,7 @@ class StoreConfig:
         Meta(
             ge=2,
             le=100_000_000,
-            description="Entries of an index file.",
+            description="Entries of a new index file.",
             extra={"key": "maxIndexNum"},
         ),
     ] = 20_000_000
@@ -505,7 +506,8 @@ class StoreConfig:
         Meta(
             ge=100,
             le=1_000,
-            description="Step of the wheel in ms: by so much a timer may come late, never early.",
+            description="Step of the wheel in ms: by so much a timer may come late, never early. "
+            "Another one counts from the first start on that finds no timer waiting.",
             extra={"key": "timerPrecisionMs"},
         ),
     ] = 1_000
@@ -542,7 +544,7 @@ class StoreConfig:
         Meta(
             ge=4_096,
             le=MAX_FILE_BYTES,
-            description="Size of a timer-log file; that of existing files counts.",
+            description="Size of a timer-log file. Where files are, theirs is kept for new ones.",
             extra={"key": "mappedFileSizeTimerLog", "unit": "B"},
         ),
     ] = 104_857_600

@@ -75,7 +75,8 @@ class MessageStore:
         topics_known: Callable[[str], bool] | None = None,
     ) -> None:
         root = Path(config.store_path_root_dir).expanduser()
-        log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG)
+        log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG).expanduser()
+        segment_bytes = config.mapped_file_size_commit_log_bytes
         self.root = root
         self.config = config
         self._disk = disk
@@ -87,7 +88,7 @@ class MessageStore:
         self.after_flush: Callable[[], None] = _nothing
         """Called after each group of `when_durable` callbacks, and when dispatch moved alone."""
         self.commit_log = CommitLog(
-            disk, log_directory.expanduser(), config.mapped_file_size_commit_log_bytes
+            disk, log_directory, segment_bytes, setting="mappedFileSizeCommitLog"
         )
         self.queues = ConsumeQueues(
             disk, root / names.CONSUME_QUEUE, config.mapped_file_size_consume_queue_bytes

@@ -13,6 +13,7 @@ slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4
 from __future__ import annotations
 
 from array import array
+from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from store.files.timer_log import ReadLog
 
 __all__ = ["Chain", "Due", "Save", "TimerStore"]
+
+PRECISION_MAX_MS = 1_000
+"""The longest step of a wheel, as `timerPrecisionMs` allows it."""
 
 log = structlog.get_logger("store.timers")
 
@@ -143,6 +147,7 @@ class TimerStore:
     ) -> None:
         self._disk = disk
         self.precision_ms = precision_ms
+        """Step of the wheel. Timers that wait keep the one they were stored with."""
         self.wheel = TimerWheel(
             disk, root / names.TIMER_WHEEL, precision_ms=precision_ms, slots=slots
         )
@@ -165,6 +170,7 @@ class TimerStore:
     def add(self, time_ms: int, now_ms: int, unit: Due, topic_hash: int) -> bool:
         """Put a timer into the slot of that time; False while another time is in its place. Hot."""
         wheel = self.wheel
+        time_ms = self.floor(time_ms)
         slot = wheel.slot(time_ms)
         if slot is None:
             if not wheel.free_for(time_ms):
@@ -344,9 +350,11 @@ class TimerStore:
             return
         check = check._replace(flushed_position=self._end_of_units(check, queue_offset_of))
         begin_ms = check.last_read_time_ms
+        self._keep_precision(self._precision_of_slots(begin_ms))
         if not (self.wheel.load(begin_ms, self.log.may_be_unit) and self._set_back(check)):
             self.wheel.forget()
             self.log.cut(check.flushed_position)
+            self._keep_precision(self._precision_of_units(begin_ms))
             self._rebuild(begin_ms)
         self.log.cut(check.flushed_position)
         offset = min(check.queue_offset, check.master_queue_offset)
@@ -390,6 +398,41 @@ class TimerStore:
             elif position != slot.last:
                 self.wheel.put(time_ms, slot.first, position, count)
         return True
+
+    def _keep_precision(self, found_ms: int) -> None:
+        """Timers that wait go on in the steps in which they were stored: chains lead through them.
+
+        The configured step counts from the first start on that finds none waiting.
+        """
+        if found_ms != self.precision_ms:
+            log.warning(
+                "timer.precision_kept",
+                path=str(self.wheel.path),
+                precision_ms=found_ms,
+                configured_ms=self.precision_ms,
+            )
+            self.precision_ms = self.wheel.precision_ms = found_ms
+
+    def _precision_of_slots(self, begin_ms: int) -> int:
+        """What the wheel was written with: a slot knows its number, its last unit the time."""
+        for slot in self.wheel.stored():
+            if slot.time > 0 and slot.time * PRECISION_MAX_MS >= begin_ms:
+                unit = self.log.unit(slot.last)
+                if unit is not None and unit.due_ms >= begin_ms and not unit.due_ms % slot.time:
+                    return unit.due_ms // slot.time
+        return self.precision_ms
+
+    def _precision_of_units(self, begin_ms: int) -> int:
+        """Steps that give every time its own slot, as the chains of the timer log have it."""
+        common = latest_ms = 0
+        for _, unit in self.log.units(self.log.begin):
+            if unit.due_ms >= begin_ms:
+                common = gcd(common, unit.due_ms)
+                latest_ms = max(latest_ms, unit.due_ms)
+        turn_ms = self.wheel.slots * self.precision_ms
+        if not common % self.precision_ms and latest_ms < begin_ms + turn_ms:
+            return self.precision_ms
+        return next(step for step in range(PRECISION_MAX_MS, 0, -1) if not common % step)
 
     def _rebuild(self, begin_ms: int) -> None:
         """Make the wheel from the timer log."""

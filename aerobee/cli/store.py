@@ -14,7 +14,6 @@ from aerobee.cli.border import STORE_REFUSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from store.format.index import IndexShape
     from store.tools.repair import Plan
     from store.tools.stats import StoreSummary
     from store.tools.verify import Verification
@@ -25,13 +24,6 @@ directory_argument = click.argument(
     "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-shape_option = click.option(
-    "--index-shape",
-    nargs=2,
-    type=click.IntRange(1),
-    metavar="SLOTS ENTRIES",
-    help="The broker's maxHashSlotNum and maxIndexNum, where their proportion is not 1:4.",
-)
 
 
 @click.group(short_help="Verify, show and repair a data directory.")
@@ -45,15 +37,13 @@ def store() -> None:
 
 @store.command()
 @directory_argument
-@shape_option
 @json_option
-def verify(directory: Path, index_shape: tuple[int, int] | None, as_json: bool) -> None:
+def verify(directory: Path, as_json: bool) -> None:
     """Look for damage in DIRECTORY: log, queues, index, checkpoint and configuration."""
     from store.tools.verify import verify as verified
 
-    shape = shape_from(index_shape)
     with refusing(), progress("verifying", as_json) as told:
-        found = verified(directory, read_json=read_json, shape=shape, progress=told)
+        found = verified(directory, read_json=read_json, progress=told)
     if as_json:
         print_json(found)
     else:
@@ -112,13 +102,6 @@ def stats(directory: Path, as_json: bool) -> None:
         click.echo(table_of(summary))
 
 
-def shape_from(numbers: tuple[int, int] | None) -> IndexShape | None:
-    """Slots and entries of an index file, if they were said."""
-    from store.format.index import IndexShape
-
-    return None if numbers is None else IndexShape(*numbers)
-
-
 def read_json(data: bytes) -> Any:
     """A configuration file, as Java brokers write it too. Raises: ValueError."""
     from remoting.errors import BodyError
@@ -133,15 +116,14 @@ def read_json(data: bytes) -> Any:
 @store.command()
 @directory_argument
 @click.option("--yes", is_flag=True, help="Do it; without, only say what would be done.")
-@shape_option
 @json_option
-def repair(directory: Path, yes: bool, index_shape: tuple[int, int] | None, as_json: bool) -> None:
+def repair(directory: Path, yes: bool, as_json: bool) -> None:
     """Cut the log of DIRECTORY in front of damage, and have queues and index built again."""
     from store.files.disk import SystemClock
     from store.tools.repair import carry_out, plan
 
     with refusing():
-        wanted = plan(directory, shape_from(index_shape), read_json)
+        wanted = plan(directory, read_json)
         if yes and wanted.needed:
             wanted.kept_in = str(carry_out(directory, wanted, SystemClock().now_ms()))
     if as_json:

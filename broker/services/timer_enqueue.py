@@ -61,7 +61,7 @@ class TimerEnqueue:
         self._stats = stats
         self._clock = clock
         self._pace = pace
-        self._window_ms = window_ms
+        self.window_ms = window_ms
         self.last_store_timestamp = 0
         """Of the last message read, in ms."""
 
@@ -128,7 +128,7 @@ class TimerEnqueue:
     def _add(self, record: Record, timed: Timed, now_ms: int) -> bool:
         """Give it a slot; False while the slot of its time is in use by another time."""
         timers = self._timers
-        time_ms, magic = slot_time(timed.out_ms, now_ms, self._window_ms, timers.precision_ms)
+        time_ms, magic = slot_time(timed.out_ms, now_ms, self.window_ms, timers.precision_ms)
         if timed.deletes:
             magic |= DELETE
         due = Due(record.physical_offset, record.size, magic, now_ms)

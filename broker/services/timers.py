@@ -46,13 +46,12 @@ SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 log = structlog.stdlib.get_logger("aerobee.timers")
 
 
-def window_ms(config: StoreConfig) -> int:
+def window_ms(config: StoreConfig, precision_ms: int) -> int:
     """How far ahead a slot may be: what is further away is put in again from there.
 
     Within two thirds of the time that the log is kept, so that the message is still in it.
     """
     kept_ms = config.file_reserved_time_h * HOUR_MS * 2 // 3
-    precision_ms = config.timer_precision_ms
     steps = min(config.timer_roll_window_slot, kept_ms // precision_ms)
     return max(2, steps) * precision_ms
 
@@ -97,7 +96,7 @@ class Timers:
             stats=stats,
             clock=clock,
             pace=Pace(clock, served),
-            window_ms=window_ms(config),
+            window_ms=window_ms(config, self.timers.precision_ms),
         )
         self.delivery = TimerDelivery(
             timers=self.timers,
@@ -132,6 +131,7 @@ class Timers:
             now_ms=self._clock.now_ms(),
             queue_offset_of=queue_offset_of,
         )
+        self.enqueue.window_ms = window_ms(self._config, self.timers.precision_ms)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Enqueue, deliver and save until cancelled, or closed."""

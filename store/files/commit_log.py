@@ -73,9 +73,12 @@ class CommitLog:
         "tail",
     )
 
-    def __init__(self, disk: Disk, directory: Path, segment_bytes: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, segment_bytes: int, *, setting: str = ""
+    ) -> None:
+        """`setting` names the key that `segment_bytes` comes from; segments found keep theirs."""
         self._disk = disk
-        self.queue = MappedFileQueue(disk, directory, segment_bytes)
+        self.queue = MappedFileQueue(disk, directory, segment_bytes, setting=setting)
         self.tail: MappedFile | None = None
         """The segment that takes appends, mapped for writing; None until the first is needed."""
         self.max_offset = 0

@@ -18,7 +18,7 @@ from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
 from store.results import UnitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from store.files.disk import Disk
@@ -68,6 +68,7 @@ class ConsumeQueue:
         "_disk",
         "_open",
         "_paths",
+        "_sizes",
         "begun",
         "damaged",
         "directory",
@@ -99,6 +100,8 @@ class ConsumeQueue:
         self._open = open_files
         self._paths: dict[int, Path] = {}
         """The files by start, ascending."""
+        self._sizes: dict[int, int] = {}
+        """Their lengths in bytes, as `load` found them."""
         self.topic = topic
         self.queue_id = queue_id
         self.directory = directory
@@ -255,12 +258,17 @@ class ConsumeQueue:
 
     # ── Start ──
 
-    def load(self) -> None:
-        """Take over the files found; `recover` finds the end. Raises: OSError."""
+    def load(self) -> Collection[int]:
+        """Take over the files found, whose lengths are returned; `recover` finds the end.
+
+        Raises: OSError.
+        """
         for name in self._disk.listdir(self.directory):
             start = segment_start(name)
             if start is not None:
-                self._paths[start] = self.directory / name
+                path = self._paths[start] = self.directory / name
+                self._sizes[start] = self._disk.size(path)
+        return self._sizes.values()
 
     def recover(self, *, scan: bool) -> None:
         """Find the end: by halving after a clean stop, unit by unit (`scan`) after a crash.
@@ -283,8 +291,8 @@ class ConsumeQueue:
     def _drop_wrong_sizes(self) -> None:
         """A file of another length ends the queue there: the log has what it said."""
         expected = next(iter(self._paths), 0)
-        for start, path in self._paths.items():
-            size = self._disk.size(path)
+        for start in self._paths:
+            size = self._sizes.pop(start, self.file_size)
             if start != expected or size != self.file_size:
                 # Of length 0 it never held a unit: a crash came between making and sizing it.
                 self.damaged = size > 0 or start != next(reversed(self._paths))

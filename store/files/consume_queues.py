@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
+
+import structlog
 
 from store.files.consume_queue import ConsumeQueue
 from store.files.open_files import OpenFiles
@@ -19,9 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumeQueues"]
 
+log = structlog.get_logger("store.start")
+
 
 class ConsumeQueues:
-    """The table of queues below one directory. Source: store format §1.1 (ConsumeQueueStore)."""
+    """The table of queues below one directory. Source: store format §1.1 (ConsumeQueueStore).
+
+    All files have one size, as other brokers want it: that of the files found, else the configured.
+    """
 
     __slots__ = ("_disk", "_open", "directory", "file_size", "table")
 
@@ -69,13 +77,33 @@ class ConsumeQueues:
         Raises: OSError.
         """
         disk = self._disk
+        sizes: Counter[int] = Counter()
         for topic in disk.listdir(self.directory):
             if not disk.is_directory(self.directory / topic):
                 continue
             for name in disk.listdir(self.directory / topic):
                 path = self.directory / topic / name
                 if name.isdigit() and name == str(int(name)) and disk.is_directory(path):
-                    self.obtain(topic, int(name)).load()
+                    sizes.update(self.obtain(topic, int(name)).load())
+        self._agree_on_size(sizes)
+
+    def _agree_on_size(self, sizes: Counter[int]) -> None:
+        """The size that most files have; what differs is damaged and built again."""
+        whole = {size: count for size, count in sizes.items() if size and not size % UNIT_SIZE}
+        if not whole:
+            return
+        usual = max(whole, key=lambda size: (whole[size], size == self.file_size, size))
+        if usual != self.file_size:
+            log.warning(
+                "store.size_kept",
+                setting="mappedFileSizeConsumeQueue",
+                path=str(self.directory),
+                file_bytes=usual,
+                configured_bytes=self.file_size,
+            )
+            self.file_size = usual
+            for queue in self.table.values():
+                queue.file_size = usual
 
     def recover(self, *, scan: bool) -> None:
         """Find the end of every queue; see `ConsumeQueue.recover`. Raises: OSError."""

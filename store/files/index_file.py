@@ -15,6 +15,7 @@ from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from store.files.index_shape import shape_of
 from store.format.index import (
     INDEX_ENTRY,
     INDEX_HEAD,
@@ -54,7 +55,7 @@ class Key(NamedTuple):
 class IndexFile:
     """What the file says. `head` is that of the last `read_head` or `write`."""
 
-    __slots__ = ("disk", "head", "path", "shape")
+    __slots__ = ("disk", "fits", "head", "path", "shape")
 
     def __init__(
         self, disk: Disk, path: Path, shape: IndexShape, head: IndexHead | None = None
@@ -62,6 +63,9 @@ class IndexFile:
         self.disk = disk
         self.path = path
         self.shape = shape
+        """Slots and entries: those wanted of a new file, and its own of one that was found."""
+        self.fits = True
+        """Whether what was found in the file fits any shape."""
         self.head = head or IndexHead()
 
     def __repr__(self) -> str:
@@ -82,19 +86,26 @@ class IndexFile:
         """Whether the head can be true."""
         head = self.head
         return (
-            0 <= head.hash_slot_count < head.index_count <= self.shape.entries
+            self.fits
+            and 0 <= head.hash_slot_count < head.index_count <= self.shape.entries
             and head.hash_slot_count <= self.shape.slots
             and 0 <= head.begin_physical_offset <= head.end_physical_offset
             and head.begin_timestamp >= 0
         )
 
     def read_head(self) -> None:
-        """Take the head from the file, which grows to its size if it is short. Raises: OSError."""
-        with self.disk.open(self.path) as handle:
-            if handle.size() < self.shape.size:
-                handle.truncate(self.shape.size)
-            head = INDEX_HEAD.read(handle.pread(_HEAD_BYTES, 0))
+        """Take the head and the shape from the file. Raises: OSError."""
+        with self.disk.open(self.path, writable=False) as handle:
+            self.take(handle)
+
+    def take(self, handle: Handle) -> None:
+        """The head and the shape of a file that is open. Raises: OSError."""
+        head = INDEX_HEAD.read(_whole(handle, _HEAD_BYTES, 0))
+        # Java counts from 1 before it has written that.
         self.head = head._replace(index_count=max(1, head.index_count))
+        shape = shape_of(handle, self.head, self.shape)
+        self.fits = shape is not None
+        self.shape = shape or self.shape
 
     def entries_of(self, physical_offset: int) -> int:
         """How many of the newest entries are keys of that message. Raises: OSError."""

@@ -3,8 +3,8 @@
 Only the last file grows. A start keeps what it can believe: after a clean stop every file whose
 head makes sense and that does not reach behind the log, after a crash only full ones that the
 checkpoint vouches for; none behind one that is missing. The rest is dropped, and the log is indexed
-again from there. The directory may hold files of other brokers; names that are no numbers are left
-alone.
+again from there. A file keeps the slots and entries it was made with; the settings are for new
+ones. The directory may hold files of other brokers; names that are no numbers are left alone.
 Source: store format §1.4, §5.1, §5.4, §6.3 (IndexService).
 """
 
@@ -40,7 +40,7 @@ class Resume(NamedTuple):
 
 
 class Indexes:
-    """Law: `files` is in order of names, and so of physical offsets."""
+    """Law: `files` is in order of names, and so of physical offsets; new ones get `shape`."""
 
     __slots__ = ("_disk", "directory", "files", "shape")
 
@@ -97,6 +97,13 @@ class Indexes:
                 continue
             file = IndexFile(self._disk, path, self.shape)
             file.read_head()
+            if file.fits and file.shape != self.shape and not file.full:
+                log.warning(
+                    "index.shape_kept",
+                    path=str(path),
+                    slots=file.shape.slots,
+                    entries=file.shape.entries,
+                )
             yield file
 
     def _drop(self, files: list[IndexFile]) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import structlog
+
 from store.errors import StoreDamaged
 from store.files.mapped_file import MappedFile
 from store.format.names import segment_name, segment_start
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MappedFileQueue"]
 
+log = structlog.get_logger("store.start")
+
 
 class MappedFileQueue:
     """Files of equal size, each named by its first byte. Source: store format §1.1.
@@ -25,10 +29,12 @@ class MappedFileQueue:
     Law: `files` is sorted by start; only the last one grows. `file_size` is that of files found.
     """
 
-    __slots__ = ("_disk", "directory", "file_size", "files")
+    __slots__ = ("_disk", "_setting", "directory", "file_size", "files")
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
+    def __init__(self, disk: Disk, directory: Path, file_size: int, *, setting: str = "") -> None:
+        """`setting` names the key that `file_size` comes from, for who changed it."""
         self._disk = disk
+        self._setting = setting
         self.directory = directory
         self.file_size = file_size
         self.files: list[MappedFile] = []
@@ -56,6 +62,14 @@ class MappedFileQueue:
     def _agree_on_size(self, sizes: list[int]) -> None:
         """The files found say how long a file is, when all agree."""
         if sizes and sizes.count(sizes[0]) == len(sizes) and sizes[0] > 0:
+            if sizes[0] != self.file_size and self._setting:
+                log.warning(
+                    "store.size_kept",
+                    setting=self._setting,
+                    path=str(self.directory),
+                    file_bytes=sizes[0],
+                    configured_bytes=self.file_size,
+                )
             self.file_size = sizes[0]
 
     def _take_over(self, name: str, size: int) -> None:

@@ -46,7 +46,7 @@ class TimerLog:
     def __init__(self, disk: Disk, directory: Path, file_bytes: int, read_file: ReadLog) -> None:
         """`read_file` is the way to bytes that may be on disk; it may raise NotInMemory."""
         self._disk = disk
-        self.queue = MappedFileQueue(disk, directory, file_bytes)
+        self.queue = MappedFileQueue(disk, directory, file_bytes, setting="mappedFileSizeTimerLog")
         self.read_file = read_file
         self._tail = bytearray()
         self._known = (0, b"")

@@ -133,15 +133,27 @@ class TimerWheel:
                 f"{self.path} has {size} bytes instead of {self.size}: move it away, it is made "
                 "again from the timer log"
             )
-        with disk.open(self.path, writable=False) as handle:
-            for first, last in list(handle.data_ranges(0, size)):
+        return all(
+            self._take_over(at, piece, begin_ms, may_be_unit) for at, piece in self._pieces()
+        )
+
+    def stored(self) -> Iterator[WheelSlot]:
+        """Every slot of the file that was ever in use, delivered or not. Raises: OSError."""
+        if self._disk.exists(self.path):
+            for _, piece in self._pieces():
+                if piece.count(0) < len(piece):
+                    for slot in WHEEL_SLOT.iter_unpack(piece):
+                        if slot[0]:
+                            yield WheelSlot(*slot)
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        """The parts of the file that may hold other bytes than zeros, each a row of slots."""
+        with self._disk.open(self.path, writable=False) as handle:
+            for first, last in list(handle.data_ranges(0, handle.size())):
                 first -= first % BLOCK_BYTES
                 for at in range(first, last, RUN_BYTES):
                     piece = handle.pread(min(RUN_BYTES, last - at), at)
-                    whole = piece[: len(piece) // SLOT_BYTES * SLOT_BYTES]
-                    if not self._take_over(at, whole, begin_ms, may_be_unit):
-                        return False
-        return True
+                    yield at, piece[: len(piece) // SLOT_BYTES * SLOT_BYTES]
 
     def _take_over(
         self, at: int, piece: bytes, begin_ms: int, may_be_unit: Callable[[int], bool]

@@ -37,24 +37,16 @@ if TYPE_CHECKING:
     from store.tools.directory import Directory
     from store.tools.findings import Findings
 
-__all__ = ["IndexCheck", "shape_of"]
+__all__ = ["IndexCheck"]
 
-ENTRIES_PER_SLOT: Final = 4
-"""Of the default; taken for the proportion of files of another size, too."""
+DEFAULT_SHAPE: Final = IndexShape(5_000_000, 20_000_000)
+"""Tried first; what a file has is told from the file."""
 READ_BYTES: Final = 1 << 20
 """A whole number of slots, and of nothing else."""
 READ_ENTRIES: Final = READ_BYTES // INDEX_ENTRY.size
 TAGS: Final = "T#"
 """How 5.4 marks the tags of a message, which it indexes beside the keys."""
 _read_entries = INDEX_ENTRY.iter_unpack
-
-
-def shape_of(size: int) -> IndexShape | None:
-    """The shape of a file of that length, if it has four entries per slot as the default has."""
-    slots, rest = divmod(
-        size - INDEX_HEAD.size, INDEX_SLOT.size + ENTRIES_PER_SLOT * INDEX_ENTRY.size
-    )
-    return IndexShape(slots, ENTRIES_PER_SLOT * slots) if slots > 0 and not rest else None
 
 
 class Message(NamedTuple):
@@ -72,18 +64,13 @@ class IndexCheck:
         directory: Directory,
         findings: Findings,
         *,
-        shape: IndexShape | None,
         begin: int,
         end: int,
         unreadable: Callable[[int], bool],
     ) -> None:
-        """The log is readable from `begin` to `end`, but for what is `unreadable`.
-
-        `shape` is that of every file; without it, it is taken from the length.
-        """
+        """The log is readable from `begin` to `end`, but for what is `unreadable`."""
         self._directory = directory
         self._findings = findings
-        self._shape = shape
         self._begin = begin
         self._end = end
         self._unreadable = unreadable
@@ -110,24 +97,18 @@ class IndexCheck:
                 self._look(handle)
 
     def _look(self, handle: Handle) -> None:
-        size = handle.size()
-        shape = self._shape or shape_of(size)
-        if shape is None or size != shape.size:
-            wanted = f", {shape.size} are expected" if shape else ""
-            text = f"has {size} bytes{wanted}: not looked at without --index-shape"
-            self._findings.noted("skipped", handle.path, text)
-            return
-        file = IndexFile(self._directory.disk, handle.path, shape)
-        file.head = INDEX_HEAD.read(handle.pread(INDEX_HEAD.size, 0))
-        if file.head.index_count == 0:
-            # Java counts from 1 before it has written that.
-            file.head = file.head._replace(index_count=1)
+        file = IndexFile(self._directory.disk, handle.path, DEFAULT_SHAPE)
+        file.take(handle)
         if not self._believed(file):
             self._findings.noted("pending", handle.path, "is not finished: built again at a start")
             return
+        if file.empty and not file.head.hash_slot_count:
+            self._findings.noted("skipped", handle.path, "has no entries")
+            return
         self.files += 1
         if not file.sound:
-            self.damaged(handle, f"the head cannot be: {_shown(file.head)}")
+            why = "the head cannot be" if file.fits else "no number of slots fits its entries"
+            self.damaged(handle, f"{why}: {_shown(file.head)}")
             return
         _FileCheck(self, handle, file).run()
 

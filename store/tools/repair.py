@@ -27,7 +27,6 @@ from store.tools.verify import verify
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.format.index import IndexShape
     from store.tools.verify import ReadJson, Verification
 
 __all__ = ["Plan", "carry_out", "plan"]
@@ -55,14 +54,12 @@ class Plan(msgspec.Struct):
     """Where the things cut are, once it was done."""
 
 
-def plan(
-    root: Path, shape: IndexShape | None = None, read_json: ReadJson = msgspec.json.decode
-) -> Plan:
+def plan(root: Path, read_json: ReadJson = msgspec.json.decode) -> Plan:
     """Look, as `verify` does, and decide; changes nothing.
 
     Raises: StoreRefused, StoreLocked in use, OSError.
     """
-    found = verify(root, shape=shape, read_json=read_json)
+    found = verify(root, read_json=read_json)
     if found.live:
         raise StoreLocked(f"{root} is in use: stop that broker before a repair")
     made = decided(found)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from store.format.index import IndexShape
     from store.format.record import Digest
     from store.tools.directory import Directory
 
@@ -78,17 +77,16 @@ def verify(
     root: Path,
     *,
     read_json: ReadJson = msgspec.json.decode,
-    shape: IndexShape | None = None,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Verification:
     """Look at everything below `root`; `progress` is told bytes done and in all.
 
-    `read_json` raises ValueError for what is no configuration. `shape` is that of the index files,
-    when it is not the default. Raises: StoreRefused for what is no store of ours, OSError.
+    `read_json` raises ValueError for what is no configuration. Raises: StoreRefused for what is no
+    store of ours, OSError.
     """
     found = Verification(path=str(root))
     with opened(root, found) as directory:
-        _Run(directory, found, read_json, shape, progress).run()
+        _Run(directory, found, read_json, progress).run()
     return found
 
 
@@ -98,13 +96,11 @@ class _Run:
         directory: Directory,
         found: Verification,
         read_json: ReadJson,
-        shape: IndexShape | None,
         progress: Callable[[int, int], None],
     ) -> None:
         self.directory = directory
         self.found = found
         self.read_json = read_json
-        self.shape = shape
         self.topics: Mapping[str, Any] | None = None
         total = sum(file.size for file in directory.log.queue.files)
         self.passage = Passage(
@@ -250,7 +246,6 @@ class _Run:
         check = IndexCheck(
             self.directory,
             self.found,
-            shape=self.shape,
             begin=self.passage.begin,
             end=self.passage.end,
             unreadable=self._unreadable,

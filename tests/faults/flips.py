@@ -215,7 +215,7 @@ def choose(template: Template, random: Random) -> Flip:
 
 def looked_at(root: Path) -> Verification:
     """The verifier's word on a directory of ours."""
-    return verify(root, shape=SHAPE)
+    return verify(root)
 
 
 async def _start(root: Path, template: Template, flip: Flip) -> tuple[str, int]:

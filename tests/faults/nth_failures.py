@@ -20,14 +20,13 @@ from store.config import FlushDiskType
 from store.errors import StoreRefused
 from store.files.disk import Space
 from store.format import properties
-from store.format.index import IndexShape
 from store.format.record import read
 from store.tools.verify import verify
 from tests.broker.desk import Desk, body_of, broker_config, said, send_header
 from tests.kit.campaign import Campaign
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import TrioClock
-from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, check_directory, log_records
+from tests.kit.store_model import check_directory, log_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,7 +170,7 @@ def check_after(root: Path, acked: dict[tuple[int, int], bytes]) -> None:
     trio.run(again.start_and_stop, clock=MockClock(autojump_threshold=SETTLE_S))
     assert again.clean
     check_directory(root)
-    found = verify(root, shape=IndexShape(INDEX_SLOTS, INDEX_ENTRIES))
+    found = verify(root)
     assert found.sound, found.damage
     records = [read(data) for _, data in log_records(root)]
     there = {(record.queue_id, record.queue_offset): bytes(record.body) for record in records}

@@ -32,6 +32,7 @@ def open_timers(
     *,
     file_bytes: int = FILE_BYTES,
     slots: int = SLOTS,
+    precision_ms: int = 1_000,
     **how: object,
 ) -> TimerStore:
     disk = disk or Disk()
@@ -39,7 +40,7 @@ def open_timers(
     timers = TimerStore(
         disk,
         root,
-        precision_ms=1000,
+        precision_ms=precision_ms,
         log_file_bytes=file_bytes,
         read_file=ColdReads(disk, StoreStats()).log,
         slots=slots,
@@ -69,7 +70,11 @@ def save(timers: TimerStore) -> None:
 
 def due(timers: TimerStore, after_s: int) -> list[int]:
     """Numbers of the messages in a slot, the oldest first."""
-    chain = timers.chain(NOW_MS + after_s * 1000)
+    return due_at(timers, NOW_MS + after_s * 1000)
+
+
+def due_at(timers: TimerStore, time_ms: int) -> list[int]:
+    chain = timers.chain(time_ms)
     if chain is None:
         return []
     while not timers.walk(chain, 3):
@@ -433,3 +438,49 @@ def test_no_timer_is_lost_by_a_power_cut(tmp_path: Path, seed: int) -> None:
     assert all(number < again.queue_offset for number in kept)
     churn(again, rng, done, 100)
     save(again)
+
+
+PRECISIONS = [(1_000, 100), (100, 1_000), (1_000, 300), (250, 1_000)]
+
+
+@pytest.mark.parametrize("wheel", ["whole", "missing"])
+@pytest.mark.parametrize(("stored_ms", "wanted_ms"), PRECISIONS)
+def test_timers_that_wait_keep_the_precision_that_they_were_stored_with(
+    tmp_path: Path, stored_ms: int, wanted_ms: int, wheel: str
+) -> None:
+    timers = open_timers(tmp_path, precision_ms=stored_ms)
+    times: dict[int, list[int]] = {}
+    for number in range(120):
+        time_ms = NOW_MS + number * 3 % 200 * stored_ms
+        assert timers.add(time_ms, NOW_MS, Due(number * 100, 100, TIMER, 0), number)
+        times.setdefault(time_ms, []).append(number)
+        timers.queue_offset = number + 1
+    save(timers)
+    timers.close()
+    if wheel == "missing":
+        (tmp_path / "timerwheel").unlink()
+    for precision_ms in (wanted_ms, stored_ms, wanted_ms):
+        with capture_logs() as said:
+            again = open_timers(tmp_path, precision_ms=precision_ms)
+        kept = [line["event"] for line in said if line["event"] == "timer.precision_kept"]
+        assert again.waiting == 120
+        assert kept or again.precision_ms == precision_ms
+        assert {time: due_at(again, time) for time in times} == times
+        save(again)
+        again.close()
+
+
+def test_another_precision_counts_once_no_timer_waits(tmp_path: Path) -> None:
+    timers = open_timers(tmp_path, precision_ms=1_000)
+    add(timers, 0, 5)
+    save(timers)
+    assert settle(timers, 5, 1)
+    timers.read_time_ms = NOW_MS + 6_000
+    save(timers)
+    timers.close()
+    again = open_timers(tmp_path, precision_ms=100, now_ms=NOW_MS + 7_000)
+    assert again.precision_ms == again.wheel.precision_ms == 100
+    assert again.add(NOW_MS + 8_100, NOW_MS, Due(100, 100, TIMER, 0), 1)
+    save(again)
+    again.close()
+    assert open_timers(tmp_path, precision_ms=1_000, now_ms=NOW_MS + 7_000).precision_ms == 100

@@ -12,10 +12,9 @@ from click.testing import CliRunner, Result
 from aerobee.cli.store import store
 from tests.conftest import StartBroker
 from tests.kit.raw_client import RawConnection, send_fields
-from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, LOG_BYTES, log_records
+from tests.kit.store_model import LOG_BYTES, log_records
 from tests.store.tools.stores import MESSAGES, flip, stopped
 
-SHAPE = ("--index-shape", str(INDEX_SLOTS), str(INDEX_ENTRIES))
 SOUND, USAGE, DAMAGED = 0, 2, 3
 LOOKS = ("verify", "dump", "stats")
 
@@ -58,11 +57,11 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_sound_directory_is_0_in_words_and_in_json(root: Path) -> None:
     before = tree(root)
-    said = run("verify", root, *SHAPE)
+    said = run("verify", root)
     assert said.exit_code == SOUND
     assert said.stdout.endswith("sound\n")
     assert "stopped cleanly" in said.stdout
-    found = told("verify", root, *SHAPE)
+    found = told("verify", root)
     assert (found["messages"], found["damage"], found["index_files"]) == (MESSAGES, [], 5)
     assert tree(root) == before
 

@@ -474,6 +474,6 @@ async def test_no_acknowledged_timer_is_lost_by_a_power_cut(
 
 
 def test_the_window_stays_within_the_time_that_the_log_is_kept() -> None:
-    assert window_ms(StoreConfig()) == 2 * DAY_S * 1000
-    assert window_ms(StoreConfig(file_reserved_time_h=3)) == 2 * 3600 * 1000
-    assert window_ms(StoreConfig(timer_precision_ms=100)) == 172_800 * 100
+    assert window_ms(StoreConfig(), 1_000) == 2 * DAY_S * 1000
+    assert window_ms(StoreConfig(file_reserved_time_h=3), 1_000) == 2 * 3600 * 1000
+    assert window_ms(StoreConfig(), 100) == 172_800 * 100

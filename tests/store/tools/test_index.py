@@ -2,13 +2,11 @@ import shutil
 from pathlib import Path
 from random import Random
 
-import pytest
 import trio
 
 from store.files.disk import Disk
 from store.format import properties
 from store.format.index import IndexShape
-from store.tools.index import shape_of
 from store.tools.repair import carry_out, plan
 from store.tools.verify import Verification, verify
 from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, draft, open_store
@@ -18,7 +16,7 @@ SHAPE = IndexShape(INDEX_SLOTS, INDEX_ENTRIES)
 
 
 def looked_at(root: Path) -> Verification:
-    return verify(root, shape=SHAPE)
+    return verify(root)
 
 
 def index_files(root: Path) -> list[Path]:
@@ -89,33 +87,10 @@ def test_files_that_a_start_would_not_believe_are_no_damage(tmp_path: Path) -> N
     assert {"pending", "stranger"} <= {one.kind for one in found.notes}
 
 
-def test_a_file_of_another_size_is_not_looked_at_and_said(tmp_path: Path) -> None:
-    root = stopped(tmp_path / "store")
-    found = verify(root)
-    assert found.sound
-    assert found.index_files == 0
-    assert "--index-shape" in found.notes[0].text
-
-
-@pytest.mark.parametrize(
-    ("size", "shape"),
-    [
-        (420_000_040, IndexShape(5_000_000, 20_000_000)),
-        (40 + 84 * 3, IndexShape(3, 12)),
-        (40, None),
-        (0, None),
-        (41 + 84, None),
-    ],
-)
-def test_the_length_says_the_shape(size: int, shape: IndexShape | None) -> None:
-    assert shape_of(size) == shape
-    assert shape is None or shape.size == size
-
-
 def test_a_damaged_index_is_built_again_by_a_repair(tmp_path: Path) -> None:
     root = stopped(tmp_path / "store")
     flip(index_files(root)[2], SHAPE.entry_position(4))
-    wanted = plan(root, SHAPE)
+    wanted = plan(root)
     assert (wanted.needed, wanted.index, wanted.queues, wanted.cut_at) == (True, True, False, None)
     kept = carry_out(root, wanted, 1_700_000_000_000)
     assert len(list((kept / "index").iterdir())) == 5

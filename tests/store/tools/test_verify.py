@@ -5,15 +5,14 @@ from random import Random
 import pytest
 import trio
 
-from store.format.index import IndexShape
 from store.format.record import read
 from store.tools.verify import verify
-from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, LOG_BYTES, log_records
+from tests.kit.store_model import LOG_BYTES, log_records
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
 
 
 def test_a_clean_directory_is_sound(tmp_path: Path) -> None:
-    found = verify(stopped(tmp_path / "store"), shape=IndexShape(INDEX_SLOTS, INDEX_ENTRIES))
+    found = verify(stopped(tmp_path / "store"))
     assert found.sound
     assert found.clean_stop
     assert found.messages == MESSAGES
