@@ -259,8 +259,9 @@ class BrokerController:
 
     async def _drain(self) -> None:
         """Let what is being answered leave, for a while."""
-        pools = self.parts.reactor.pools.values()
+        hold, reactor = self.parts.hold, self.parts.reactor
+        pools = reactor.pools.values()
         with trio.move_on_after(DRAIN_S):
             # Nobody is told when the last answer leaves, and this runs once per life.
-            while any(pool.depth for pool in pools) or self.parts.reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
+            while any(pool.depth for pool in pools) or hold.waking or reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
                 await trio.sleep(DRAIN_LOOK_S)

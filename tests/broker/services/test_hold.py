@@ -10,7 +10,7 @@ import trio.testing
 
 from broker.filters.sql_filter import SqlFilter
 from broker.services.deadlines import STALE_DEADLINES
-from broker.services.hold import DEADLINE_TICK_S, SWEEP_S, Held, Hold
+from broker.services.hold import DEADLINE_TICK_S, SWEEP_S, WAKE_PULLS, Held, Hold
 from broker.tables.waiting_places import PlaceLimits
 from store.format.tags import TagFilter, tags_code
 
@@ -51,8 +51,9 @@ class Bench:
         peer: Peer | None = None,
         group: str = "g",
         places: int = 1,
+        matches: Filter | None = None,
     ) -> bool:
-        matches: Filter | None = None if tags is None else TagFilter.parse(tags)
+        matches = matches if tags is None else TagFilter.parse(tags)
         matches = matches if sql is None else SqlFilter(sql)
         connection = cast("Connection", peer or Peer())
         held = Held(
@@ -77,6 +78,11 @@ class Bench:
     ) -> None:
         self.end += 1
         self.hold.arrived(topic, queue_id, self.end, tags_code(tags), 0, properties)
+
+    def sweep(self) -> None:
+        """As `run` does it, with nobody in between."""
+        list(self.hold.sweep())
+        self.hold.wake()
 
 
 def test_an_arrival_wakes_the_pulls_of_its_queue_only_at_the_end_of_the_round() -> None:
@@ -103,7 +109,7 @@ def test_an_arrival_wakes_the_pulls_whose_filter_wants_its_properties() -> None:
     bench.arrive(properties=b"region\x01n\x02price\x0112\x02")
     bench.hold.wake()
     assert bench.woke == ["all", "more"]
-    bench.hold.sweep()
+    bench.sweep()
     assert bench.woke == ["all", "more", "less"], "its progress is moved by the sweep"
 
 
@@ -114,7 +120,7 @@ def test_a_pull_wakes_once_however_many_messages_come() -> None:
         bench.arrive()
     bench.hold.wake()
     bench.hold.expire(1000.0)
-    bench.hold.sweep()
+    bench.sweep()
     assert bench.woke == ["one"]
     assert bench.hold.parked == 0
 
@@ -135,7 +141,7 @@ def test_a_sweep_moves_a_consumer_past_messages_it_does_not_want() -> None:
     bench = Bench()
     bench.park("paid only", tags="paid")
     bench.arrive("sent")
-    bench.hold.sweep()
+    bench.sweep()
     assert bench.woke == ["paid only"]
 
 
@@ -143,7 +149,7 @@ def test_a_message_below_the_asked_offset_wakes_nobody() -> None:
     bench = Bench()
     bench.park("ahead", at=9)
     bench.arrive()
-    bench.hold.sweep()
+    bench.sweep()
     assert bench.woke == []
 
 
@@ -226,6 +232,106 @@ def test_everything_is_released_when_the_broker_stops() -> None:
     bench.park("two", tags="x")
     bench.hold.release_all()
     assert sorted(bench.woke) == ["one", "two"]
+
+
+def test_many_that_wait_for_one_message_are_answered_a_slice_at_a_time_in_their_order() -> None:
+    bench = Bench()
+    names = [str(number) for number in range(3 * WAKE_PULLS)]
+    for name in names:
+        bench.park(name)
+    bench.arrive()
+    bench.hold.wake()
+    assert bench.woke == names[:WAKE_PULLS]
+    assert bench.hold.waking
+    bench.arrive()
+    bench.hold.wake()
+    bench.hold.wake()
+    assert bench.woke == names
+    assert not bench.hold.waking
+    assert bench.hold.parked == 0
+
+
+def test_a_message_is_compared_with_each_filter_once_however_many_pulls_wait() -> None:
+    class Counting(TagFilter):
+        asked = 0
+
+        def matches(self, code: int) -> bool:
+            Counting.asked += 1
+            return super().matches(code)
+
+    bench = Bench()
+    paid = Counting.parse("paid").codes
+    shared = Counting(paid)
+    for number in range(1_000):
+        bench.park(str(number), matches=shared)
+    bench.arrive("sent")
+    assert (Counting.asked, bench.hold.parked) == (1, 1_000)
+    bench.arrive("paid")
+    assert Counting.asked == 2
+    for _ in range(1_000 // WAKE_PULLS + 1):
+        bench.hold.wake()
+    assert len(bench.woke) == 1_000
+
+
+def test_a_woken_pull_whose_deadline_comes_before_its_turn_is_answered_once() -> None:
+    bench = Bench()
+    for number in range(2 * WAKE_PULLS):
+        bench.park(str(number))
+    bench.arrive()
+    bench.hold.wake()
+    bench.hold.expire(1000.0)
+    while bench.hold.waking:
+        bench.hold.wake()
+    assert len(bench.woke) == len(set(bench.woke)) == 2 * WAKE_PULLS
+
+
+def test_a_woken_pull_keeps_its_place_until_its_turn_and_goes_with_its_peer() -> None:
+    bench, peer = Bench(), Peer()
+    for number in range(WAKE_PULLS):
+        bench.park(str(number))
+    bench.park("gone", peer=peer)
+    bench.arrive()
+    bench.hold.wake()
+    assert (bench.hold.parked, peer.held) == (1, 1)
+    peer.closed = True
+    bench.hold.closed(cast("Connection", peer))
+    bench.hold.wake()
+    assert "gone" not in bench.woke
+    assert (bench.hold.parked, peer.held) == (0, 0)
+
+
+def test_who_parks_again_for_the_next_message_is_not_mixed_up_with_who_was_woken() -> None:
+    bench = Bench()
+    for number in range(2 * WAKE_PULLS):
+        bench.park(str(number))
+    bench.arrive()
+    bench.hold.wake()
+    bench.park("again", at=bench.end)
+    while bench.hold.waking:
+        bench.hold.wake()
+    assert "again" not in bench.woke
+    bench.arrive()
+    bench.hold.wake()
+    assert bench.woke[-1] == "again"
+
+
+@pytest.mark.trio
+async def test_the_service_goes_on_with_those_that_a_round_left(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench()
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.hold.run, lambda: None)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(10 * WAKE_PULLS):
+            bench.park(str(number))
+        bench.arrive()
+        bench.hold.wake()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(bench.woke) == 10 * WAKE_PULLS
+        assert trio.current_time() == began, "nobody waits for the next tick"
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.trio
