@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from remoting.errors import FrameError
+    from remoting.server.routes import Unfinished
     from remoting.server.selector import Selector
     from remoting.server.worker import Worker
     from remoting.wire.answer import Answer
@@ -50,7 +52,8 @@ class Connection:
     """A peer of the reactor; handlers see it as where a request came from.
 
     Law: `unsent` is the bytes in `out`. Above the high-water mark nothing more is read or served
-    (`backlog` keeps whole frames already received) until `unsent` falls below the low mark.
+    until `unsent` falls below the low mark. `backlog` keeps whole frames already received, until
+    then or until the next turn; while it has some, nothing more is read.
     """
 
     __slots__ = (
@@ -60,10 +63,12 @@ class Connection:
         "_next_opaque",
         "address",
         "backlog",
+        "bad",
         "closed",
         "decoder",
         "dirty",
         "encoding",
+        "flowing_since",
         "held",
         "host",
         "id",
@@ -81,6 +86,7 @@ class Connection:
         "sock",
         "stalled_since",
         "starved",
+        "unfinished",
         "unsent",
         "worker",
     )
@@ -108,7 +114,12 @@ class Connection:
         self.unsent = 0
         self.dirty = False
         self.paused = False
-        self.backlog: deque[tuple[int, bytes, bytes]] = deque()
+        self.backlog: deque[tuple[int, bytes, bytes, float]] = deque()
+        """Encoding, header, body and arrival of frames that were read and not served."""
+        self.unfinished: Unfinished | None = None
+        """The request whose steps go on in the next turn, before the backlog."""
+        self.bad: FrameError | None = None
+        """What came behind the frames of the backlog; with it the connection ends."""
         self.closed = False
         self.encoding = 0
         self.requests = 0
@@ -124,6 +135,8 @@ class Connection:
         """The selector's number of the round in which it was read."""
         self.last_active = selector.now
         self.stalled_since: float | None = None
+        self.flowing_since = 0.0
+        """Until then it was paused: for what waited its peer is to blame."""
         self.on_close: list[Callable[[Connection, str], None]] = []
         self._calls: dict[int, _Call] = {}
         self._next_opaque = 0
@@ -276,13 +289,25 @@ class Connection:
         if self.unsent > selector.limits.high_water_bytes:
             self.paused = True
         elif self.paused and self.unsent <= selector.limits.low_water_bytes:
-            self.paused = False
+            self._flow_again()
         self.watch()
 
     def _flowing(self) -> None:
         self.stalled_since = None
-        self.paused = False
+        if self.paused:
+            self._flow_again()
         self.watch()
+
+    def _flow_again(self) -> None:
+        self.paused = False
+        self.flowing_since = self.selector.now
+        if self.waits:
+            self.selector.waiting[self.sock.fileno()] = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether something that was read is to be served first."""
+        return bool(self.backlog) or self.unfinished is not None
 
     def watch(self) -> None:
         """Ask the poller for what may go on: nothing is read before the backlog has been served.
@@ -291,7 +316,7 @@ class Connection:
         takes the backlog up again. What was not tried yet leaves at the end of the round and needs
         no event; asked for one, an idle socket would give it in every round.
         """
-        waits = bool(self.backlog)
+        waits = self.waits
         self.selector.poller.interest(
             self.sock,
             read=not (self.paused or waits or self.starved),
@@ -310,6 +335,7 @@ class Connection:
         self.out.clear()
         self.unsent = 0
         self.backlog.clear()
+        self.unfinished = None
         for waiting in self._calls.values():
             waiting.done.set()
         for callback in self.on_close:

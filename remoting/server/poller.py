@@ -36,8 +36,11 @@ class Poller(Protocol):
     def remove(self, sock: socket.socket) -> None:
         """Stop watching; called before the socket is closed."""
 
-    async def ready(self) -> list[tuple[int, int]]:
-        """Wait for something: (file descriptor, READ | WRITE bits). Always a checkpoint."""
+    async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
+        """Wait for something: (file descriptor, READ | WRITE bits). Always a checkpoint.
+
+        Without `wait`: what is ready now, which may be nothing.
+        """
 
     def close(self) -> None:
         """Release what the poller holds."""
@@ -59,10 +62,10 @@ class EpollPoller:
     def remove(self, sock: socket.socket) -> None:
         self._epoll.unregister(sock.fileno())
 
-    async def ready(self) -> list[tuple[int, int]]:
+    async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         await trio.lowlevel.checkpoint()
         self.waited = False
-        while not (events := self._epoll.poll(0, MAX_EVENTS)):
+        while not (events := self._epoll.poll(0, MAX_EVENTS)) and wait:
             self.waited = True
             await trio.lowlevel.wait_readable(self._epoll.fileno())
         return events
@@ -99,12 +102,12 @@ class TaskPoller:
                 self._unwatch(sock.fileno(), bit)
         self._ready.pop(sock.fileno(), None)
 
-    async def ready(self) -> list[tuple[int, int]]:
+    async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         await trio.lowlevel.checkpoint()
         for event in self._served.values():
             event.set()
         self._served.clear()
-        self.waited = not self._ready
+        self.waited = wait and not self._ready
         if self.waited:
             self._some = trio.Event()
             await self._some.wait()

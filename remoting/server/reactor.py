@@ -76,7 +76,7 @@ class Reactor:
         """Of `frame.rejected`, for all selectors: any peer can provoke that line."""
         self._after_round = after_round
         self._refusals = refusals
-        self._selectors_wanted = selectors
+        self.selectors_wanted = selectors
         self._portable = portable
         self._numbers = 0
         self._selectors: list[Selector] = []
@@ -127,7 +127,7 @@ class Reactor:
         return sum(connection.unsent for connection in self.connections)
 
     def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:
-        for _ in range(self._selectors_wanted):
+        for _ in range(self.selectors_wanted):
             poller = make_poller(nursery, portable=self._portable)
             selector = Selector(self, poller, self.limits)
             self._selectors.append(selector)

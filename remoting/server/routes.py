@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from remoting.wire.answer import Answer
 
@@ -12,9 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from remoting.server.pools import Pool
+    from remoting.wire.command import Command
     from remoting.wire.header import Header
 
-__all__ = ["PARKED", "Begun", "Handler", "Outcome", "Resolved", "Route", "resolve"]
+__all__ = [
+    "PARKED",
+    "Begun",
+    "Handler",
+    "Outcome",
+    "Plain",
+    "Resolved",
+    "Route",
+    "Steps",
+    "Unfinished",
+    "resolve",
+]
 
 
 class _Parked(Enum):
@@ -31,8 +43,15 @@ class Begun(NamedTuple):
     work: Awaitable[Answer | None]
 
 
-Outcome = Answer | _Parked | None | Begun | Awaitable[Answer | None]
-"""What a handler gives: an answer, PARKED, None (held or nothing to say), or what to wait for."""
+Plain = Answer | _Parked | None | Begun | Awaitable[Answer | None]
+Steps: TypeAlias = Generator[None, None, Plain]
+"""Long work that waits for nobody: each step takes a millisecond or so, then others may run.
+
+What its peer sent behind it is served when it has ended. It begins in its connection's turn."""
+
+Outcome = Plain | Steps
+"""What a handler gives: an answer, PARKED, None (held or nothing to say), what to wait for, or
+steps that end with one of these."""
 
 Handler = Callable[..., Outcome]
 """`handler(header, command, connection) -> Outcome`; its header is the one its route names."""
@@ -52,6 +71,15 @@ class Resolved(NamedTuple):
     header: type[Header]
     handler: Handler
     pool: Pool
+
+
+class Unfinished(NamedTuple):
+    """A request of which steps are left: the next ones are taken in its connection's next turn."""
+
+    arrived: float
+    command: Command
+    route: Resolved
+    steps: Steps
 
 
 def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Resolved]:

@@ -3,6 +3,10 @@
 A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches,
 held pulls wake) → one write per connection. Nothing in it awaits: for the store it is one step.
 
+A round has a time, and in it each ready connection a turn. Whose turn is over keeps the rest of its
+frames and steps, in order, for its next one; the sockets that a round did not come to are the first
+of the next round, and nothing new is looked for before all of them had their turn.
+
 A request has waited since it came, in the kernel as well: a socket that was not ready in the last
 round brings what came since then; one that was, what came since it was read, one after the other.
 After a slow round every socket is looked at: one that is empty then brings what came after it.
@@ -13,11 +17,13 @@ from __future__ import annotations
 import fcntl
 import termios
 from array import array
+from collections import deque
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
+import trio
 
 from remoting.errors import FrameError
 from remoting.server.connection import Connection
@@ -31,10 +37,17 @@ if TYPE_CHECKING:
     from remoting.server.reactor import Reactor
     from remoting.server.worker import Worker
 
-__all__ = ["RECEIVE_BYTES", "Limits", "Selector"]
+__all__ = ["RECEIVE_BYTES", "ROUND_S", "Limits", "Selector"]
 
 RECEIVE_BYTES = 256 * 1024
-"""One receive per ready socket and round, into a buffer that the selector's connections share."""
+"""One receive per ready socket and turn, into a buffer that the selector's connections share."""
+SHARES: Final = 16
+"""Where many sockets are ready, each gives this part of a receive: about what a turn can serve."""
+
+ROUND_S: Final = 0.010
+"""How long the rounds of all selectors together may keep the loop; what is begun is finished."""
+TURNS: Final = 5
+"""Connections with much to serve of which each gets its turn in one round."""
 
 SLOW_ROUND_S = 0.050
 """A round that took longer is worth a look at what held it up."""
@@ -69,16 +82,27 @@ class Selector:
         self.connections: dict[int, Connection] = {}
         self.now = monotonic()
         self._began = self.now
+        self._came_since = self.now
         self._number = 0
-        self._buffer = bytearray(RECEIVE_BYTES)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(bytearray(RECEIVE_BYTES))
+        self.ready: deque[tuple[int, int]] = deque()
+        """What the poller named and no round has come to yet."""
+        self.waiting: dict[int, None] = {}
+        """Descriptors of those who go on in the next round, whatever the poller says."""
+        self._receive = self._view
+        self._round_s = ROUND_S / reactor.selectors_wanted
+        self._turn_s = self._round_s
+        self.turn_ends = 0.0
 
     async def run(self) -> NoReturn:
         """Serve rounds until cancelled; then close what is left."""
         poller = self.poller
         try:
             while True:
-                self.round(await poller.ready())
+                self.round(await poller.ready(wait=not self.waiting))
+                while self.ready:
+                    await trio.lowlevel.checkpoint()
+                    self.go_on()
         finally:
             for connection in list(self.connections.values()):
                 connection.close("server stopped")
@@ -104,36 +128,42 @@ class Selector:
         log.debug("connection.closed", address=connection.address, reason=reason)
 
     def round(self, events: list[tuple[int, int]]) -> None:
-        """One round over the ready sockets."""
+        """The first round over the ready sockets; `go_on` makes the others."""
+        self._begin(len(events))
+        ready = self.ready
+        ready.extend(events)
+        if self.waiting:
+            for fd, _ in events:
+                self.waiting.pop(fd, None)
+            ready.extend((fd, 0) for fd in self.waiting)
+            self.waiting.clear()
+        busy = min(max(len(ready), 1), SHARES)
+        self._receive = self._view[: len(self._view) // busy]
+        self._turn_s = self._round_s / min(busy, TURNS)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """One round over the sockets that are still to have their turn."""
         self.stats.rounds += 1
-        arrived, came_since = self._begin(len(events))
-        connections = self.connections
-        for fd, bits in events:
+        ready, connections = self.ready, self.connections
+        began = now = monotonic()
+        ends = began + self._round_s
+        while ready and now < ends:
+            self.now = now
+            self.turn_ends = min(now + self._turn_s, ends)
+            fd, bits = ready.popleft()
             connection = connections.get(fd)
-            if connection is None:
-                continue
-            if bits & WRITE:
-                connection.write()
-                if connection.backlog and not connection.paused:
-                    self._serve_backlog(connection, arrived)
-                    if not connection.closed and not connection.backlog:
-                        connection.watch()
-            if bits & ~WRITE and not connection.closed:
-                self._drain(connection, came_since)
-        until = monotonic()
-        if until - arrived > SLOW_ROUND_S:
-            self.reactor.held_up = (arrived, until)
-            # Before any answer leaves: who waits for one has nothing of its next request here.
-            for held in self.reactor.connections:
-                if not _unread(held.sock):
-                    held.read_until = until
-            self.reactor.slow_round(arrived, until)
+            if connection is not None:
+                self._turn(connection, bits)
+            now = monotonic()
+        if now - began > SLOW_ROUND_S:
+            self._held_up(began, now)
         self.reactor.end_round()
 
-    def _begin(self, ready: int) -> tuple[float, float]:
-        """Now, and since when what a socket holds may have come if it held nothing before."""
+    def _begin(self, ready: int) -> None:
+        """Find since when what a socket holds may have come if it held nothing before."""
         came_since = self._began
-        self.now = now = monotonic()
+        now = monotonic()
         self._number += 1
         if self.poller.waited:
             # Another selector may have held up the loop until a moment ago.
@@ -143,7 +173,27 @@ class Selector:
             self._number += 1
         if ready < MAX_EVENTS or self.poller.waited:
             self._began = now
-        return now, came_since
+        self._came_since = came_since
+
+    def _turn(self, connection: Connection, bits: int) -> None:
+        """Send, then serve: first what was read before, and only then what came since."""
+        if bits & WRITE:
+            connection.write()
+        if connection.waits:
+            if not connection.paused:
+                self._serve_backlog(connection)
+            if bits & WRITE and not connection.closed and not connection.waits:
+                connection.watch()
+        elif bits & ~WRITE and not connection.closed:
+            self._drain(connection)
+
+    def _held_up(self, began: float, until: float) -> None:
+        self.reactor.held_up = (began, until)
+        # Before any answer leaves: who waits for one has nothing of its next request here.
+        for held in self.reactor.connections:
+            if not _unread(held.sock):
+                held.read_until = until
+        self.reactor.slow_round(began, until)
 
     def sweep(self) -> None:
         """Close idle and stalled connections."""
@@ -157,9 +207,10 @@ class Selector:
             elif connection.last_active < idle_before and not connection.held:
                 connection.close("idle")
 
-    def _drain(self, connection: Connection, came_since: float) -> None:
+    def _drain(self, connection: Connection) -> None:
+        receive = self._receive
         try:
-            received = connection.sock.recv_into(self._buffer)
+            received = connection.sock.recv_into(receive)
         except BlockingIOError:
             return
         except OSError as error:
@@ -171,14 +222,16 @@ class Selector:
         self.stats.bytes_in += received
         connection.last_active = self.now = until = monotonic()
         since = connection.read_until
-        if connection.last_round != self._number - 1 and since < came_since:
-            since = came_since
+        if connection.last_round != self._number - 1 and since < self._came_since:
+            since = self._came_since
+        if since < connection.flowing_since:
+            since = connection.flowing_since
         connection.last_round = self._number
-        if received == RECEIVE_BYTES:
+        if received == len(receive):
             until = since + (until - since) * received / (received + _unread(connection.sock))
         connection.read_until = until
         try:
-            frames = connection.decoder.feed(self._view[:received])
+            frames = connection.decoder.feed(receive[:received])
             self._serve(connection, frames, since, until)
         except FrameError as error:
             self._serve_good(connection, error, since)
@@ -194,22 +247,28 @@ class Selector:
         since: float,
         until: float,
     ) -> None:
-        """Serve what came one after the other from `since` to `until`."""
+        """Serve what came one after the other from `since` to `until`, as far as the turn goes."""
         serve = connection.worker.serve
         high_water = self.limits.high_water_bytes
         arrived, step = since, (until - since) / (len(frames) or 1)
-        for number, (encoding, header, body) in enumerate(frames):
+        for number, (encoding, header, body) in enumerate(frames, 1):
             serve(connection, encoding, header, body, arrived)
             arrived += step
             if connection.unsent > high_water:
                 connection.write()
-                if connection.unsent > high_water and not connection.closed:
-                    # The receive buffer is reused in the next round, so what waits is copied.
-                    rest = frames[number + 1 :]
-                    connection.backlog.extend((e, bytes(h), bytes(b)) for e, h, b in rest)
-                    connection.watch()
-                    return
             if connection.closed:
+                return
+            if (
+                connection.paused
+                or connection.unfinished is not None
+                or (number < len(frames) and monotonic() > self.turn_ends)
+            ):
+                # The receive buffer is reused in the next turn, so what waits is copied.
+                connection.backlog.extend(
+                    (e, bytes(h), bytes(b), arrived + step * n)
+                    for n, (e, h, b) in enumerate(frames[number:])
+                )
+                self._wait(connection)
                 return
 
     def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
@@ -219,21 +278,42 @@ class Selector:
             self._serve(connection, frames, arrived, arrived)
         except FrameError as earlier:
             error = earlier
-        if not connection.closed:
+        if connection.waits:
+            connection.bad = error
+        elif not connection.closed:
             self._reject(connection, error)
 
-    def _serve_backlog(self, connection: Connection, arrived: float) -> None:
-        backlog = connection.backlog
+    def _serve_backlog(self, connection: Connection) -> None:
+        """Serve what was read and not served, as far as the turn goes."""
+        backlog, worker = connection.backlog, connection.worker
+        # Nothing was left in the socket meanwhile that was not there when it was read last.
+        connection.last_round = self._number
+        error = connection.bad
         try:
-            while backlog and not connection.closed:
-                encoding, header, body = backlog.popleft()
-                connection.worker.serve(connection, encoding, header, body, arrived)
+            if connection.unfinished is not None:
+                worker.go_on(connection)
+            while backlog and connection.unfinished is None and monotonic() < self.turn_ends:
+                encoding, header, body, arrived = backlog.popleft()
+                arrived = max(arrived, connection.flowing_since)
+                worker.serve(connection, encoding, header, body, arrived)
                 if connection.unsent > self.limits.high_water_bytes:
                     connection.write()
                     if connection.paused:
-                        return
-        except FrameError as error:
+                        break
+        except FrameError as earlier:
+            error = earlier
+            backlog.clear()
+        if connection.waits:
+            self._wait(connection)
+        elif error is not None and not connection.closed:
             self._reject(connection, error)
+
+    def _wait(self, connection: Connection) -> None:
+        """Go on when the peer has read what it was sent, or else in the next round."""
+        if connection.paused:
+            connection.watch()
+        else:
+            self.waiting[connection.sock.fileno()] = None
 
     def _reject(self, connection: Connection, error: FrameError) -> None:
         """Close over bad bytes; what the good frames before them asked for is answered first."""

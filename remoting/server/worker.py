@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from remoting.server.pools import (
     stall_remark,
     timeout_remark,
 )
-from remoting.server.routes import PARKED, Begun, Resolved
+from remoting.server.routes import PARKED, Begun, Unfinished
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.command import RESPONSE, decode
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import trio
 
     from remoting.server.connection import Connection
+    from remoting.server.routes import Plain, Resolved, Steps
     from remoting.stats import RemotingStats
     from remoting.wire.command import Command
 
@@ -82,7 +84,7 @@ class Worker:
             remark = f" request type {command.code} not supported"
             connection.answer(command, Answer(NOT_SUPPORTED, remark=remark))
             return
-        header_type, handler, pool = route
+        pool = route.pool
         age = connection.selector.now - arrived
         if pool.depth >= pool.capacity or (
             age > AGE_CHECK_S
@@ -91,11 +93,58 @@ class Worker:
             self._refuse(connection, command, pool, arrived, age)
             return
         pool.served += 1
+        self._run(connection, command, arrived, route)
+
+    def go_on(self, connection: Connection) -> None:
+        """Take the steps of the unfinished request of a connection until its turn is over."""
+        assert connection.unfinished is not None
+        arrived, command, route, steps = connection.unfinished
+        self._run(connection, command, arrived, route, steps)
+
+    def _run(
+        self,
+        connection: Connection,
+        command: Command,
+        arrived: float,
+        route: Resolved,
+        steps: Steps | None = None,
+    ) -> None:
+        """Call the handler, or go on with its steps; then answer, or see to it that somebody does.
+
+        Hot: every request comes this way.
+        """
+        outcome: Plain = None
         try:
-            outcome = handler(command.header(header_type), command, connection)
+            if steps is None:
+                header_type, handler, _ = route
+                begun = handler(command.header(header_type), command, connection)
+                if isinstance(begun, Answer):
+                    connection.answer(command, begun)
+                    return
+                if isinstance(begun, Generator):
+                    # The body is a view of the receive buffer, and the steps may outlive it.
+                    command.body = bytes(command.body)
+                    steps = begun
+                else:
+                    outcome = begun
+            if steps is not None:
+                connection.unfinished = Unfinished(arrived, command, route, steps)
+                while True:
+                    next(steps)
+                    if monotonic() > connection.selector.turn_ends or connection.closed:
+                        return
+        except StopIteration as end:
+            connection.unfinished = None
+            outcome = end.value
         except Exception as error:
-            connection.answer(command, self._failed(command, connection, error))
-            return
+            connection.unfinished = None
+            outcome = self._failed(command, connection, error)
+        self._settle(outcome, command, connection, route.pool, arrived)
+
+    def _settle(
+        self, outcome: Plain, command: Command, connection: Connection, pool: Pool, arrived: float
+    ) -> None:
+        """Answer, or see to it that somebody does."""
         if isinstance(outcome, Answer):
             connection.answer(command, outcome)
         elif outcome is PARKED:

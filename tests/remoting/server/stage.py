@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from remoting.server import selector as selector_module
+from remoting.server import worker as worker_module
 from remoting.server.poller import READ, WRITE
 from remoting.server.pools import Pool
 from remoting.server.reactor import Reactor
@@ -16,10 +18,12 @@ from remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import pytest
+
     from remoting.server.connection import Connection
     from remoting.wire.command import Command
 
-__all__ = ["LIMITS", "FakePoller", "Interest", "Stage", "TrickleSocket"]
+__all__ = ["LIMITS", "FakePoller", "HandTime", "Interest", "Stage", "TrickleSocket"]
 
 LIMITS = Limits(
     max_frame_bytes=1 << 20,
@@ -58,7 +62,7 @@ class FakePoller:
     def remove(self, sock: Any) -> None:
         del self.watched[sock.fileno()]
 
-    async def ready(self) -> list[tuple[int, int]]:
+    async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -110,6 +114,20 @@ class TrickleSocket:
         self.closed = True
 
 
+class HandTime:
+    """What `monotonic` says, in seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.per_look = 0.0
+        for module in (selector_module, worker_module):
+            monkeypatch.setattr(module, "monotonic", self)
+
+    def __call__(self) -> float:
+        self.now += self.per_look
+        return self.now
+
+
 def echo(header: GetMaxOffset, command: Command, connection: Connection) -> Answer:
     """The request's body once more."""
     return Answer(0, OffsetResponse(offset=header.queue_id), body=bytes(command.body))
@@ -149,10 +167,24 @@ class Stage:
 
     def round(self, sock: TrickleSocket) -> bool:
         """The round that a level-triggered poller would begin now; False when it would wait."""
-        watched = self.poller.watched.get(sock.fd)
-        if watched is None:
-            return False
-        bits = READ * bool(watched.read and sock.incoming) | WRITE * watched.write
-        if bits:
-            self.selector.round([(sock.fd, bits)])
-        return bool(bits)
+        events = self.poll(sock)
+        goes_on = bool(events or self.selector.waiting)
+        if goes_on:
+            self.rounds(events)
+        return goes_on
+
+    def poll(self, *socks: TrickleSocket) -> list[tuple[int, int]]:
+        """What a level-triggered poller would name now."""
+        found = []
+        for sock in socks:
+            watched = self.poller.watched.get(sock.fd, Interest(read=False))
+            bits = READ * bool(watched.read and sock.incoming) | WRITE * watched.write
+            if bits:
+                found.append((sock.fd, bits))
+        return found
+
+    def rounds(self, events: list[tuple[int, int]]) -> None:
+        """Rounds until all of them had their turn."""
+        self.selector.round(events)
+        while self.selector.ready:
+            self.selector.go_on()

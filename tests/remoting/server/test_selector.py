@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from remoting.server import boss
-from remoting.server.selector import RECEIVE_BYTES
+from remoting.server.pools import Pool
+from remoting.server.selector import RECEIVE_BYTES, ROUND_S
+from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode
 from remoting.wire.frame import FrameDecoder
 from tests.kit.raw_client import request_frame
-from tests.remoting.server.stage import LIMITS, Interest, Stage, TrickleSocket
+from tests.remoting.server.stage import LIMITS, HandTime, Interest, Stage, TrickleSocket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remoting.server.routes import Steps
 
 MAX_OFFSET = int(RequestCode.GET_MAX_OFFSET)
 MAX_ROUNDS = 5_000
@@ -177,3 +184,171 @@ def test_a_flood_of_what_is_no_frame_writes_a_few_lines() -> None:
             stage.round(sock)
     assert len([line for line in lines if line["event"] == "frame.rejected"]) == 20
     assert stage.reactor.stats.frames_rejected == 100
+
+
+# -- turns ---------------------------------------------------------------------------------------
+
+
+class Costly:
+    """A handler whose requests keep the loop as many milliseconds as their queue id says."""
+
+    def __init__(self, time: HandTime) -> None:
+        self.time = time
+        self.served: list[bytes] = []
+
+    def __call__(self, header: Any, command: Any, connection: Any) -> Answer:
+        self.time.now += header.queue_id / 1_000
+        self.served.append(bytes(command.body))
+        return Answer(0, body=bytes(command.body))
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> HandTime:
+    return HandTime(monkeypatch)
+
+
+def costly(ms: int, count: int, who: str = "") -> bytes:
+    return b"".join(frame_of(ms, f"{who}{number}".encode()) for number in range(count))
+
+
+def frame_of(ms: int, body: bytes) -> bytes:
+    return request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": ms}, body)
+
+
+def test_what_one_peer_sends_is_served_in_turns_with_others(time: HandTime) -> None:
+    handler = Costly(time)
+    stage = Stage(handler)
+    _, hog = stage.connect()
+    _, modest = stage.connect()
+    hog.incoming += costly(2, 1_000)
+    stage.selector.round(stage.poll(hog))
+    began = time.now
+    modest.incoming += frame_of(1, b"modest")
+    stage.selector.round(stage.poll(hog, modest))
+    assert time.now - began <= ROUND_S
+    assert bodies(modest) == [b"modest"]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 15), max_size=12), min_size=1, max_size=6),
+    st.integers(0, 2_000),
+)
+def test_turns_keep_the_order_of_each_peer_and_a_round_keeps_its_time(
+    costs: list[list[int]], takes: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        time = HandTime(patch)
+        stage = Stage(Costly(time))
+        socks = [stage.connect([takes, 0])[1] for _ in costs]
+        for sock, of_peer in zip(socks, costs, strict=True):
+            for number, ms in enumerate(of_peer):
+                sock.incoming += frame_of(ms, str(number).encode())
+        longest_s = max((ms for of_peer in costs for ms in of_peer), default=0) / 1_000
+        while (events := stage.poll(*socks)) or stage.selector.waiting:
+            began = time.now
+            stage.selector.round(events)
+            while stage.selector.ready:
+                assert time.now - began <= ROUND_S + longest_s + 1e-9
+                began = time.now
+                stage.selector.go_on()
+        for sock, of_peer in zip(socks, costs, strict=True):
+            assert bodies(sock) == [str(number).encode() for number in range(len(of_peer))]
+            assert stage.interest(sock) == Interest(read=True, write=False)
+
+
+def test_a_request_in_steps_gives_way_and_what_its_peer_sent_behind_it_waits(
+    time: HandTime,
+) -> None:
+    served: list[bytes] = []
+
+    def handler(header: Any, command: Any, connection: Any) -> Any:
+        body = bytes(command.body)
+        if header.queue_id == 0:
+            served.append(body)
+            return Answer(0, body=body)
+        return in_steps(header.queue_id, command)
+
+    def in_steps(count: int, command: Any) -> Steps:
+        for _ in range(count):
+            time.now += 0.001
+            yield
+        served.append(bytes(command.body))
+        return Answer(0, body=command.body)
+
+    stage = Stage(handler)
+    _, slow = stage.connect()
+    _, other = stage.connect()
+    slow.incoming += frame_of(100, b"long") + frame_of(0, b"behind")
+    stage.rounds(stage.poll(slow))
+    other.incoming += frame_of(0, b"other")
+    slow.incoming += frame_of(0, b"later")
+    while (events := stage.poll(slow, other)) or stage.selector.waiting:
+        stage.rounds(events)
+    assert served == [b"other", b"long", b"behind", b"later"]
+    assert bodies(slow) == [b"long", b"behind", b"later"]
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_steps_that_fail_are_answered_and_end_with_their_connection(
+    time: HandTime, closes: bool
+) -> None:
+    def handler(header: Any, command: Any, connection: Any) -> Iterator[None]:
+        for _ in range(20):
+            time.now += 0.001
+            yield
+        raise ZeroDivisionError("a fault of ours")
+
+    stage = Stage(handler)
+    connection, sock = stage.connect()
+    sock.incoming += frame_of(1, b"")
+    stage.round(sock)
+    if closes:
+        connection.close("gone")
+    while stage.selector.waiting:
+        stage.rounds([])
+    assert stage.reactor.stats.requests_failed == (not closes)
+    assert bool(sock.taken) is not closes
+
+
+def test_sockets_that_a_round_did_not_come_to_are_the_first_of_the_next(time: HandTime) -> None:
+    handler = Costly(time)
+    stage = Stage(handler)
+    peers = [stage.connect()[1] for _ in range(12)]
+    for number, sock in enumerate(peers):
+        sock.incoming += costly(3, 3, who=f"{number}-")
+    stage.rounds(stage.poll(*peers))
+    assert handler.served == [f"{number}-0".encode() for number in range(12)]
+
+
+def test_what_waited_for_its_turn_is_as_old_as_it_is(time: HandTime) -> None:
+    pool = Pool("admin", width=1, capacity=100, max_wait_ms=200)
+    handler = Costly(time)
+    stage = Stage(handler, pool=pool)
+    _, sock = stage.connect()
+    sock.incoming += costly(20, 15)
+    run(stage, sock)
+    assert len(handler.served) == 11
+    assert pool.timed_out == 4
+
+
+def test_what_waited_for_its_peer_to_read_is_not_old(time: HandTime) -> None:
+    pool = Pool("admin", width=1, capacity=100, max_wait_ms=200)
+    handler = Costly(time)
+    stage = Stage(handler, pool=pool)
+    _, sock = stage.connect([0, 0, 0])
+    sock.incoming += b"".join(frame_of(0, bytes(900)) for _ in range(10))
+    stage.round(sock)
+    time.now += 5
+    run(stage, sock)
+    assert (len(handler.served), pool.timed_out) == (10, 0)
+
+
+def test_bad_bytes_close_after_the_turns_of_what_came_before_them(time: HandTime) -> None:
+    stage = Stage(Costly(time))
+    connection, sock = stage.connect()
+    sock.incoming += costly(10, 5) + b"GET / HTTP/1.1\r\n\r\n"
+    stage.round(sock)
+    assert not connection.closed
+    run(stage, sock)
+    assert bodies(sock) == [b"0", b"1", b"2", b"3", b"4"]
+    assert connection.closed

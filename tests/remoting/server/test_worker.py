@@ -9,7 +9,6 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from remoting.server import selector as selector_module
-from remoting.server import worker as worker_module
 from remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
@@ -17,27 +16,13 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.command import ONEWAY, decode
 from remoting.wire.frame import FrameDecoder
 from tests.kit.raw_client import request_frame
-from tests.remoting.server.stage import Stage, TrickleSocket
+from tests.remoting.server.stage import HandTime, Stage, TrickleSocket
 from tests.remoting.server.test_selector import MAX_OFFSET
 
 if TYPE_CHECKING:
     from remoting.wire.command import Command
 
 pytestmark = pytest.mark.trio
-
-
-class HandTime:
-    """What `monotonic` says, in seconds."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 100.0
-        self.per_look = 0.0
-        for module in (selector_module, worker_module):
-            monkeypatch.setattr(module, "monotonic", self)
-
-    def __call__(self) -> float:
-        self.now += self.per_look
-        return self.now
 
 
 @pytest.fixture
@@ -110,8 +95,9 @@ async def test_what_has_happened_is_answered_however_long_that_takes(
 
 
 async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_it(
-    time: HandTime,
+    time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(selector_module, "_unread", lambda sock: len(sock.incoming))
     served: list[int] = []
 
     def handler(header: Any, command: Any, connection: Any) -> Answer:
@@ -126,8 +112,8 @@ async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_
     first.incoming += frame(1)
     second.incoming += frame(2)
     third.incoming += frame(3, oneway=True)
-    time.per_look = 0.150
-    stage.selector.round([(sock.fd, 1) for sock in (first, second, third)])
+    time.per_look = 0.090
+    stage.rounds([(sock.fd, 1) for sock in (first, second, third)])
     assert served == [1]
     assert [a.code for a in answers(first)] == [0]
     assert answers(third) == []
@@ -321,7 +307,6 @@ async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     rounds = Rounds(time)
     connection, sock = rounds.stage.connect()
     monkeypatch.setattr(rounds.stage.selector, "_view", memoryview(bytearray(len(frame(1)))))
-    monkeypatch.setattr(rounds.stage.selector, "_buffer", rounds.stage.selector._view.obj)
     monkeypatch.setattr(selector_module, "_unread", lambda sock: len(sock.incoming))
     time.now += 0.380
     assert rounds.busy(sock, 4) == [1]
@@ -364,4 +349,4 @@ async def test_a_round_is_told_to_be_slow_before_its_end_and_only_then(time: Han
     time.per_look = 0.030
     rounds.busy(sock, 1)
     ((began, until),) = told
-    assert [began, until] == pytest.approx([100.03, 100.09])
+    assert [began, until] == pytest.approx([100.06, 100.12])
