@@ -108,7 +108,7 @@ def _text(value: str | bool | float) -> str:
 
 
 def _check_installed() -> None:
-    """Raises: ConfigurationError."""
+    """Refuse to go on without the packages that Arrow tables need. Raises: ConfigurationError."""
     for package in NEEDED:
         if find_spec(package) is None:
             raise ConfigurationError(

@@ -178,7 +178,10 @@ class Client:
         self.working_group().start_soon(self.perform, steps)
 
     def working_group(self) -> TaskGroup:
-        """Raises: ClientStateError before start and ForkedClientError, ClientClosedError."""
+        """The task group of a started client.
+
+        Raises: ClientStateError before start and ForkedClientError, ClientClosedError.
+        """
         if self._stop.is_set():
             raise ClientClosedError("this client is closed")
         if self._group is None:
@@ -222,7 +225,7 @@ class Client:
         return answer
 
     async def _ask(self, ask: Ask) -> Command | None:
-        """Raises: TransportError, ClientClosedError."""
+        """Send one request and wait for its answer. Raises: TransportError, ClientClosedError."""
         try:
             channel = self._channels.get(ask.address)
             if channel is None or channel.closed or self._stop.is_set():

@@ -70,7 +70,7 @@ def unpack(body: bytes | memoryview, sys_flag: int) -> bytes:
 
 
 def _compress(method: str, body: bytes) -> bytes:
-    """Raises: ImportError if the package is missing."""
+    """The body, compressed. Raises: ImportError if the package is missing."""
     if method == "lz4":
         return bytes(import_module("lz4.frame").compress(body))
     if method == "zstd":
@@ -79,13 +79,16 @@ def _compress(method: str, body: bytes) -> bytes:
 
 
 def _inflate(body: bytes) -> tuple[bytes, bool]:
-    """Raises: zlib.error."""
+    """The start of a zlib body, and whether that is all of it. Raises: zlib.error."""
     unpacker = zlib.decompressobj()
     return unpacker.decompress(body, UNPACKED_MAX + 1), unpacker.eof
 
 
 def _unpack_lz4(body: bytes) -> tuple[bytes, bool]:
-    """Raises: ImportError, RuntimeError."""
+    """The start of an LZ4 body, and whether that is all of it.
+
+    Raises: ImportError, RuntimeError.
+    """
     unpacker = import_module("lz4.frame").LZ4FrameDecompressor()
     unpacked = unpacker.decompress(body, max_length=UNPACKED_MAX + 1)
     return bytes(unpacked), bool(unpacker.eof)

@@ -47,7 +47,7 @@ def make_instance(
 
 
 def check_process(instance: Instance) -> None:
-    """Raises: ForkedClientError in a child of the process that made the client."""
+    """Refuse a client in a child of the process that made it. Raises: ForkedClientError."""
     if os.getpid() != instance.config.process_id:
         raise ForkedClientError("this client was made before a fork: make one in this process")
 

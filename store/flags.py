@@ -8,7 +8,7 @@ __all__ = ["Flag", "RunningFlags"]
 
 
 class Flag(IntFlag):
-    """Source: store format §2.6 (RunningFlags)."""
+    """What a store cannot do at the moment, as bits. Source: store format §2.6 (RunningFlags)."""
 
     NOT_READABLE = 0x01
     NOT_WRITEABLE = 0x02

@@ -49,7 +49,10 @@ log = structlog.get_logger(__name__)
 
 
 class Writer:
-    """Source: store format §2 (CommitLog.asyncPutMessage)."""
+    """Appends messages to the commit log and hands them to dispatch and flush.
+
+    Source: store format §2 (CommitLog.asyncPutMessage).
+    """
 
     __slots__ = (
         "_allocator",

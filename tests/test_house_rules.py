@@ -325,6 +325,18 @@ def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return whole
 
 
+def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:
+    wrong = [
+        f"{module.place}:{node.lineno} {node.name}"
+        for module in MODULES.values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and (ast.get_docstring(node) or "").startswith(("Raises:", "Source:", "Returns:"))
+        and not below(module.name, ("aerobee.spark",))
+    ]
+    assert not wrong, lines(*wrong)
+
+
 def test_functions_are_short() -> None:
     found = [(m, node, length(node)) for m in MODULES.values() for node in m.functions]
     long = [f"{m.place}:{node.lineno} {node.name}: {size}" for m, node, size in found if size > 70]

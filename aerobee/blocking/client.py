@@ -116,7 +116,10 @@ class Client:
         self._background.join()
 
     def check_works(self) -> None:
-        """Raises: ClientStateError before start and ForkedClientError, ClientClosedError."""
+        """Refuse calls of a client that is not started, or is closed.
+
+        Raises: ClientStateError before start and ForkedClientError, ClientClosedError.
+        """
         if self._closed:
             raise ClientClosedError("this client is closed")
         if not self._started:
@@ -152,7 +155,10 @@ class Client:
                 steps.close()
 
     def _carry_out(self, effect: Effect) -> Command | None:
-        """Raises: TransportError, ClientClosedError."""
+        """Perform one effect; the answer, where it is a request.
+
+        Raises: TransportError, ClientClosedError.
+        """
         woken = threading.Event()
         if isinstance(effect, Wait):
             with self.lock:

@@ -189,7 +189,10 @@ class Member:
         return balanced
 
     def _rebalance_topic(self, topic: str) -> Steps[None]:
-        """Raises: AerobeeError if the group's members or a start offset cannot be had."""
+        """Take and give up queues of one topic, as the allocation says.
+
+        Raises: AerobeeError if the group's members or a start offset cannot be had.
+        """
         route = yield from self._route(topic)
         yield from self.instance.introduce(route)
         members = yield from self._members(route)
@@ -291,7 +294,7 @@ class Member:
     # ── Offsets ──
 
     def holding(self, queue: MessageQueue) -> HeldQueue:
-        """Raises: QueueNotAssignedError."""
+        """The state of a queue that this consumer holds. Raises: QueueNotAssignedError."""
         held = self.held.get(queue)
         if held is None:
             raise QueueNotAssignedError(f"this consumer does not hold {queue}")

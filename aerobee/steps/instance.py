@@ -101,14 +101,20 @@ class Instance:
     # ── Groups ──
 
     def add_producer(self, group: str) -> None:
-        """Raises: ConfigurationError if the client already has a producer of that group."""
+        """Note a producer; a client has one of each group.
+
+        Raises: ConfigurationError if the client already has a producer of that group.
+        """
         if group in self.producers:
             raise ConfigurationError(f"this client already has a producer of group {group}")
         self.producers.add(group)
         self.subscriptions_changed()
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Raises: ConfigurationError if the client already has a consumer of that group."""
+        """Note a consumer; a client has one of each group.
+
+        Raises: ConfigurationError if the client already has a consumer of that group.
+        """
         if consumer.group in self.consumers:
             raise ConfigurationError(
                 f"this client already has a consumer of group {consumer.group}"

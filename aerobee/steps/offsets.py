@@ -31,7 +31,7 @@ __all__ = ["Offsets", "epoch_ms"]
 
 
 def epoch_ms(at: datetime) -> int:
-    """Raises: ConfigurationError for a time without a zone."""
+    """A time in ms since the epoch. Raises: ConfigurationError for a time without a zone."""
     if at.tzinfo is None:
         raise ConfigurationError(f"{at} has no time zone: use datetime.now(UTC) or .astimezone()")
     return int(at.timestamp() * 1000)
@@ -102,7 +102,10 @@ class Offsets:
         return header_of(ask, answer, OffsetResponse).offset
 
     def _ask(self, queue: MessageQueue, header: Header) -> Steps[Ask]:
-        """Raises: RouteNotFoundError, BrokerNotFoundError."""
+        """The request to the broker that has a queue.
+
+        Raises: RouteNotFoundError, BrokerNotFoundError.
+        """
         timeout_s = self.instance.config.request_timeout
         yield from self.instance.route(queue.topic, timeout_s)
         address = self.instance.reader(queue.broker_name)

@@ -145,7 +145,10 @@ def next_offset(ask: Ask, answer: Command) -> int:
 
 
 def raise_if_broken(held: HeldQueue) -> None:
-    """Raises: CompressionError once nothing readable is left before the broken message."""
+    """Raise what a queue broke with, once all before it was read.
+
+    Raises: CompressionError once nothing readable is left before the broken message.
+    """
     error: AerobeeError | None = held.broken
     if error is not None and not held.waiting:
         raise error

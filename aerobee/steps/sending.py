@@ -199,7 +199,10 @@ class Sender:
         return Parcel(message.topic, [uniq_id], properties, body, sys_flag, message.flag)
 
     def _route(self, topic: str, left_s: float) -> Steps[TopicRoute]:
-        """Raises: RouteNotFoundError, also if no queue can be written; NoNameServerError."""
+        """The route of a topic that messages can be sent to.
+
+        Raises: RouteNotFoundError, also if no queue can be written; NoNameServerError.
+        """
         timeout_s = min(left_s, self.instance.config.request_timeout)
         route = yield from self.instance.route_to_publish(topic, timeout_s)
         if not route.to_publish:

@@ -248,13 +248,13 @@ def number(token: Token) -> Number:
 
 
 def refuse(wrong: bool, what: str) -> None:
-    """Raises: FilterInvalid if it is wrong."""
+    """Refuse the filter if something is wrong with it. Raises: FilterInvalid."""
     if wrong:
         raise FilterInvalid(what)
 
 
 def unexpected(token: Token, *wanted: str) -> NoReturn:
-    """Raises: FilterInvalid."""
+    """Refuse a token where another is needed, and say which. Raises: FilterInvalid."""
     hint = f", expected {' or '.join(wanted)}" if wanted else ""
     raise FilterInvalid(f"{token} at character {token.position + 1}{hint}")
 

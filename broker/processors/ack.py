@@ -163,7 +163,7 @@ class Acknowledge:
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_queue(self, topic: str, queue_id: int) -> None:
-        """Raises: Refused."""
+        """Refuse a queue that the topic does not have. Raises: Refused."""
         config = self._topics.get(topic)
         if config is None:
             raise TopicNotExist(topic)
@@ -175,7 +175,7 @@ class Acknowledge:
             )
 
     def _check_offset(self, topic: str, queue_id: int, offset: int, end: int | None = None) -> None:
-        """Raises: Refused."""
+        """Refuse a queue offset outside of the queue. Raises: Refused."""
         first = self._store.min_offset(topic, queue_id)
         end = self._store.max_offset(topic, queue_id) if end is None else end
         if not first <= offset <= end:
@@ -185,7 +185,7 @@ class Acknowledge:
             )
 
     def _receipt(self, text: str, offset: int) -> Receipt:
-        """Raises: Refused."""
+        """The receipt handle, decoded and checked. Raises: Refused."""
         try:
             receipt = receipt_of(text, offset)
         except BodyError as error:
@@ -243,19 +243,25 @@ class Acknowledge:
     # -- what follows ----------------------------------------------------------------------------
 
     def _acknowledge(self, key: PopKey, offsets: list[int], receipt: Receipt) -> None:
-        """Raises: Refused when it cannot be stored."""
+        """Put the acknowledgement of some offsets into the revive log.
+
+        Raises: Refused when it cannot be stored.
+        """
         due_ms = receipt.pop_time + receipt.invisible_time
         self._require(
             self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
         )
 
     def _require(self, status: PutStatus) -> None:
-        """Raises: Refused for what was not stored."""
+        """Refuse the request if its record was not stored. Raises: Refused."""
         if status not in STORED:
             raise put_refused(status, self._store)
 
     def _in_order(self, key: PopKey, offset: int) -> None:
-        """Raises: Refused for an offset that is not out."""
+        """Acknowledge a message of an orderly pop; the group moves on when its batch is complete.
+
+        Raises: Refused for an offset that is not out.
+        """
         topic, group, queue_id = key.topic, key.group, key.queue_id
         if offset < self._offsets.query(group, topic, queue_id):
             return

@@ -336,7 +336,7 @@ class ClientProcessor:
 
 
 def check_size(command: Command) -> None:
-    """Raises: Refused for a body that is longer than any client's."""
+    """Refuse a body that is too long. Raises: Refused."""
     size = len(command.body)
     if size > BODY_BYTES_MAX:
         remark = f"the body of this request has {size} bytes, at most {BODY_BYTES_MAX} are taken"

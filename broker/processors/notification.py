@@ -68,7 +68,7 @@ class NotificationProcessor:
         return Answer(header=PollingInfoResponse(number))
 
     def _checked(self, header: Notification) -> Wanted:
-        """Raises: Refused."""
+        """Check access, and say what the request waits for. Raises: Refused."""
         access = self._access
         access.broker()
         topic = access.topic(header.topic)

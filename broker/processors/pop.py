@@ -155,7 +155,7 @@ class Pop:
         )
 
     def _filter(self, header: PopMessage) -> Filter | None:
-        """Raises: FilterInvalid."""
+        """The filter of a pop; None wants everything. Raises: FilterInvalid."""
         if not header.exp:
             return None
         matches: Filter | None = filter_of(header.exp_type, header.exp)
@@ -205,7 +205,10 @@ class Pop:
         self._offsets.commit_popped(*place, at, wanted.now_ms)
 
     def _hand_out(self, header: PopMessage, wanted: Wanted, found: Found) -> Answer:
-        """Raises: Refused, when the check point of the first queue cannot be stored."""
+        """Write the check points of what was found, and answer with it.
+
+        Raises: Refused, when the check point of the first queue cannot be stored.
+        """
         revive_qid = ORDER_REVIVE_QID if wanted.order else self._next_revive_queue()
         starts, places, counts = [], [], []
         body: list[bytes | memoryview] = []

@@ -101,7 +101,10 @@ class SendBack:
     def _retry_topic(
         self, header: ConsumerSendMsgBack, group: SubscriptionGroupConfig
     ) -> TopicConfig:
-        """Raises: NoPermission when nobody may write there; LimitReached."""
+        """The retry topic of a group, made when it does not exist.
+
+        Raises: NoPermission when nobody may write there; LimitReached.
+        """
         topic = self._topics.for_broker(
             retry_topic(header.group),
             group.retry_queue_nums,
@@ -119,7 +122,10 @@ class SendBack:
         topic: TopicConfig,
         limit: int,
     ) -> None:
-        """Raises: Refused when the message is gone, or cannot be stored."""
+        """Store a message once more, in a retry or dead-letter topic.
+
+        Raises: Refused when the message is gone, or cannot be stored.
+        """
         if found is None:
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         record = read(found)

@@ -93,7 +93,10 @@ def check_removal(key: str, current: Mapping[str, str], creating: bool) -> None:
 
 
 def known(key: str) -> Attribute:
-    """Raises: AttributesIllegal for a key that does not exist or that needs tiered storage."""
+    """The attribute of that key.
+
+    Raises: AttributesIllegal for a key that does not exist or that needs tiered storage.
+    """
     if key == RESERVE_TIME:
         raise AttributesIllegal(f"{key} is not supported by this broker: it has no tiered store")
     attribute = ATTRIBUTES.get(key)

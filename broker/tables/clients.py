@@ -209,7 +209,7 @@ class ClientTable:
         return joined or resubscribed
 
     def check_subscriptions(self, group: str, count: int) -> None:
-        """Raises: LimitReached when a group may not have so many."""
+        """Refuse more subscriptions than a group may have. Raises: LimitReached."""
         if count > self.max_subscriptions:
             raise LimitReached(f"subscription of group {group[:120]}", self.max_subscriptions)
 

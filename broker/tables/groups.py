@@ -114,7 +114,7 @@ class GroupTable:
             raise TooFast("consumer group", self.rate.per_s)
 
     def check_room(self, count: int) -> None:
-        """Raises: LimitReached when `count` more would be too many."""
+        """Refuse `count` more groups when they would be too many. Raises: LimitReached."""
         if len(self.configs) + count > self.max_groups:
             raise LimitReached("consumer group", self.max_groups)
 

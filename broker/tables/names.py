@@ -87,13 +87,13 @@ def problem(kind: str, name: str, max_chars: int) -> str | None:
 
 
 def check_topic(topic: str) -> None:
-    """Raises: NameIllegal."""
+    """Refuse a name that no topic can have. Raises: NameIllegal."""
     if remark := topic_problem(topic):
         raise NameIllegal(remark)
 
 
 def check_group(group: str) -> None:
-    """Raises: NameIllegal."""
+    """Refuse a name that no group can have. Raises: NameIllegal."""
     if remark := group_problem(group):
         raise NameIllegal(remark)
 
@@ -104,7 +104,7 @@ def is_sendable(topic: str) -> bool:
 
 
 def check_sendable(topic: str) -> None:
-    """Raises: NoPermission for a topic that only the broker itself writes to."""
+    """Refuse a topic that only the broker itself writes to. Raises: NoPermission."""
     if not is_sendable(topic):
         raise NoPermission(f"Sending message to topic[{topic}] is forbidden.")
 

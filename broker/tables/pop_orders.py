@@ -230,7 +230,10 @@ def _numbers(fields: Mapping[str, Any], name: str) -> dict[int, int]:
 
 
 def _batch(fields: Mapping[str, Any]) -> OrderBatch:
-    """Raises: AttributeError, KeyError, TypeError, ValueError."""
+    """A batch of an orderly pop, as the file has it.
+
+    Raises: AttributeError, KeyError, TypeError, ValueError.
+    """
     distances = [int(one) for one in fields.get("o") or ()]
     return OrderBatch(
         int(fields["popTime"]),

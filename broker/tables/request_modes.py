@@ -38,7 +38,7 @@ class RequestModeTable:
         return self.modes.get(topic, {}).get(group)
 
     def set(self, wanted: RequestModeRequest) -> None:
-        """Raises: LimitReached."""
+        """Set how a group consumes a topic. Raises: LimitReached."""
         known = self.get(wanted.topic, wanted.consumer_group)
         if known is None and sum(map(len, self.modes.values())) >= self.max_entries:
             raise LimitReached("message request mode", self.max_entries)

@@ -81,7 +81,7 @@ class TimerHook(NamedTuple):
     """Whether the property of cloud clients counts as well."""
 
     def __call__(self, draft: MessageDraft, properties: dict[str, str], now_ms: int) -> None:
-        """Raises: Refused."""
+        """Turn a message that names a time to the wheel topic. Raises: Refused."""
         if ASKS_FOR_TIME.isdisjoint(properties):
             cloud = properties.get(START_DELIVER_TIME) if self.start_deliver_time else None
             if cloud is None:

@@ -236,7 +236,9 @@ class TopicTable:
             raise LimitReached("topic", self.max_topics)
 
     def check_room(self, topic: str) -> None:
-        """Raises: LimitReached when `topic` would be one too many.
+        """Refuse a topic when it would be one too many.
+
+        Raises: LimitReached when `topic` would be one too many.
 
         Topics of groups have a limit of their own, so that many groups leave room for topics.
         """
@@ -289,7 +291,7 @@ class TopicTable:
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
 
     def check_not_system(self, topic: str) -> None:
-        """Raises: NameIllegal for a topic that people may neither make nor delete."""
+        """Refuse a topic that people may neither make nor delete. Raises: NameIllegal."""
         if self.settings.validate_system_topic_when_update_topic and self.is_system(topic):
             raise NameIllegal(f"The topic[{topic}] is conflict with system topic.")
 

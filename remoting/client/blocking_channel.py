@@ -191,7 +191,10 @@ class BlockingChannel:
             self._turn.release()
 
     def _write(self, frame: bytes, deadline: float) -> None:
-        """Raises: OSError, TimeoutError when the peer takes nothing for too long."""
+        """Write a whole frame.
+
+        Raises: OSError, TimeoutError when the peer takes nothing for too long.
+        """
         left = memoryview(frame)
         limit = min(deadline, monotonic() + STALL_S)
         while left:

@@ -100,17 +100,20 @@ def parse_bool(value: str | int | bool) -> bool:
 
 
 def parse_i32(value: str | int | bool) -> int:
-    """Raises: ValueError."""
+    """The int32 that a field says. Raises: ValueError."""
     return parse_integer(value, INT32_MAX)
 
 
 def parse_i64(value: str | int | bool) -> int:
-    """Raises: ValueError."""
+    """The int64 that a field says. Raises: ValueError."""
     return parse_integer(value, INT64_MAX)
 
 
 def parse_integer(value: str | int | bool, largest: int) -> int:
-    """Raises: ValueError, saying what is wrong."""
+    """The integer that a field says, between -largest-1 and largest.
+
+    Raises: ValueError, saying what is wrong.
+    """
     text = parse_text(value)
     if not DECIMAL.fullmatch(text):
         raise ValueError(f"is not a number: {text[:SHOWN_CHARACTERS]!r}")

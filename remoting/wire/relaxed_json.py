@@ -39,7 +39,7 @@ STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Raises: BodyError."""
+    """The document that these bytes are, written by Java or by anybody else. Raises: BodyError."""
     raw = bytes(data)
     try:
         check_depth(raw)
@@ -50,7 +50,7 @@ def decode(data: bytes | memoryview) -> Any:
 
 
 def parse(raw: bytes) -> Any:
-    """Raises: ValueError."""
+    """The document, without a look at fastjson's references. Raises: ValueError."""
     try:
         return msgspec.json.decode(raw)
     except ValueError:
@@ -70,7 +70,7 @@ def well_formed(value: Any) -> Any:
 
 
 def refuse_constant(name: str) -> None:
-    """Raises: ValueError."""
+    """Refuse NaN and Infinity. Raises: ValueError."""
     raise ValueError(f"{name} is no JSON")
 
 
@@ -145,7 +145,10 @@ class Resolver:
         return found
 
     def count(self, value: Any) -> None:
-        """Raises: ValueError for too many values, and for a reference: it may lead in a circle."""
+        """Count a value and all that is in it.
+
+        Raises: ValueError for too many values, and for a reference: it may lead in a circle.
+        """
         self.left -= 1
         if self.left < 0:
             raise ValueError("references stand for too much")

@@ -32,7 +32,10 @@ log = structlog.get_logger(__name__)
 
 
 class Allocator:
-    """Source: store format §1.1 (AllocateMappedFileService)."""
+    """Makes the next log segment before it is needed.
+
+    Source: store format §1.1 (AllocateMappedFileService).
+    """
 
     def __init__(
         self,

@@ -64,7 +64,9 @@ class _Held(NamedTuple):
 
 
 class Cleanup:
-    """Source: store format §6.1 (CleanCommitLogService).
+    """Deletes log segments by age and by disk usage.
+
+    Source: store format §6.1 (CleanCommitLogService).
 
     Law: the last segment, and all from the first byte on that is not flushed and dispatched, stay.
     """

@@ -43,7 +43,10 @@ class DeletedRange(NamedTuple):
 
 
 class QueueCleanup:
-    """Source: store format §6.3, §6.4 (CleanConsumeQueueService)."""
+    """Deletes files of consume queues whose messages are gone.
+
+    Source: store format §6.3, §6.4 (CleanConsumeQueueService).
+    """
 
     def __init__(
         self,

@@ -52,7 +52,10 @@ log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """Source: store format §4 (ReputMessageService, CommitLogDispatcher)."""
+    """Follows the log: consume queue units, then index entries, then arrivals.
+
+    Source: store format §4 (ReputMessageService, CommitLogDispatcher).
+    """
 
     __slots__ = (
         "_levels",

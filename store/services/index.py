@@ -63,7 +63,10 @@ log = structlog.get_logger("store.index")
 
 
 class IndexService:
-    """Source: store format §1.4, §4 (IndexService.buildIndex)."""
+    """Puts the keys of new messages into the index files.
+
+    Source: store format §1.4, §4 (IndexService.buildIndex).
+    """
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class Body:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
-        """Raises: BodyError."""
+        """The body that these bytes of JSON are. Raises: BodyError."""
         try:
             body: Self = decoder(cls)(data)  # type: ignore[arg-type]  # classes are hashable
         except (ValueError, RecursionError):

@@ -70,7 +70,10 @@ class RegisterBrokerBody(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 def inflated(body: bytes | memoryview) -> bytes:
-    """Raises: BodyError, also when it would become too long."""
+    """The body without its zlib compression.
+
+    Raises: BodyError, also when it would become too long.
+    """
     inflater = zlib.decompressobj()
     try:
         data = inflater.decompress(body, MAX_INFLATED_BYTES)

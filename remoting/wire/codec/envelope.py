@@ -26,13 +26,13 @@ class Envelope(NamedTuple):
 
 
 def check_int32(name: str, value: Any) -> int:
-    """Raises: FrameError unless `value` is an int32."""
+    """The value, if it is an int32. Raises: FrameError unless `value` is an int32."""
     if type(value) is not int or not MIN_INT32 <= value <= MAX_INT32:
         raise FrameError(f"header {name} is no int32")
     return value
 
 
 def check_ext_count(count: int) -> None:
-    """Raises: FrameError for more fields than any request has."""
+    """Refuse more fields than any request has. Raises: FrameError."""
     if count > MAX_EXT_FIELDS:
         raise FrameError(f"header with more than {MAX_EXT_FIELDS} ext fields")

@@ -34,7 +34,7 @@ _pack = msgpack.Packer().pack
 
 
 def decode(header: memoryview | bytes) -> Envelope:
-    """Raises: FrameError."""
+    """The envelope that a MessagePack header holds. Raises: FrameError."""
     size = len(header)
     try:
         values = msgpack.unpackb(
@@ -67,7 +67,10 @@ def decode(header: memoryview | bytes) -> Envelope:
 
 
 def checked_ext(ext: Any) -> dict[str, Any] | list[Any]:
-    """Raises: FrameError unless it is nil, a map of scalars under texts, or a list of scalars."""
+    """The fields, if they are nil, a map of scalars under texts, or a list of scalars.
+
+    Raises: FrameError unless it is nil, a map of scalars under texts, or a list of scalars.
+    """
     if ext is None:
         return {}
     if not isinstance(ext, dict | list):

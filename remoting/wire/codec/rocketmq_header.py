@@ -35,7 +35,7 @@ assert TRUNCATED[3442] == 200050
 
 
 def decode(header: memoryview | bytes) -> Envelope:
-    """Raises: FrameError."""
+    """The envelope that a header in the ROCKETMQ encoding holds. Raises: FrameError."""
     data = bytes(header)
     end = len(data)
     if end < FIXED.size + 4:
