@@ -19,6 +19,7 @@ import trio
 from broker import log as logging
 from broker.controller import BrokerController
 from broker.errors import TableDamaged
+from broker.log_stream import LineStream, fill_standard_descriptors
 from store.errors import StoreRefused
 from store.files.disk import Disk, SystemClock
 
@@ -35,6 +36,11 @@ FAILED: Final = 1
 STORE_REFUSED: Final = 3
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 
+STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""A terminal that closes sends SIGHUP, and Ctrl-\\ SIGQUIT: neither may be a kill."""
+IGNORED: Final = (signal.SIGUSR1, signal.SIGUSR2)
+"""They mean nothing here, and would end the process."""
+
 GC_THRESHOLDS: Final = (50_000, 20, 50)
 """Objects of a request die by reference count; looking for cycles more often only costs time. From
 the start on, for the import of the web framework would look at everything, again and again."""
@@ -43,11 +49,20 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 def run(config: BrokerConfig, log_level: str = "info") -> int:
-    """Run a broker in the foreground until SIGINT or SIGTERM; a second one ends it at once.
+    """Run a broker in the foreground until a signal stops it; a second one ends it at once.
 
     Returns the exit code: 0 stopped clean, 1 failed, 3 the store refused to start.
     """
-    logging.configure(log_level)
+    fill_standard_descriptors()
+    lines = LineStream(sys.stderr)
+    logging.configure(log_level, stream=lines)
+    try:
+        return _run(config)
+    finally:
+        lines.drain()
+
+
+def _run(config: BrokerConfig) -> int:
     for warning in config.warnings:
         log.warning("config.warning", text=warning)
     os.umask(0o077)
@@ -69,12 +84,20 @@ def run(config: BrokerConfig, log_level: str = "info") -> int:
 
 async def _serve(config: BrokerConfig, disk: Disk) -> bool:
     controller = BrokerController(config, disk=disk, clock=SystemClock())
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    with trio.open_signal_receiver(*stop_signals()) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, controller)
             clean = await controller.run(_announce)
             nursery.cancel_scope.cancel()
     return clean
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals that stop the broker; not SIGHUP where it was ignored at the start (nohup)."""
+    hung_up = signal.getsignal(signal.SIGHUP)
+    return [one for one in STOPS if one is not signal.SIGHUP or hung_up is not signal.SIG_IGN]
 
 
 async def _obey(signals: AsyncIterator[int], controller: BrokerController) -> NoReturn:
@@ -91,11 +114,11 @@ def _announce(ready: Ready) -> None:
     how = "clean" if recovery.clean else "abnormal"
     if recovery.cut_bytes or not recovery.clean:
         how += f", cut {recovery.cut_bytes} B"
-    sys.stdout.write(
+    # A stdout that is full or closed is no reason not to serve: the log says the same.
+    LineStream(sys.stdout).write(
         f"aerobee ready broker={ready.broker} namesrv={ready.namesrv} data={ready.data} "
         f"recovered={how} in {_process_age_s():.2f} s\n"
     )
-    sys.stdout.flush()
     log.info("broker.started", broker=ready.broker, namesrv=ready.namesrv, data=ready.data)
     # What start-up made stays: no collection need look at it again. None is made here, since
     # clients are served by now and it takes tens of milliseconds.

@@ -10,9 +10,11 @@ import logging
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import structlog
+
+from broker.log_stream import LineStream
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -41,25 +43,43 @@ SECRET_WORD = r"(?:secret_?key|signature|password|passwd|credentials?|security_?
 SECRET_KEY = re.compile(SECRET_WORD, re.IGNORECASE)
 SECRET_IN_TEXT = re.compile(rf"({SECRET_WORD}\W{{1,4}})[^\s,;&}}\]\"'\x00-\x1f]+", re.IGNORECASE)
 
+log = structlog.stdlib.get_logger("aerobee.broker")
+
 
 def configure(
-    level: str = "info", *, stream: TextIO | None = None, as_json: bool | None = None
+    level: str = "info",
+    *,
+    stream: TextIO | LineStream | None = None,
+    as_json: bool | None = None,
 ) -> None:
     """Set up logging for the process; loggers made before obey as well.
 
     `level`: a name of `LEVELS`. `stream`: stderr unless given. `as_json`: unless given, whether the
     stream is not a terminal. Raises: KeyError for an unknown level.
     """
-    target = stream if stream is not None else sys.stderr
+    target = cast("TextIO", stream if stream is not None else sys.stderr)
+    before = [dropped_first(stream)] if isinstance(stream, LineStream) else []
     json_lines = as_json if as_json is not None else not target.isatty()
     render = json_renderer() if json_lines else console_renderer(target)
     structlog.configure(
-        processors=[*PROCESSORS, render],
+        processors=[*before, *PROCESSORS, render],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
     adopt_standard_library(target, render, LEVELS[level])
+
+
+def dropped_first(stream: LineStream) -> Processor:
+    """Before the first line that gets through again: how many did not."""
+
+    def say(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        lines = stream.take_dropped()
+        if lines:
+            log.warning("log.dropped", lines=lines)
+        return event
+
+    return say
 
 
 def json_renderer() -> Processor:

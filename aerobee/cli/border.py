@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +30,7 @@ __all__ = [
     "STORE_REFUSED",
     "WRONG_USAGE",
     "complain",
+    "drop_output",
     "exit_code_of",
 ]
 
@@ -54,6 +57,8 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         result = run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         return WRONG_USAGE if isinstance(error, click.UsageError) else FAILED
@@ -62,7 +67,18 @@ def exit_code_of(run: Callable[[list[str] | None], Any], arguments: list[str] | 
     except AerobeeError as error:
         complain(explained(error))
         return code_of(error)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        drop_output()
+        complain(f"the output cannot be written: {error.strerror}")
+        return FAILED
     return result if isinstance(result, int) else DONE
+
+
+def drop_output() -> None:
+    """What is still buffered for stdout goes nowhere: the interpreter would try it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def complain(text: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import select
 import signal
+import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +19,7 @@ from tests.broker.desk import broker_config
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.ports import free_block
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.ours
 
@@ -105,13 +107,112 @@ def test_no_other_user_may_read_what_it_writes(data: Path) -> None:
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", main.STOPS)
 def test_a_signal_stops_it_clean(data: Path, number: signal.Signals) -> None:
     with BrokerProcess(data=data) as broker:
         broker.child.signal(number)
         assert broker.child.wait(within_s=STOPS_WITHIN_S) == 0
         assert not (data / "abort").exists()
         assert "Traceback" not in broker.child.errors()
+
+
+@pytest.mark.service
+def test_signals_that_mean_nothing_here_end_nothing(data: Path) -> None:
+    with BrokerProcess(data=data) as broker, RawConnection(broker.address) as client:
+        for number in main.IGNORED:
+            broker.child.signal(number)
+            assert client.call(SEND, send_fields("t", 0), b"x").code == 0
+        assert broker.stop() == 0
+
+
+@pytest.mark.service
+def test_a_broker_that_was_started_to_outlive_its_terminal_does(data: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        broker = BrokerProcess(data=data)
+        broker.launch()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    try:
+        broker.child.read_until("aerobee ready ", within_s=STOPS_WITHIN_S)
+        broker.child.signal(signal.SIGHUP)
+        with RawConnection(broker.address) as client:
+            assert client.call(SEND, send_fields("t", 0), b"x").code == 0
+        assert broker.stop() == 0
+    finally:
+        broker.child.kill()
+
+
+# ── where its lines go ──
+
+
+def open_connections(broker: BrokerProcess, count: int) -> None:
+    """Two lines of the log each."""
+    for _ in range(count):
+        RawConnection(broker.address).close()
+
+
+@pytest.mark.service
+def test_a_log_that_nobody_reads_holds_up_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 4_096)
+    broker = BrokerProcess(
+        data=tmp_path / "data", log_path=pipe, env={"AEROBEE_LOG_LEVEL": "debug"}
+    )
+    with broker, RawConnection(broker.address) as client:
+        open_connections(broker, 100)
+        assert client.call(SEND, send_fields("t", 0), b"x").code == 0, "no line is waited for"
+        broker.child.signal(signal.SIGTERM)
+        seen = b""
+        while b"broker.stopped" not in seen:
+            assert select.select([end], [], [], STOPS_WITHIN_S)[0], seen[-2_000:]
+            seen += os.read(end, 4_096)
+        os.close(end)
+        assert broker.child.wait(within_s=STOPS_WITHIN_S) == 0
+        assert seen.count(b"connection.opened") >= 100
+        assert all(line.startswith(b"{") for line in seen.splitlines())
+
+
+@pytest.mark.service
+def test_a_log_that_nobody_can_read_any_more_ends_nothing(tmp_path: Path) -> None:
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    broker = BrokerProcess(
+        data=tmp_path / "data", log_path=pipe, env={"AEROBEE_LOG_LEVEL": "debug"}
+    )
+    with broker:
+        os.close(end)
+        open_connections(broker, 3)
+        with RawConnection(broker.address) as client:
+            assert client.call(SEND, send_fields("t", 0), b"x").code == 0
+        assert broker.stop() == 0
+
+
+@pytest.mark.service
+def test_a_full_disk_under_its_output_keeps_it_from_nothing(tmp_path: Path) -> None:
+    broker = BrokerProcess(data=tmp_path / "data")
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.Popen(
+            broker.command(), stdin=subprocess.DEVNULL, stdout=full, stderr=full
+        )
+    try:
+
+        def sends() -> bool:
+            try:
+                with RawConnection(broker.address) as client:
+                    return client.call(SEND, send_fields("t", 0), b"x").code == 0
+            except ConnectionError:
+                return False
+
+        eventually(sends, within_s=STOPS_WITHIN_S, what="it serves")
+        process.terminate()
+        assert process.wait(STOPS_WITHIN_S) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.service

@@ -3,11 +3,12 @@
 import subprocess
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 import pytest
 
-from aerobee.cli.border import NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of
+from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of
 from aerobee.cli.main import COMMANDS, SUMMARIES, cli
 from aerobee.errors import (
     AerobeeError,
@@ -30,6 +31,16 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_the_version_is_that_of_the_distribution() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, f"aerobee {version('aerobee')}\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["config", "check"]])
+def test_a_full_disk_under_the_output_is_one_clear_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command(*words), stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    text = "aerobee: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (FAILED, text)
 
 
 def test_help_names_every_command() -> None:

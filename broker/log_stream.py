@@ -1,0 +1,149 @@
+"""Lines out to a descriptor whose other end may be slow, full, or gone: it never blocks or fails.
+
+A line is written at once when the descriptor takes it. What it does not take waits, up to a bound,
+for a thread that writes it when it can; what has no room, or cannot be written at all, is dropped
+and counted. So a pipe that nobody reads, a closed terminal and a full disk cost log lines only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import Final, TextIO
+
+__all__ = ["LineStream", "fill_standard_descriptors"]
+
+PIECE_BYTES: Final = 4_096
+"""What a pipe that is ready takes without blocking (PIPE_BUF)."""
+WAITING_BYTES_MAX: Final = 1 << 20
+DRAIN_S: Final = 1.0
+"""How long `drain` waits for what the descriptor did not take."""
+
+
+class LineStream:
+    """A text stream over the descriptor of another, for whole lines; callable from any thread.
+
+    Law: while something waits, all that comes waits behind it.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._descriptor = -1 if stream is None else stream.fileno()
+        self._terminal = stream is not None and stream.isatty()
+        self._lock = threading.Lock()
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._written = threading.Condition(self._lock)
+        self._thread: threading.Thread | None = None
+        self._dropped = 0
+
+    def isatty(self) -> bool:
+        """Whether people look at it."""
+        return self._terminal
+
+    def write(self, line: str) -> int:
+        """Take one line or more; their length, whatever becomes of them."""
+        data = line.encode("utf-8", "backslashreplace")
+        with self._lock:
+            if not self._waiting:
+                data = self._write_now(data)
+            if data:
+                self._wait(data)
+        return len(line)
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def take_dropped(self) -> int:
+        """How many lines were dropped since this was asked last, once others get through again."""
+        with self._lock:
+            if self._waiting:
+                return 0
+            dropped, self._dropped = self._dropped, 0
+            return dropped
+
+    def drain(self) -> None:
+        """Wait a moment for what has not been taken: the process ends."""
+        with self._lock:
+            self._written.wait_for(lambda: not self._waiting, DRAIN_S)
+
+    def _write_now(self, data: bytes) -> bytes:
+        """Write what the descriptor takes at once; the rest. What cannot be written is dropped."""
+        while data:
+            try:
+                if not _ready(self._descriptor):
+                    return data
+                data = data[os.write(self._descriptor, data[:PIECE_BYTES]) :]
+            except BlockingIOError:
+                return data
+            except OSError:
+                self._dropped += 1
+                return b""
+        return data
+
+    def _wait(self, data: bytes) -> None:
+        if self._waiting_bytes + len(data) > WAITING_BYTES_MAX:
+            self._dropped += 1
+            return
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_waiting, daemon=True)
+            self._thread.start()
+
+    def _write_waiting(self) -> None:
+        """Write what waits, one piece after the other, until nothing does."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    self._written.notify_all()
+                    return
+                data = self._waiting[0]
+            failed = not _write_all(self._descriptor, data)
+            with self._lock:
+                self._waiting.popleft()
+                self._waiting_bytes -= len(data)
+                self._dropped += failed
+
+
+def _ready(descriptor: int) -> bool:
+    """Whether a write of one piece does not block. Raises: OSError without a descriptor."""
+    if descriptor < 0:
+        raise OSError(errno.EBADF, "there is no stream")
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    # An error or a hang-up is for the write to find.
+    return bool(poll.poll(0))
+
+
+def _write_all(descriptor: int, data: bytes) -> bool:
+    """Write it however long that takes; False when it cannot be written."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    try:
+        while data:
+            poll.poll()
+            with suppress(BlockingIOError):
+                data = data[os.write(descriptor, data[:PIECE_BYTES]) :]
+    except OSError:
+        return False
+    return True
+
+
+def fill_standard_descriptors() -> None:
+    """Open what is closed of 0, 1 and 2 on nothing: no file of the store may get such a number.
+
+    Whatever a library prints there would be written into it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is this one: those below are open by now.
+            opened = os.open(os.devnull, os.O_RDWR)
+            assert opened == descriptor, "somebody else opens files meanwhile"
+            os.set_inheritable(opened, True)
