@@ -1,5 +1,5 @@
 # Everything runs from .venv, which the first target makes; nothing is installed by hand and nothing needs root.
-# A broker needs some 60 MB of it; what only the tests need (PySpark above all) comes with them.
+# A broker needs some 90 MB of it; what only the tests need (PySpark above all) comes with them.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -38,7 +38,7 @@ torture: $(STAMP)
 		$(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 $(BROKER): pyproject.toml
-	@echo "Installing the broker and its libraries into $(VENV) (about 60 MB, once) ..."
+	@echo "Installing the broker and its libraries into $(VENV) (about 90 MB, once) ..."
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[compression]'
 	touch $(BROKER)
