@@ -88,14 +88,18 @@ class JsonFile:
         self.disk.sync_directory(self.path.parent)
         log.error("table.corrupt", path=str(self.path), moved_to=str(corrupt), reason=str(error))
 
-    async def write(self, document: Mapping[str, Any]) -> None:
-        """Replace the content, durably; encoding and disk wait in a thread. Raises: OSError."""
-        await self.disk.in_thread(self.write_now, document)
+    async def write(self, content: Mapping[str, Any] | list[bytes]) -> None:
+        """Replace the content by a document, or by the pieces of its text; durably.
 
-    def write_now(self, document: Mapping[str, Any]) -> None:
+        Encoding and disk wait in a thread. Raises: OSError.
+        """
+        await self.disk.in_thread(self.write_now, content)
+
+    def write_now(self, content: Mapping[str, Any] | list[bytes]) -> None:
         """As `write`, blocking."""
         self.disk.mkdir(self.path.parent)
-        self.disk.write_atomically(self.path, msgspec.json.encode(document))
+        text = b"".join(content) if isinstance(content, list) else msgspec.json.encode(content)
+        self.disk.write_atomically(self.path, text)
 
 
 def document_of(content: bytes) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from broker.json_file import JsonFile
-from broker.services.save import Periodic, SavedTable, Saver, Table
+from broker.services.save import LargeTable, Periodic, SavedTable, Saver, Table
 from broker.tables.clients import ClientTable
 from broker.tables.compensation import CompensationTable
 from broker.tables.consumer_filters import ConsumerFilterTable
@@ -139,7 +139,7 @@ class State:
 
     def _saved(
         self,
-        table: Table,
+        table: Table | LargeTable,
         name: str,
         *,
         changes: Callable[[], int] | None = None,

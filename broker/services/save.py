@@ -9,17 +9,27 @@ Source: semantics §3.1, §17.4; store format §1.7.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    runtime_checkable,
+)
 
 import structlog
 import trio
 
+from broker.services.slices import in_slices
+
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from broker.json_file import JsonFile
 
-__all__ = ["Periodic", "SavedTable", "Saver", "Table"]
+__all__ = ["LargeTable", "Periodic", "SavedTable", "Saver", "Table"]
 
 RETRY_S: Final = 5.0
 """How long after a failed save the next attempt is made."""
@@ -33,6 +43,13 @@ class Table(Protocol):
     def document(self) -> Mapping[str, Any]: ...
 
 
+@runtime_checkable
+class LargeTable(Protocol):
+    """What can be written while others run between its pieces."""
+
+    def pieces(self) -> Iterator[bytes]: ...
+
+
 class SavedTable:
     """One table and its file.
 
@@ -41,7 +58,7 @@ class SavedTable:
 
     def __init__(
         self,
-        table: Table,
+        table: Table | LargeTable,
         file: JsonFile,
         *,
         changes: Callable[[], int] | None = None,
@@ -102,11 +119,12 @@ class SavedTable:
                 raise OSError(f"not tried again so soon after this: {self.failing}")
             # No await between these two: the snapshot holds everything asked for up to here.
             covered = self.wanted
-            document = self.table.document()
+            content = await self.content()
             try:
+                # Behind the snapshot: what it speaks of has been put by now.
                 if self.relies_on is not None:
                     await self.relies_on()
-                await self.file.write(document)
+                await self.file.write(content)
             except OSError as error:
                 if self.failing is None:
                     log.error("table.save_failed", path=str(self.file.path), reason=str(error))
@@ -117,6 +135,12 @@ class SavedTable:
             if self.failing is not None:
                 log.info("table.save_recovered", path=str(self.file.path))
             self.failing = None
+
+    async def content(self) -> Mapping[str, Any] | list[bytes]:
+        """The table as it is from now on: a snapshot, or the pieces of a text made meanwhile."""
+        if isinstance(self.table, LargeTable):
+            return await in_slices(self.table.pieces())
+        return self.table.document()
 
 
 class Periodic(NamedTuple):

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from broker.errors import LimitReached
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
-from broker.tables.documents import mapping, unknown_fields
+from broker.tables.documents import mapping, object_pieces, unknown_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["NO_OFFSET", "Clamped", "ConsumerOffsetTable"]
 
@@ -39,11 +41,14 @@ class ConsumerOffsetTable:
     """Committed offsets of all groups.
 
     Law: `count` is the number of (topic, group, queue) entries and never passes `max_entries`;
-    `changes` moves with every change, so that an unchanged table need not be saved.
+    `topics_by_group` and `groups_by_topic` say which topics and groups have entries; `changes`
+    moves with every change, so that an unchanged table need not be saved.
     """
 
     def __init__(self, *, version_step: int = 500, max_entries: int = 1_000_000) -> None:
         self.entries: dict[str, dict[int, int]] = {}
+        self.topics_by_group: dict[str, set[str]] = {}
+        self.groups_by_topic: dict[str, set[str]] = {}
         self.resets: dict[tuple[str, str, int], int] = {}
         """(group, topic, queue id) → where an administrator put the group; not heard of yet."""
         self.version = DataVersion()
@@ -74,6 +79,7 @@ class ConsumerOffsetTable:
             self.count += 1
             if queues is None:
                 queues = self.entries[key] = {}
+                self.note(topic, group)
         queues[queue_id] = consumer_offset
         self.changes += 1
         self.commits += 1
@@ -116,11 +122,11 @@ class ConsumerOffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics that `group` has offsets for, sorted."""
-        return sorted(topic for topic, of in self.pairs() if of == group)
+        return sorted(self.topics_by_group.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have offsets of `topic`, sorted."""
-        return sorted(group for of, group in self.pairs() if of == topic)
+        return sorted(self.groups_by_topic.get(topic, ()))
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """(topic, group) of every entry."""
@@ -129,20 +135,31 @@ class ConsumerOffsetTable:
 
     def delete_topic(self, topic: str) -> None:
         """Forget what every group consumed of `topic`."""
-        self.delete_keys(key for key in self.entries if split_key(key)[0] == topic)
+        self.delete_pairs([(topic, group) for group in self.groups_of(topic)])
 
     def delete_group(self, group: str) -> None:
         """Forget everything `group` consumed."""
-        self.delete_keys(key for key in self.entries if split_key(key)[1] == group)
+        self.delete_pairs([(topic, group) for topic in self.topics_of(group)])
 
-    def delete_keys(self, keys: Iterator[str]) -> None:
-        """Drop whole `topic@group` entries."""
+    def delete_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Drop everything that is known of these topics and groups."""
         self.changes += 1
-        for key in list(keys):
-            topic, group = split_key(key)
-            for queue_id in self.entries.pop(key):
+        for topic, group in pairs:
+            for queue_id in self.entries.pop(f"{topic}{SEPARATOR}{group}"):
                 self.resets.pop((group, topic, queue_id), None)
                 self.count -= 1
+            for names, one, other in (
+                (self.topics_by_group, group, topic),
+                (self.groups_by_topic, topic, group),
+            ):
+                names[one].discard(other)
+                if not names[one]:
+                    del names[one]
+
+    def note(self, topic: str, group: str) -> None:
+        """There is an entry of these two now."""
+        self.topics_by_group.setdefault(group, set()).add(topic)
+        self.groups_by_topic.setdefault(topic, set()).add(group)
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> list[Clamped]:
         """Pull back what lies beyond the end of its queue, and say what was pulled back.
@@ -178,21 +195,28 @@ class ConsumerOffsetTable:
         }
         version = version_of(document)
         self.entries = {key: queues for key, queues in entries.items() if SEPARATOR in key}
+        self.topics_by_group, self.groups_by_topic = {}, {}
+        for topic, group in self.pairs():
+            self.note(topic, group)
         self.version = version
         self.count = sum(map(len, self.entries.values()))
         self.extra = unknown_fields(document, OUR_KEYS)
 
-    def document(self) -> dict[str, Any]:
-        """What `consumerOffset.json` holds, detached: it may be encoded in a thread."""
-        topics: dict[str, list[str]] = {}
-        for topic, group in self.pairs():
-            topics.setdefault(group, []).append(topic)
-        return {
-            **self.extra,
-            "dataVersion": version_document(self.version),
-            "groupTopicMap": topics,
-            "offsetTable": {key: dict(queues) for key, queues in self.entries.items()},
-        }
+    def pieces(self) -> Iterator[bytes]:
+        """The text of `consumerOffset.json`. What changes between two pieces may be in it or not.
+
+        What was committed before the first piece is in it, unless something newer replaced it.
+        """
+        head = {**self.extra, "dataVersion": version_document(self.version)}
+        yield msgspec.json.encode(head)[:-1] + b',"groupTopicMap":'
+        groups = list(self.topics_by_group)
+        yield from object_pieces(
+            (group, self.topics_of(group)) for group in groups if group in self.topics_by_group
+        )
+        yield b',"offsetTable":'
+        keys = list(self.entries)
+        yield from object_pieces((key, self.entries[key]) for key in keys if key in self.entries)
+        yield b"}"
 
 
 OUR_KEYS: Final = frozenset({"dataVersion", "groupTopicMap", "offsetTable"})

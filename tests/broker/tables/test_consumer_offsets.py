@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from broker.errors import LimitReached
 from broker.tables.consumer_offsets import NO_OFFSET, Clamped, ConsumerOffsetTable
+from broker.tables.documents import PIECE_ENTRIES
 from remoting.wire import relaxed_json
 
 JAVA_4_9 = b"""{
@@ -33,6 +34,12 @@ JAVA_5_4 = b"""{
 \t\t}
 \t}
 }"""
+
+
+def written_by(offsets: ConsumerOffsetTable) -> dict[str, Any]:
+    """What the file holds."""
+    written: dict[str, Any] = json.loads(b"".join(offsets.pieces()))
+    return written
 
 
 def document(content: bytes) -> dict[str, Any]:
@@ -86,9 +93,9 @@ def test_what_is_written_is_json_with_the_derived_map() -> None:
     offsets = ConsumerOffsetTable()
     offsets.load(document(JAVA_5_4))
     offsets.commit("GID_B", "TopicTest", 3, 9, 0)
-    written = offsets.document()
+    written = written_by(offsets)
     assert written["groupTopicMap"] == {"GID_A": ["TopicTest"], "GID_B": ["TopicTest"]}
-    assert written["offsetTable"]["TopicTest@GID_B"] == {3: 9}
+    assert written["offsetTable"]["TopicTest@GID_B"] == {"3": 9}
     assert written["dataVersion"] == {
         "counter": 0,
         "stateVersion": 0,
@@ -96,18 +103,35 @@ def test_what_is_written_is_json_with_the_derived_map() -> None:
     }
 
 
-def test_a_document_is_detached_from_the_table() -> None:
+def test_a_table_that_changes_while_it_is_written_gives_what_it_had_or_something_newer() -> None:
     offsets = ConsumerOffsetTable()
-    offsets.commit("g", "t", 0, 1, 0)
-    written = offsets.document()
-    offsets.commit("g", "t", 0, 2, 0)
-    assert written["offsetTable"] == {"t@g": {0: 1}}
+    for number in range(1_000):
+        offsets.commit(f"g{number % 100}", f"t{number // 100}", 0, 1, 0)
+    pieces = offsets.pieces()
+    text = [next(pieces) for _ in range(5)]
+    offsets.delete_group("g7")
+    offsets.delete_topic("t9")
+    offsets.commit("new", "t0", 0, 5, 0)
+    for number in range(1_000):
+        offsets.commit("g1", f"t{number // 100}", 0, 2, 0)
+    written = json.loads(b"".join(text) + b"".join(pieces))
+    left = {f"t{topic}@g{group}" for topic in range(9) for group in range(100) if group != 7}
+    assert left <= set(written["offsetTable"])
+    assert all(queues["0"] in (1, 2, 5) for queues in written["offsetTable"].values())
+    ConsumerOffsetTable().load(written)
+
+
+def test_no_piece_of_the_text_holds_many_entries() -> None:
+    offsets = ConsumerOffsetTable()
+    for number in range(1_000):
+        offsets.commit("g", f"t{number}", 0, 1, 0)
+    assert max(piece.count(b"@g") for piece in offsets.pieces()) <= PIECE_ENTRIES
 
 
 def test_unknown_fields_of_a_file_are_kept() -> None:
     offsets = ConsumerOffsetTable()
     offsets.load({"offsetTable": {}, "later": {"a": 1}})
-    assert offsets.document()["later"] == {"a": 1}
+    assert written_by(offsets)["later"] == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -193,6 +217,6 @@ def test_a_saved_table_loads_as_it_was(commits: list[tuple[str, str, int, int]])
     for group, topic, queue_id, at in commits:
         offsets.commit(group, topic, queue_id, at, 0)
     again = ConsumerOffsetTable()
-    again.load(json.loads(json.dumps(offsets.document())))
+    again.load(written_by(offsets))
     assert again.entries == offsets.entries
     assert again.count == offsets.count
