@@ -12,6 +12,7 @@ import trio
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Collection
 
 __all__ = ["MAX_EVENTS", "READ", "WRITE", "EpollPoller", "Poller", "TaskPoller", "make_poller"]
 
@@ -42,6 +43,9 @@ class Poller(Protocol):
         Without `wait`: what is ready now, which may be nothing.
         """
 
+    def holding(self) -> Collection[int]:
+        """Of the sockets watched for reading those that have something to read now."""
+
     def close(self) -> None:
         """Release what the poller holds."""
 
@@ -51,16 +55,19 @@ class EpollPoller:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self._count = 0
         self.waited = False
 
     def add(self, sock: socket.socket) -> None:
         self._epoll.register(sock.fileno(), READ)
+        self._count += 1
 
     def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
         self._epoll.modify(sock.fileno(), READ * read | WRITE * write)
 
     def remove(self, sock: socket.socket) -> None:
         self._epoll.unregister(sock.fileno())
+        self._count -= 1
 
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         await trio.lowlevel.checkpoint()
@@ -69,6 +76,10 @@ class EpollPoller:
             self.waited = True
             await trio.lowlevel.wait_readable(self._epoll.fileno())
         return events
+
+    def holding(self) -> Collection[int]:
+        ready = self._epoll.poll(0, max(1, self._count))
+        return {fd for fd, bits in ready if bits & ~WRITE}
 
     def close(self) -> None:
         self._epoll.close()
@@ -113,6 +124,13 @@ class TaskPoller:
             await self._some.wait()
         events, self._ready = list(self._ready.items()), {}
         return events
+
+    def holding(self) -> Collection[int]:
+        look = select.poll()
+        for fd, bit in self._scopes:
+            if bit == READ:
+                look.register(fd, select.POLLIN)
+        return {fd for fd, _ in look.poll(0)}
 
     def close(self) -> None:
         for scope in self._scopes.values():

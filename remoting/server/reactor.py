@@ -79,7 +79,7 @@ class Reactor:
         self.selectors_wanted = selectors
         self._portable = portable
         self._numbers = 0
-        self._selectors: list[Selector] = []
+        self.selectors: list[Selector] = []
 
     async def run(
         self,
@@ -119,7 +119,7 @@ class Reactor:
     @property
     def connections(self) -> list[Connection]:
         """All connections of all selectors."""
-        return [c for selector in self._selectors for c in selector.connections.values()]
+        return [c for selector in self.selectors for c in selector.connections.values()]
 
     @property
     def unsent_bytes(self) -> int:
@@ -130,16 +130,16 @@ class Reactor:
         for _ in range(self.selectors_wanted):
             poller = make_poller(nursery, portable=self._portable)
             selector = Selector(self, poller, self.limits)
-            self._selectors.append(selector)
+            self.selectors.append(selector)
             nursery.start_soon(selector.run)
         for name, sock, routes in listeners:
             worker = Worker(resolve(routes, self.pools), self._refusals, nursery, self.stats)
-            nursery.start_soon(boss.run, sock, name, worker, self._selectors, self.stats)
+            nursery.start_soon(boss.run, sock, name, worker, self.selectors, self.stats)
 
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_S)
-            for selector in self._selectors:
+            for selector in self.selectors:
                 selector.sweep()
             self.inbound.sweep(monotonic())
             self.flush()

@@ -190,10 +190,23 @@ class Selector:
     def _held_up(self, began: float, until: float) -> None:
         self.reactor.held_up = (began, until)
         # Before any answer leaves: who waits for one has nothing of its next request here.
-        for held in self.reactor.connections:
-            if not _unread(held.sock):
-                held.read_until = until
+        for selector in self.reactor.selectors:
+            selector.note_empty(until)
         self.reactor.slow_round(began, until)
+
+    def note_empty(self, until: float) -> None:
+        """Find the sockets that hold nothing now: what they bring later came after `until`.
+
+        The poller knows it of all that are watched for reading; to ask the kernel for thousands of
+        them one by one would hold everybody up again, for longer than the round did.
+        """
+        holding = self.poller.holding()
+        for fd, connection in self.connections.items():
+            if fd in holding:
+                continue
+            watched = not (connection.paused or connection.waits or connection.starved)
+            if watched or not _unread(connection.sock):
+                connection.read_until = until
 
     def sweep(self) -> None:
         """Close idle and stalled connections."""

@@ -47,6 +47,7 @@ class FakePoller:
 
     def __init__(self) -> None:
         self.watched: dict[int, Interest] = {}
+        self.sockets: dict[int, Any] = {}
         self.waited = True
         self.full = False
 
@@ -54,6 +55,7 @@ class FakePoller:
         if self.full:
             raise OSError(28, "no space for another watch")
         self.watched[sock.fileno()] = Interest()
+        self.sockets[sock.fileno()] = sock
 
     def interest(self, sock: Any, *, read: bool, write: bool) -> None:
         assert sock.fileno() in self.watched
@@ -64,6 +66,9 @@ class FakePoller:
 
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         raise NotImplementedError
+
+    def holding(self) -> set[int]:
+        return {fd for fd, kind in self.watched.items() if kind.read and self.sockets[fd].incoming}
 
     def close(self) -> None:
         self.watched.clear()
@@ -150,7 +155,7 @@ class Stage:
         )
         self.poller = FakePoller()
         self.selector = Selector(self.reactor, self.poller, limits)
-        self.reactor._selectors.append(self.selector)
+        self.reactor.selectors.append(self.selector)
         routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
         self.worker = Worker(routes, lambda _: None, nursery, self.reactor.stats)
 

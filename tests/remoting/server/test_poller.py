@@ -57,6 +57,24 @@ async def test_what_can_be_read_is_said_until_it_is_read(
     poller.remove(ours)
 
 
+async def test_it_says_who_has_something_to_read_without_waiting_and_as_often_as_asked(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    poller.add(ours)
+    assert not poller.holding()
+    theirs.send(b"x")
+    for _ in range(2):
+        assert set(poller.holding()) == {ours.fileno()}
+    assert await ready(poller) == {ours.fileno(): READ}
+    poller.interest(ours, read=False, write=False)
+    assert not poller.holding(), "nobody watches"
+    poller.interest(ours, read=True, write=False)
+    ours.recv(10)
+    assert not poller.holding()
+    poller.remove(ours)
+
+
 async def test_only_the_wanted_direction_is_said(
     poller: Poller, pair: tuple[socket.socket, socket.socket]
 ) -> None:

@@ -290,9 +290,10 @@ async def test_who_was_answered_after_a_slow_round_asks_anew(
     time: HandTime, monkeypatch: pytest.MonkeyPatch, came_during_it: bool, busy: list[int]
 ) -> None:
     """A client that waits for its answer sends nothing while its request is served."""
-    monkeypatch.setattr(selector_module, "_unread", lambda sock: came_during_it)
     rounds = Rounds(time)
     _, sock = rounds.stage.connect()
+    poller = rounds.stage.selector.poller
+    monkeypatch.setattr(poller, "holding", lambda: {sock.fileno()} if came_during_it else set())
     time.per_look = 0.150
     rounds.busy(sock, 1)
     time.per_look = 0.0
