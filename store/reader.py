@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store.format.tags import TagFilter
     from store.stats import StoreStats
 
-__all__ = ["QueueReader"]
+__all__ = ["CHECKED_RECORDS", "SCAN_UNITS", "QueueReader"]
 
 _iter_units = UNIT.iter_unpack
 _FOUND = GetStatus.FOUND
@@ -34,6 +34,12 @@ _FOUND = GetStatus.FOUND
 MAPPED_BYTES = 1 << 30
 """No record further from the end of the log is read through the mapping: other programs take
 memory too, and one page that went to disk would stop everybody."""
+
+
+SCAN_UNITS = 32_768
+"""Units that one read looks at, whatever was asked for: about 5 ms of the loop."""
+CHECKED_RECORDS = 2_048
+"""Records that one read checks, each to its last byte, and gives out: about as long."""
 
 
 class QueueReader:
@@ -112,6 +118,7 @@ class QueueReader:
             wanted = max(1, min(count_limit if max_count is None else max_count, max_messages))
         else:
             wanted = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
+        wanted = min(wanted, SCAN_UNITS)
         data = queue.units(queue_offset, wanted, self.cold.units)
         if not data:
             following = queue.next_file_offset(queue_offset)
@@ -132,6 +139,7 @@ class QueueReader:
         if queue_offset * UNIT_SIZE >= queue.begun and self._is_mapped(int.from_bytes(data[:8])):
             last = self._collect(result, data, *limits, accepts)
         else:
+            limits = byte_limit, min(count_limit, CHECKED_RECORDS)
             last = self.checked.collect(result, queue, data, *limits, accepts)
         result.suggest_slave = not self.is_hot(last)
         return result

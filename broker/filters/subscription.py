@@ -10,7 +10,7 @@ from broker.filters.sql_filter import SQL92, SqlFilter, sql_filter
 from broker.tables.clients import is_tag_type
 from store.format.tags import TagFilter
 
-__all__ = ["Filter", "filter_of", "tag_filter"]
+__all__ = ["TAGS_CHARS_MAX", "Filter", "filter_of", "tag_filter"]
 
 TAG_FILTERS: Final = 1_024
 """Tag expressions whose codes are kept."""

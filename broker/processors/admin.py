@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from broker.errors import Refused, TopicNotExist
 from broker.tables.consumer_offsets import NO_OFFSET
 from broker.tables.samples import WINDOWS
+from remoting.server.turns import Turns
 from remoting.wire.answer import Answer
 from remoting.wire.bodies.kv_table import KVTable
 from remoting.wire.bodies.queue_lock import MessageQueue
@@ -22,6 +23,7 @@ from remoting.wire.bodies.statistics import (
     ProducerConnection,
     StatsSnapshot,
     TopicOffset,
+    by_queue,
     consume_stats,
     topic_stats,
 )
@@ -66,6 +68,10 @@ ITEMS: Final[Mapping[str, tuple[str, bool]]] = {
 Left out is what would need a count or a clock per message: QUEUE_PUT_…, QUEUE_GET_…,
 TOPIC_PUT_LATENCY, GROUP_GET_LATENCY, GROUP_GET_FALL_…, …_REGISTER_TIME. Tools get "not exist".
 """
+
+
+QUEUES_MAX: Final = 40_000
+"""Queues that one answer speaks of: it stays below the longest frame that clients take."""
 
 
 class AdminProcessor:
@@ -114,12 +120,14 @@ class AdminProcessor:
     async def queues_of(self, topic: TopicConfig) -> Answer:
         """First and next offset of each queue of a topic."""
         name = topic.topic_name
-        table = {}
+        table = []
+        turns = Turns()
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            await turns.give_way()
             first = max(0, self.store.min_offset(name, queue_id))
             end = max(0, self.store.max_offset(name, queue_id))
             last_ms = await self.stored_ms(name, queue_id, end - 1)
-            table[self.queue(name, queue_id)] = TopicOffset(first, end, last_ms)
+            table.append(by_queue(self.queue(name, queue_id), TopicOffset(first, end, last_ms)))
         put = self.samples.growth("TOPIC_PUT", name)
         return Answer(body=topic_stats(table, put.per_s if put else 0.0))
 
@@ -127,15 +135,23 @@ class AdminProcessor:
         self, header: headers.GetConsumeStats, command: Command, connection: Peer
     ) -> Answer:
         """GET_CONSUME_STATS: an unknown group has an empty table."""
-        table, tps = {}, 0.0
+        table: list[bytes] = []
+        tps = 0.0
+        turns = Turns()
         for name in self.topics_of(header):
+            await turns.give_way()
             topic = self.topics.get(name)
             if topic is None:
                 continue
-            for queue_id in range(topic.read_queue_nums):
-                table[self.queue(name, queue_id)] = await self.progress(
-                    header.consumer_group, name, queue_id
+            if len(table) + topic.read_queue_nums > QUEUES_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"more than {QUEUES_MAX} queues are asked for: ask topic by topic",
                 )
+            for queue_id in range(topic.read_queue_nums):
+                await turns.give_way()
+                progress = await self.progress(header.consumer_group, name, queue_id)
+                table.append(by_queue(self.queue(name, queue_id), progress))
             got = self.samples.growth("GROUP_GET", f"{name}@{header.consumer_group}")
             tps += got.per_s if got else 0.0
         return Answer(body=consume_stats(table, tps))
@@ -143,7 +159,7 @@ class AdminProcessor:
     def topics_of(self, header: headers.GetConsumeStats) -> Iterable[str]:
         """The topics asked for; unless they are named one by one, only those consumed now."""
         if header.topic_list:
-            return [name for name in header.topic_list.split(";") if name]
+            return dict.fromkeys(name for name in header.topic_list.split(";") if name)
         group = header.consumer_group
         names = [header.topic] if header.topic else self.offsets.topics_of(group)
         entry = self.clients.group(group)

@@ -11,7 +11,7 @@ import structlog
 
 from broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
 from broker.processors.topic import when_saved
-from broker.tables.assignment import STRATEGIES, shared
+from broker.tables.assignment import STRATEGIES, alone, shared
 from broker.tables.clients import BROADCASTING
 from broker.tables.names import RETRY_PREFIX
 from broker.tables.request_modes import MODES, POP, PULL
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["AssignmentProcessor"]
 
 READ_BIT: Final = 4
+QUEUES_MAX: Final = 32_768
+"""Queues of one topic, on all brokers, that are shared out here: 10 ms for one request."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -131,7 +133,7 @@ class AssignmentProcessor:
         members = group.client_ids()
         if mode == POP:
             return shared(allocate, queues, members, request.client_id, share)
-        return allocate(queues, members, request.client_id)
+        return alone(allocate, queues, members, request.client_id)
 
     def _queues(self, topic: str) -> list[MessageQueue] | None:
         """All readable queues of a topic, sorted: ours, and those of brokers registered here."""
@@ -148,6 +150,12 @@ class AssignmentProcessor:
             counts[self._config.broker.broker_name] = config.read_queue_nums
         if not counts:
             return None
+        if sum(counts.values()) > QUEUES_MAX:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic} has more than {QUEUES_MAX} queues on all brokers together:"
+                " its consumers must share them out themselves",
+            )
         return [
             MessageQueue(broker_name=broker, queue_id=queue_id, topic=topic)
             for broker, count in sorted(counts.items())

@@ -13,9 +13,10 @@ import structlog
 
 from broker.errors import PropertyFilterOff, Refused
 from broker.filters.sql_filter import SqlFilter
-from broker.filters.subscription import filter_of
+from broker.filters.subscription import TAGS_CHARS_MAX, filter_of
 from broker.tables.clients import BROADCASTING, Client, is_tag_type, subscription_of
 from remoting.server.log_limit import LogLimit
+from remoting.server.routes import finished
 from remoting.wire.answer import Answer
 from remoting.wire.bodies.client_config import CheckClientConfigBody
 from remoting.wire.bodies.consumer_list import ConsumerList
@@ -25,7 +26,7 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import client as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from broker.tables.clients import ClientConnection, ClientTable
     from broker.tables.compensation import CompensationTable
@@ -46,6 +47,11 @@ SHOWN_CHARACTERS: Final = 100
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 BODY_BYTES_MAX: Final = 1 << 20
 """Of a heartbeat or a lock request: what a client says of itself stays in memory with it."""
+
+SHORT_BYTES: Final = 16 << 10
+"""A heartbeat up to here is taken in one step."""
+TAGS_MAX: Final = 2_048
+"""Tags, and codes of tags, that a subscription may list beside its expression."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -94,7 +100,7 @@ class ClientProcessor:
 
     def heartbeat(
         self, header: headers.Heartbeat, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Answer | Generator[None, None, Answer]:
         """HEART_BEAT: note the producers and consumers of a connection.
 
         The answer says whether the client must send its subscriptions in full next time.
@@ -105,11 +111,18 @@ class ClientProcessor:
         client = Client(
             connection, data.client_id, str(command.language), command.version, self.monotonic_ms()
         )
+        noting = self.note(data, client)
+        return finished(noting) if len(command.body) <= SHORT_BYTES else noting
+
+    def note(self, data: HeartbeatData, client: Client) -> Generator[None, None, Answer]:
+        """Group by group: one heartbeat may speak of a thousand."""
         subscriptions_wanted = False
         for consumer in data.consumer_data_set:
             subscriptions_wanted |= self.register(consumer, client, data)
+            yield
         for producer in data.producer_data_set:
             self.clients.register_producer(producer.group_name, client)
+            yield
         if not data.heartbeat_fingerprint:
             subscriptions_wanted = True
         return Answer(
@@ -124,6 +137,7 @@ class ClientProcessor:
             self.clients.check_subscriptions(
                 consumer.group_name, len(consumer.subscription_data_set)
             )
+            check_expressions(consumer)
         consumers = {consumer.group_name for consumer in data.consumer_data_set}
         producers = {producer.group_name for producer in data.producer_data_set}
         self.clients.check_room(connection.id, consumers, producers)
@@ -341,3 +355,20 @@ def check_size(command: Command) -> None:
     if size > BODY_BYTES_MAX:
         remark = f"the body of this request has {size} bytes, at most {BODY_BYTES_MAX} are taken"
         raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def check_expressions(consumer: ConsumerData) -> None:
+    """That no subscription is longer than a pull's may be. Raises: Refused."""
+    for item in consumer.subscription_data_set:
+        listed = max(len(item.code_set), len(item.tags_set))
+        if (
+            listed > TAGS_MAX
+            or len(item.sub_string) > TAGS_CHARS_MAX
+            or sum(map(len, item.tags_set)) > TAGS_CHARS_MAX
+        ):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the subscription of group {consumer.group_name[:SHOWN_CHARACTERS]} on topic"
+                f" {item.topic[:SHOWN_CHARACTERS]} is too long: {TAGS_CHARS_MAX} characters and"
+                f" {TAGS_MAX} tags are taken",
+            )

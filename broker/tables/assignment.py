@@ -6,48 +6,54 @@ Source: semantics §11.2 (QueryAssignmentProcessor, AllocateMessageQueueAveragel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from remoting.wire.bodies.queue_lock import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["ALL_QUEUES", "STRATEGIES", "shared"]
+__all__ = ["ALL_QUEUES", "STRATEGIES", "Strategy", "alone", "shared"]
 
 ALL_QUEUES: Final = -1
 """The queue id that stands for all of a broker's queues of a topic."""
 
 
-def averagely(
-    queues: Sequence[MessageQueue], clients: Sequence[str], client_id: str
-) -> list[MessageQueue]:
+def averagely(queues: Sequence[MessageQueue], many: int, place: int) -> Sequence[MessageQueue]:
     """Runs of neighbours, the first ones longer by one where it does not come out even."""
-    if client_id not in clients:
-        return []
-    place, many = clients.index(client_id), len(clients)
     size, longer = divmod(len(queues), many)
     begin = place * size + min(place, longer)
-    return list(queues[begin : begin + size + (place < longer)])
+    return queues[begin : begin + size + (place < longer)]
 
 
-def by_circle(
-    queues: Sequence[MessageQueue], clients: Sequence[str], client_id: str
-) -> list[MessageQueue]:
+def by_circle(queues: Sequence[MessageQueue], many: int, place: int) -> Sequence[MessageQueue]:
     """Dealt out one by one."""
-    if client_id not in clients:
-        return []
-    return list(queues[clients.index(client_id) :: len(clients)])
+    return queues[place::many]
 
 
-STRATEGIES: Final[dict[str, Callable[..., list[MessageQueue]]]] = {
-    "AVG": averagely,
-    "AVG_BY_CIRCLE": by_circle,
-}
+Strategy: TypeAlias = "Callable[[Sequence[MessageQueue], int, int], Sequence[MessageQueue]]"
+"""The queues of the member at `place` of so many. What all members get is every queue once."""
+
+STRATEGIES: Final[dict[str, Strategy]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
+
+
+def alone(
+    allocate: Strategy, queues: Sequence[MessageQueue], clients: Sequence[str], client_id: str
+) -> list[MessageQueue]:
+    """The queues of one member that pulls: nobody else works on them."""
+    place = place_of(clients, client_id)
+    return [] if place is None else list(allocate(queues, len(clients), place))
+
+
+def place_of(clients: Sequence[str], client_id: str) -> int | None:
+    """Where a client stands among the sorted ids; None for one that is not there."""
+    place = bisect_left(clients, client_id)
+    return place if place < len(clients) and clients[place] == client_id else None
 
 
 def shared(
-    allocate: Callable[..., list[MessageQueue]],
+    allocate: Strategy,
     queues: Sequence[MessageQueue],
     clients: Sequence[str],
     client_id: str,
@@ -64,12 +70,12 @@ def shared(
             MessageQueue(broker_name=broker, queue_id=ALL_QUEUES, topic=topic)
             for topic, broker in sorted(brokers)
         ]
-    if client_id not in clients:
+    place = place_of(clients, client_id)
+    if place is None:
         return []
-    place = clients.index(client_id)
     if many > len(queues):
         return [queues[place % len(queues)]] if queues else []
     found: dict[MessageQueue, None] = {}
     for step in range(share + 1):
-        found.update(dict.fromkeys(allocate(queues, clients, clients[(place + step) % many])))
+        found.update(dict.fromkeys(allocate(queues, many, (place + step) % many)))
     return list(found)

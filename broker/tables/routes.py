@@ -35,6 +35,13 @@ __all__ = [
 ]
 
 MASTER_ID: Final = 0
+ADDRESSES_MAX: Final = 100
+"""Addresses under one broker name, and those registered over one connection."""
+QUEUES_MAX: Final = 16_384
+"""Queues of one topic on one broker, to read and to write."""
+NAME_MAX: Final = 255
+"""Characters of a name or an address that is kept."""
+FILTER_SERVERS_MAX: Final = 100
 DEFAULT_TIMEOUT_MS: Final = 120_000
 
 
@@ -196,8 +203,49 @@ class RouteTable:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if broker is None and len(self.brokers) >= self.max_brokers:
             raise LimitReached("broker", self.max_brokers)
-        if len(self.queues.keys() | request.topics.keys()) > self.max_topics:
-            raise LimitReached("topic in the name server", self.max_topics)
+        self.check_addresses(broker, request)
+        self.check_topics(request)
+
+    def check_addresses(self, broker: Broker | None, request: Registration) -> None:
+        """What a registration says beside its topics. Raises: Refused, LimitReached."""
+        texts = (request.cluster, request.broker, request.address, request.ha_address)
+        if max(map(len, (*texts, *request.filter_servers))) > NAME_MAX:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"a name or an address of a registration is longer than {NAME_MAX} characters",
+            )
+        if len(request.filter_servers) > FILTER_SERVERS_MAX:
+            raise LimitReached("filter server of a broker", FILTER_SERVERS_MAX)
+        new = (request.cluster, request.address) not in self.live
+        if new and len(self.live) >= self.max_brokers:
+            raise LimitReached("broker address", self.max_brokers)
+        if new and (peer := request.connection) is not None:
+            held = (live.connection for live in self.live.values())
+            if sum(one is not None and one.id == peer.id for one in held) >= ADDRESSES_MAX:
+                raise LimitReached("broker address of one connection", ADDRESSES_MAX)
+        taken = {} if broker is None else broker.addresses
+        if request.broker_id not in taken and len(taken) >= ADDRESSES_MAX:
+            raise LimitReached(f"address of broker {request.broker}", ADDRESSES_MAX)
+
+    def check_topics(self, request: Registration) -> None:
+        """That all topics of a registration can be taken in. Raises: Refused, LimitReached."""
+        for topic, config in request.topics.items():
+            counts = (config.read_queue_nums, config.write_queue_nums)
+            if not 0 <= min(counts) <= max(counts) <= QUEUES_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topic {topic[:NAME_MAX]} is registered with {counts[0]} queues to read and"
+                    f" {counts[1]} to write, 0 to {QUEUES_MAX} are taken",
+                )
+            if max(len(topic), len(config.topic_name)) > NAME_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"a topic name is longer than {NAME_MAX} characters"
+                )
+        known = self.queues
+        if len(request.topics) + len(known) > self.max_topics:
+            new = sum(topic not in known for topic in request.topics)
+            if new and len(known) + new > self.max_topics:
+                raise LimitReached("topic in the name server", self.max_topics)
 
     def is_outdated(self, broker: Broker, request: Registration) -> bool:
         """Whether its id is held by another address that is alive and of a later state."""

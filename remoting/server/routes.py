@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from remoting.wire.answer import Answer
 
@@ -52,6 +52,20 @@ What its peer sent behind it is served when it has ended. It begins in its conne
 Outcome = Plain | Steps
 """What a handler gives: an answer, PARKED, None (held or nothing to say), what to wait for, or
 steps that end with one of these."""
+
+
+T = TypeVar("T")
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """What steps end with, taken at once: for those that are known to be few."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
 
 Handler = Callable[..., Outcome]
 """`handler(header, command, connection) -> Outcome`; its header is the one its route names."""

@@ -215,3 +215,36 @@ def test_an_event_has_the_levels_that_are_listed() -> None:
         if event in listed and level not in listed[event]
     ]
     assert wrong == []
+
+
+def test_of_each_event_so_many_lines_are_written_and_the_next_says_how_many_were_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(log, "monotonic", lambda: now)
+    out = io.StringIO()
+    log.configure("debug", stream=out)
+    logger = structlog.get_logger()
+    for _ in range(log.LINES + 7):
+        logger.warning("filter.refused")
+        logger.error("request.failed", code=1)
+        logger.debug("connection.opened")
+    logger.info("other.happened")
+    now += log.PERIOD_S
+    logger.warning("filter.refused")
+    logger.warning("filter.refused")
+    seen = lines(out)
+    refused = [line for line in seen if line["event"] == "filter.refused"]
+    assert len(refused) == log.LINES + 2
+    assert [line.get("left_out") for line in refused[-3:]] == [None, 7, None]
+    assert len([line for line in seen if line["event"] == "request.failed"]) == 5
+    assert len([line for line in seen if line["event"] == "connection.opened"]) == log.LINES + 7
+    assert [line["level"] for line in seen if line["event"] == "other.happened"] == ["info"]
+
+
+def test_names_of_events_without_end_take_no_memory() -> None:
+    log.configure(stream=io.StringIO())
+    limits = log.LineLimits()
+    for number in range(3 * log.EVENTS_MAX):
+        limits(None, "warning", {"event": f"of a library {number}"})
+    assert len(limits._limits) <= log.EVENTS_MAX

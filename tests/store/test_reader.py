@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store import reader
 from store.files.disk import Disk
 from store.format.record import read
 from store.format.tags import TagFilter, java_hash
@@ -133,6 +134,21 @@ def test_when_nothing_matches_the_reader_goes_on_behind_what_was_looked_at(
     assert (result.status, result.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 850)
     result = store.get("T", 0, 850, 32, only_b)
     assert result.next_begin_offset == 900
+
+
+def test_one_read_looks_at_so_many_units_whatever_was_asked_for(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "SCAN_UNITS", 100)
+    fill(store, 350, tag=b"A")
+    only_b = TagFilter.parse("B")
+    most = (1 << 31) - 1
+    seen, at = [], 0
+    while (result := store.get("T", 0, at, most, only_b)).next_begin_offset > at:
+        at = result.next_begin_offset
+        seen.append(at)
+    assert seen == [100, 200, 300, 350]
+    assert store.get("T", 0, 0, most, max_bytes=most, max_count=most).count == 100
 
 
 # ── Limits ──

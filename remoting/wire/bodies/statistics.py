@@ -13,7 +13,7 @@ from remoting.wire.bodies.body import Body
 from remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable
 
     from remoting.wire.bodies.queue_lock import MessageQueue
 
@@ -25,6 +25,7 @@ __all__ = [
     "ProducerConnection",
     "StatsSnapshot",
     "TopicOffset",
+    "by_queue",
     "consume_stats",
     "topic_stats",
 ]
@@ -49,19 +50,19 @@ class OffsetWrapper(msgspec.Struct, rename="camel"):
     last_timestamp: int
 
 
-def topic_stats(queues: Mapping[MessageQueue, TopicOffset], put_tps: float) -> bytes:
-    """Body of GET_TOPIC_STATS_INFO (TopicStatsTable)."""
-    return b'{"offsetTable":%b,"topicPutTps":%b}' % (by_queue(queues), _encode(put_tps))
+def topic_stats(queues: Iterable[bytes], put_tps: float) -> bytes:
+    """Body of GET_TOPIC_STATS_INFO (TopicStatsTable); each queue as `by_queue` gives it."""
+    return b'{"offsetTable":{%b},"topicPutTps":%b}' % (b",".join(queues), _encode(put_tps))
 
 
-def consume_stats(queues: Mapping[MessageQueue, OffsetWrapper], consume_tps: float) -> bytes:
-    """Body of GET_CONSUME_STATS (ConsumeStats)."""
-    return b'{"consumeTps":%b,"offsetTable":%b}' % (_encode(consume_tps), by_queue(queues))
+def consume_stats(queues: Iterable[bytes], consume_tps: float) -> bytes:
+    """Body of GET_CONSUME_STATS (ConsumeStats); each queue as `by_queue` gives it."""
+    return b'{"consumeTps":%b,"offsetTable":{%b}}' % (_encode(consume_tps), b",".join(queues))
 
 
-def by_queue(table: Mapping[MessageQueue, msgspec.Struct]) -> bytes:
-    """A map whose keys are objects."""
-    return b"{" + b",".join(_encode(q) + b":" + _encode(value) for q, value in table.items()) + b"}"
+def by_queue(queue: MessageQueue, value: TopicOffset | OffsetWrapper) -> bytes:
+    """One entry of a map whose keys are objects."""
+    return _encode(queue) + b":" + _encode(value)
 
 
 class Connection(Body, msgspec.Struct, rename="camel"):

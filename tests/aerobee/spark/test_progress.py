@@ -14,7 +14,7 @@ from aerobee.spark.progress import (
 )
 from remoting.errors import BodyError
 from remoting.wire.bodies.queue_lock import MessageQueue
-from remoting.wire.bodies.statistics import OffsetWrapper, consume_stats
+from remoting.wire.bodies.statistics import OffsetWrapper, by_queue, consume_stats
 
 NOW = 1_700_000_000_000
 offsets = st.integers(0, 1 << 62)
@@ -27,12 +27,13 @@ def test_what_a_broker_says_is_read_as_it_was_meant(
     table: dict[tuple[str, int], tuple[int, int, int]],
 ) -> None:
     body = consume_stats(
-        {
-            MessageQueue(broker_name="b", queue_id=queue_id, topic=topic): OffsetWrapper(
-                end, at, at, last_ms
+        [
+            by_queue(
+                MessageQueue(broker_name="b", queue_id=queue_id, topic=topic),
+                OffsetWrapper(end, at, at, last_ms),
             )
             for (topic, queue_id), (end, at, last_ms) in table.items()
-        },
+        ],
         0.5,
     )
     assert progress_in(body) == sorted(

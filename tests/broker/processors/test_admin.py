@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from broker.errors import Refused
+from broker.processors import admin
 from remoting.wire import relaxed_json
 from remoting.wire.codes import ResponseCode as Code
 from remoting.wire.headers.admin import (
@@ -102,6 +104,24 @@ async def test_consume_stats_say_how_far_a_group_is(tmp_path: Path) -> None:
             },
             1: {"brokerOffset": 0, "consumerOffset": 0, "pullOffset": 0, "lastTimestamp": 0},
         }
+
+
+async def test_a_topic_that_is_named_often_is_looked_at_once(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=2, write_queue_nums=2)
+        stats = read(await desk.ask(GetConsumeStats(consumer_group="g", topic_list="t;" * 100_000)))
+        assert len(stats["offsetTable"]) == 2
+
+
+async def test_consume_stats_of_more_queues_than_one_answer_holds_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "QUEUES_MAX", 5)
+    async with open_desk(tmp_path) as desk:
+        for name in ("t", "u"):
+            desk.topic(name, read_queue_nums=3, write_queue_nums=3)
+        with pytest.raises(Refused, match="more than 5 queues are asked for: ask topic by topic"):
+            await desk.ask(GetConsumeStats(consumer_group="g", topic_list="t;u"))
 
 
 async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is_named(

@@ -20,6 +20,8 @@ from broker.tables.queue_locks import LOCK_LIVES_MS, QueueLockTable
 from broker.tables.rate_limit import RateLimit
 from broker.tables.topics import TopicConfig, TopicTable
 from remoting.errors import BodyError
+from remoting.server.routes import finished
+from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode
 from remoting.wire.headers import client as headers
 from tests.broker.peers import HandClock, Peer, request
@@ -114,7 +116,8 @@ class Desk:
             **fields,
         }
         command = request(RequestCode.HEART_BEAT, json.dumps(body).encode())
-        answer = self.processor.heartbeat(headers.Heartbeat(), command, peer)
+        outcome = self.processor.heartbeat(headers.Heartbeat(), command, peer)
+        answer = outcome if isinstance(outcome, Answer) else finished(outcome)
         assert answer.code == 0
         assert answer.remark is None
         header = answer.header
@@ -606,3 +609,35 @@ def test_clients_that_come_and_go_write_a_few_lines(desk: Desk) -> None:
         desk.beat(desk.peer(), consumer())
     changes = [line for line in lines if line["event"] == "group.changed"]
     assert [line["left_out"] for line in changes] == [0] * 20 + [80]
+
+
+def test_a_heartbeat_of_many_groups_gives_way_between_them() -> None:
+    desk = Desk()
+    body = {
+        "clientID": "c",
+        "consumerDataSet": [{"groupName": f"g{number}"} for number in range(500)],
+        "producerDataSet": [{"groupName": f"p{number}"} for number in range(500)],
+    }
+    command = request(RequestCode.HEART_BEAT, json.dumps(body).encode())
+    steps = desk.processor.heartbeat(headers.Heartbeat(), command, desk.peer())
+    assert not isinstance(steps, Answer)
+    assert sum(1 for _ in steps) == 1_000
+
+
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        {"subString": "t || " * 5_000},
+        {"tagsSet": ["t"] * 3_000},
+        {"tagsSet": ["t" * 20_000]},
+        {"codeSet": [1] * 3_000},
+    ],
+)
+def test_a_heartbeat_with_tags_beyond_measure_is_refused_and_nothing_of_it_stays(
+    subscription: dict[str, Any],
+) -> None:
+    desk = Desk()
+    topics = [{"topic": "t"}, {"topic": "u", **subscription}]
+    with pytest.raises(Refused, match="the subscription of group g on topic u is too long"):
+        desk.beat(desk.peer(), {"groupName": "g", "subscriptionDataSet": topics})
+    assert desk.clients.group("g") is None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.tables.assignment import STRATEGIES, shared
+from broker.tables.assignment import STRATEGIES, alone, shared
 from remoting.wire.bodies.queue_lock import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def queues(count: int, brokers: int = 1) -> list[MessageQueue]:
@@ -26,14 +30,14 @@ def test_every_queue_has_one_member_and_no_member_has_two_more(
     name: str, count: int, many: int
 ) -> None:
     clients = [f"c{number:02}" for number in range(many)]
-    parts = [STRATEGIES[name](queues(count), clients, client) for client in clients]
+    parts = [alone(STRATEGIES[name], queues(count), clients, client) for client in clients]
     assert Counter(queue for part in parts for queue in part) == Counter(queues(count))
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
 
 
 def test_the_java_broker_shares_out_runs_with_the_longer_ones_first() -> None:
-    parts = [STRATEGIES["AVG"](queues(8), ["a", "b", "c"], one) for one in "abc"]
+    parts = [alone(STRATEGIES["AVG"], queues(8), ["a", "b", "c"], one) for one in "abc"]
     assert [[queue.queue_id for queue in part] for part in parts] == [
         [0, 1, 2],
         [3, 4, 5],
@@ -62,5 +66,18 @@ def test_with_more_members_than_queues_each_has_one() -> None:
 
 def test_a_stranger_gets_nothing() -> None:
     for allocate in STRATEGIES.values():
-        assert allocate(queues(4), ["a"], "b") == []
+        assert alone(allocate, queues(4), ["a"], "b") == []
         assert shared(allocate, queues(4), ["a", "b", "c"], "d", 1) == []
+
+
+def test_a_share_beyond_measure_takes_no_longer_than_there_are_queues() -> None:
+    clients = [f"c{number:05}" for number in range(20_001)]
+    asked: list[int] = []
+
+    def allocate(of: Sequence[MessageQueue], many: int, place: int) -> Sequence[MessageQueue]:
+        asked.append(place)
+        return STRATEGIES["AVG"](of, many, place)
+
+    found = shared(allocate, queues(30_000), clients, "c00007", 19_999)
+    assert len(found) == len(set(found)) == 30_000 - 1
+    assert len(asked) == 20_000

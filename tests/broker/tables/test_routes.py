@@ -5,7 +5,7 @@ import pytest
 
 from broker.errors import LimitReached, Refused
 from broker.tables.data_version import DataVersion
-from broker.tables.routes import Registered, Registration, RouteTable
+from broker.tables.routes import ADDRESSES_MAX, QUEUES_MAX, Registered, Registration, RouteTable
 from broker.tables.topics import TopicConfig
 from tests.broker.peers import Peer
 
@@ -362,3 +362,54 @@ def test_brokers_and_topics_are_limited() -> None:
     with pytest.raises(LimitReached):
         routes.register(registration([topic("T3")], version=version(2)), 0)
     assert routes.topics() == ["T1", "T2"]
+
+
+@pytest.mark.parametrize("queues", [QUEUES_MAX + 1, (1 << 31) - 1, -1])
+def test_a_topic_with_queues_beyond_measure_is_refused_and_leaves_nothing(queues: int) -> None:
+    routes = RouteTable()
+    with pytest.raises(Refused, match="topic T2 is registered with"):
+        routes.register(registration([topic("T1"), topic("T2", queues=queues)]), 0)
+    assert not routes.brokers
+    assert routes.route("T1") is None
+
+
+def register_all(routes: RouteTable, asked: Iterable[Registration]) -> None:
+    for one in asked:
+        routes.register(one, 0)
+
+
+def test_ever_new_addresses_and_ids_find_an_end() -> None:
+    routes = RouteTable(max_brokers=3 * ADDRESSES_MAX)
+    peer, numbers = Peer(), range(1_000)
+    of_one_peer = [registration(address=f"10.0.0.1:{n}", connection=peer) for n in numbers]
+    with pytest.raises(LimitReached, match="broker address of one connection"):
+        register_all(routes, of_one_peer)
+    assert len(routes.live) == ADDRESSES_MAX
+    ids = [registration(address=f"b:{n}", broker_id=n, connection=Peer()) for n in numbers]
+    with pytest.raises(LimitReached, match="address of broker py-a"):
+        register_all(routes, ids)
+    assert len(addresses(routes)) == ADDRESSES_MAX
+    of_many = [registration(address=f"10.0.0.3:{n}", connection=Peer()) for n in numbers]
+    with pytest.raises(LimitReached, match="no room for another broker address"):
+        register_all(routes, of_many)
+    assert len(routes.live) == 3 * ADDRESSES_MAX
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cluster": "c" * 300},
+        {"broker": "b" * 300},
+        {"address": "a" * 300},
+        {"ha_address": "h" * 300},
+        {"filter_servers": ["f" * 300]},
+        {"filter_servers": ["f"] * 300},
+        {"topics": [topic("T1"), topic("t" * 300)]},
+    ],
+)
+def test_names_beyond_measure_are_refused_and_leave_nothing(fields: dict[str, Any]) -> None:
+    routes = RouteTable()
+    with pytest.raises(Refused):
+        routes.register(registration(**fields), 0)
+    assert not routes.live
+    assert not routes.brokers
