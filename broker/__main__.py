@@ -19,7 +19,9 @@ import trio
 from broker import log as logging
 from broker.controller import BrokerController
 from broker.errors import TableDamaged
+from broker.host import descriptor_limit, raise_descriptor_limit
 from broker.log_stream import LineStream, fill_standard_descriptors
+from remoting.server.boss import reserve
 from store.errors import StoreRefused
 from store.files.disk import Disk, SystemClock
 
@@ -65,6 +67,7 @@ def run(config: BrokerConfig, log_level: str = "info") -> int:
 def _run(config: BrokerConfig) -> int:
     for warning in config.warnings:
         log.warning("config.warning", text=warning)
+    raise_descriptor_limit()
     os.umask(0o077)
     gc.set_threshold(*GC_THRESHOLDS)
     disk = Disk()
@@ -120,6 +123,9 @@ def _announce(ready: Ready) -> None:
         f"recovered={how} in {_process_age_s():.2f} s\n"
     )
     log.info("broker.started", broker=ready.broker, namesrv=ready.namesrv, data=ready.data)
+    descriptors = descriptor_limit()
+    if descriptors is not None:
+        log.info("broker.descriptors", limit=descriptors, reserved=reserve(descriptors))
     # What start-up made stays: no collection need look at it again. None is made here, since
     # clients are served by now and it takes tens of milliseconds.
     gc.freeze()

@@ -11,7 +11,7 @@ Source: BrokerController, BrokerStartup.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -28,7 +28,7 @@ from store.flags import Flag
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from broker.config import BrokerConfig
     from store.files.disk import Clock, Disk
@@ -54,15 +54,6 @@ class Ready(NamedTuple):
     namesrv: str
     data: str
     recovery: Recovery
-
-
-@contextmanager
-def _naming(key: str) -> Iterator[None]:
-    """An address that cannot be had names the setting to change."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}; set {key} to another port") from error
 
 
 class BrokerController:
@@ -120,13 +111,17 @@ class BrokerController:
         listeners = []
         for name, key, port, served in wanted:
             if port:
-                with _naming(key):
+                try:
                     sock = boss.bind(
                         remoting.bind_address,
                         port,
                         send_bytes=remoting.server_socket_snd_buf_size_bytes,
                         receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
                     )
+                except OSError as error:
+                    raise http.with_remedy(
+                        error, "bindAddress", f"set {key} to another port"
+                    ) from error
                 opened.enter_context(sock)
                 listeners.append(Listener(name, sock, served))
         metrics = self._bind_metrics()
@@ -246,13 +241,13 @@ class BrokerController:
 
     def _ready(self, recovery: Recovery) -> Ready:
         remoting, namesrv = self.config.remoting, self.config.namesrv
-        names = "none"
+        names = self.config.broker.namesrv_addr or "none"
         if namesrv.embedded_namesrv:
             port = namesrv.namesrv_listen_port or remoting.listen_port
             names = f"{remoting.bind_address}:{port}"
         return Ready(
             f"{remoting.bind_address}:{remoting.listen_port}",
-            self.config.broker.namesrv_addr or names,
+            names,
             str(self.parts.store.root.absolute()),
             recovery,
         )

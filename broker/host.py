@@ -1,18 +1,33 @@
-"""What the machine says about itself: its name, its CPUs, the addresses of its interfaces."""
+"""What the machine says about itself: name, CPUs, addresses, how many files may be open."""
 
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import struct
+from contextlib import suppress
 from ipaddress import IPv6Address
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["addresses", "cpu_count", "host_name"]
+if TYPE_CHECKING:
+    from broker.config import BrokerConfig
+
+__all__ = [
+    "addresses",
+    "cpu_count",
+    "descriptor_limit",
+    "host_name",
+    "listens_at",
+    "other_name_servers",
+    "raise_descriptor_limit",
+]
 
 SIOCGIFADDR = 0x8915
 SIOCGIFFLAGS = 0x8913
 IFF_UP, IFF_LOOPBACK = 0x1, 0x8
+WILDCARDS = ("0.0.0.0", "::")
 INTERFACES = Path("/sys/class/net")
 IPV6_TABLE = Path("/proc/net/if_inet6")
 
@@ -21,6 +36,19 @@ def cpu_count() -> int:
     """The CPUs that this process may use, at least 1."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return usable or 1
+
+
+def descriptor_limit() -> int | None:
+    """How many files and sockets this process may have open; None: as many as it likes."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit() -> None:
+    """Raise it as far as that is allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def host_name() -> str:
@@ -60,6 +88,31 @@ def ipv4_of(name: str) -> str:
     except OSError:
         return ""
     return socket.inet_ntoa(reply[20:24])
+
+
+def listens_at(bound: str, host: str) -> bool:
+    """Whether a listener bound to one address is reached at another; no name is resolved."""
+    local = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
+    if bound in WILDCARDS:
+        return local in (*WILDCARDS, "127.0.0.1", "::1", *addresses())
+    return local == ("127.0.0.1" if bound == "localhost" else bound)
+
+
+def other_name_servers(config: BrokerConfig) -> list[str]:
+    """Those that are not in this process: NAMESRV_ADDR, meant for clients, names that one too.
+
+    To register there would do nothing, and fail at the stop.
+    """
+    remoting, namesrv = config.remoting, config.namesrv
+    ports = (namesrv.namesrv_listen_port, remoting.listen_port, remoting.vip_listen_port)
+    own = tuple(map(str, ports)) if namesrv.embedded_namesrv else ()
+
+    def inside(address: str) -> bool:
+        name, _, port = address.rpartition(":")
+        return port in own and listens_at(remoting.bind_address, name)
+
+    given = filter(None, config.broker.namesrv_addr.split(";"))
+    return [address for address in given if not inside(address)]
 
 
 def ipv6_of(names: set[str]) -> list[str]:

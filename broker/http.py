@@ -14,6 +14,7 @@ A probe answers 200 or 503, and in JSON which of its checks failed and why.
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,14 +39,17 @@ __all__ = [
     "open_listener",
     "prepare",
     "serve_http",
+    "with_remedy",
 ]
 
 PORT_KEY = "metricsPromExporterPort"
+HOST_KEY = "metricsPromExporterHost"
 LOOP_LIMIT_S = 5.0
 """A loop that has not turned for this long is not alive."""
 STALLED_PEER_MS = 3_000
 """A peer that takes nothing for this long is cut off; less than the grace of a stop."""
 BACKLOG = 64
+NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
 
 Check = Callable[[], str | None]
 """None when all is well, else what is not, in words for the person who reads the probe."""
@@ -70,6 +74,15 @@ def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
     return check
 
 
+def with_remedy(error: OSError, host_key: str, port_remedy: str) -> OSError:
+    """The error of a bind with what to change: the address where that is wrong, else the port."""
+    number = error.errno or 0
+    # A name that cannot be resolved has a number below 0.
+    wrong_host = number < 0 or number in NO_SUCH_ADDRESS
+    remedy = f"set {host_key} to an address of this host" if wrong_host else port_remedy
+    return OSError(error.errno, f"{error.strerror}; {remedy}")
+
+
 def open_listener(host: str, port: int) -> socket.socket | None:
     """The listening socket; None for port 0, which turns the listener off.
 
@@ -80,8 +93,8 @@ def open_listener(host: str, port: int) -> socket.socket | None:
     try:
         listener = listen(host, port, BACKLOG)
     except OSError as error:
-        remedy = f"{error.strerror}; set {PORT_KEY} to another port, or to 0 for none"
-        raise OSError(error.errno, remedy) from error
+        port_remedy = f"set {PORT_KEY} to another port, or to 0 for none"
+        raise with_remedy(error, HOST_KEY, port_remedy) from error
     # Inherited by every connection. The server shields its sends from cancellation, so without
     # this a peer that reads nothing could keep the broker from stopping.
     if hasattr(socket, "TCP_USER_TIMEOUT"):

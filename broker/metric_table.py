@@ -311,6 +311,20 @@ METRICS: Final = (
         one(lambda s: s.remoting.connections),
     ),
     Metric(
+        "aerobee_connections_refused_total",
+        "counter",
+        (),
+        "Connections closed as they came: maxConnections, or no descriptors but the store's.",
+        one(lambda s: s.remoting.connections_refused),
+    ),
+    Metric(
+        "aerobee_unsent_bytes",
+        "gauge",
+        (),
+        "Bytes of answers that peers have not taken, on all connections together.",
+        one(lambda s: s.remoting.unsent_bytes),
+    ),
+    Metric(
         "aerobee_requests_total",
         "counter",
         (),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from broker import answers
+from broker.host import descriptor_limit, other_name_servers
 from broker.pools import make_pools
 from broker.processors.access import ReadAccess
 from broker.processors.dead_letters import DeadLetters
@@ -165,6 +166,8 @@ class Parts:
             after_round=self.after_round,
             slow_round=self.slow_rounds.look,
             on_connect=self._connected,
+            max_connections=self.config.remoting.max_connections,
+            descriptors=descriptor_limit(),
         )
 
     def _make_figures(self) -> None:
@@ -374,7 +377,7 @@ class Parts:
             topics=self.topics,
             clock=self.clock,
             routes=self.routes if self.config.namesrv.embedded_namesrv else None,
-            name_servers=[address for address in broker.namesrv_addr.split(";") if address],
+            name_servers=other_name_servers(self.config),
             connect=partial(connected, connect_timeout_s=remoting.connect_timeout_ms / 1000),
             period_ms=broker.register_name_server_period_ms,
             timeout_ms=broker.register_broker_timeout_ms,
@@ -391,6 +394,8 @@ class Parts:
             idle_s=remoting.server_channel_max_idle_time_s,
             stall_s=remoting.write_stall_timeout_ms / 1000,
             inbound_bytes=remoting.max_inbound_buffer_bytes,
+            outbound_bytes=remoting.max_outbound_buffer_bytes,
+            least_per_s=remoting.write_least_rate,
         )
 
     # -- the start -------------------------------------------------------------------------------

@@ -131,6 +131,26 @@ class RemotingConfig:
             extra={"key": "writeStallTimeout", "unit": "ms", "own": True},
         ),
     ] = 10_000
+    write_least_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1_073_741_824,
+            description="Bytes that a peer must take in a second, over the time of"
+            " writeStallTimeout, while answers wait for it; 0: any. A slower one is closed.",
+            extra={"key": "writeLeastRate", "own": True},
+        ),
+    ] = 4_096
+    max_outbound_buffer_bytes: Annotated[
+        int,
+        Meta(
+            ge=1_048_576,
+            le=17_179_869_184,
+            description="What all connections together may have unsent. Beyond it one that has more"
+            " than its share is not read; at twice as much the one that has most is closed.",
+            extra={"key": "maxOutboundBufferBytes", "unit": "B", "own": True},
+        ),
+    ] = 268_435_456
     max_frame_bytes: Annotated[
         int,
         Meta(
@@ -159,6 +179,16 @@ class RemotingConfig:
             extra={"key": "maxInboundBufferBytes", "unit": "B", "own": True},
         ),
     ] = 134_217_728
+    max_connections: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000_000,
+            description="Connections at once; the next is closed as it comes. 0: as many as the"
+            " limit on open files allows, but for a reserve of the store.",
+            extra={"key": "maxConnections", "own": True},
+        ),
+    ] = 0
     server_oneway_semaphore_value: Annotated[
         int,
         Meta(

@@ -14,11 +14,13 @@ class RemotingStats:
         "bytes_out",
         "connections_closed",
         "connections_opened",
+        "connections_refused",
         "frames_rejected",
         "requests",
         "requests_failed",
         "requests_refused",
         "rounds",
+        "unsent_bytes",
     )
 
     def __init__(self) -> None:
@@ -27,11 +29,13 @@ class RemotingStats:
         self.bytes_out = 0
         self.connections_closed = 0
         self.connections_opened = 0
+        self.connections_refused = 0
         self.frames_rejected = 0
         self.requests = 0
         self.requests_failed = 0
         self.requests_refused = 0
         self.rounds = 0
+        self.unsent_bytes = 0
 
     @property
     def connections(self) -> int:

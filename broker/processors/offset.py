@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from broker.errors import GroupNotExist, Refused, TopicNotExist
-from broker.tables.consumer_offsets import NO_OFFSET
+from broker.tables.consumer_offsets import MARKS, NO_OFFSET
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import offset as headers
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from broker.tables.consumer_offsets import ConsumerOffsetTable
     from broker.tables.delay_offsets import DelayOffsetTable
     from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicTable
+    from broker.tables.topics import TopicConfig, TopicTable
     from remoting.server.connection import Connection
     from remoting.wire.command import Command
     from store.files.disk import Clock
@@ -37,7 +37,7 @@ RESET_BEFORE: Final = Answer(remark="Offset has been previously reset")
 
 
 class OffsetProcessor:
-    """Codes 14, 15, 29 to 32, 45. None of them checks the queue id against the topic's queues."""
+    """Codes 14, 15, 29 to 32, 45. Only what stores an offset asks whether there is such a queue."""
 
     def __init__(
         self,
@@ -92,14 +92,22 @@ class OffsetProcessor:
     def update(
         self, header: headers.UpdateConsumerOffset, command: Command, connection: Connection
     ) -> Answer:
-        """UPDATE_CONSUMER_OFFSET: store it, whatever was there. Makes neither group nor topic."""
+        """UPDATE_CONSUMER_OFFSET: store it, whatever was there. Makes neither group nor topic.
+
+        The Java broker stores it for any queue id; here invented ones must not fill the table.
+        """
         if self.groups.get(header.consumer_group) is None:
             raise GroupNotExist(header.consumer_group)
-        if self.topics.get(header.topic) is None:
+        topic = self.topics.get(header.topic)
+        if topic is None:
             raise TopicNotExist(header.topic)
         if header.queue_id is None or header.commit_offset is None:
             missing = "queueId" if header.queue_id is None else "commitOffset"
             raise Refused(ResponseCode.INVALID_PARAMETER, f"{missing} is missing")
+        if not self.may_have_offset(header.consumer_group, topic, header.queue_id):
+            queues = max(topic.read_queue_nums, topic.write_queue_nums)
+            remark = f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {queues}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
         stored = self.offsets.commit(
             header.consumer_group,
             header.topic,
@@ -108,6 +116,19 @@ class OffsetProcessor:
             self.clock.now_ms(),
         )
         return DONE if stored else RESET_BEFORE
+
+    def may_have_offset(self, group: str, topic: TopicConfig, queue_id: int) -> bool:
+        """Whether there is such a queue, or was: a topic may have had more, and a group read them.
+
+        The marks of a Spark sink are numbered by partition.
+        """
+        name = topic.topic_name
+        return queue_id >= 0 and (
+            queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+            or queue_id in self.offsets.queues(group, name)
+            or group.startswith(MARKS)
+            or self.store.max_offset(name, queue_id) > 0
+        )
 
     def max_offset(
         self, header: headers.GetMaxOffset, command: Command, connection: Connection

@@ -19,7 +19,7 @@ from broker.tables.documents import mapping, object_pieces, unknown_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["NO_OFFSET", "Clamped", "ConsumerOffsetTable"]
+__all__ = ["MARKS", "NO_OFFSET", "Clamped", "ConsumerOffsetTable"]
 
 NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
@@ -41,11 +41,18 @@ class ConsumerOffsetTable:
     """Committed offsets of all groups.
 
     Law: `count` is the number of (topic, group, queue) entries and never passes `max_entries`;
-    `topics_by_group` and `groups_by_topic` say which topics and groups have entries; `changes`
-    moves with every change, so that an unchanged table need not be saved.
+    `by_group` has those of each group, and none passes `max_of_group`; `topics_by_group` and
+    `groups_by_topic` say which topics and groups have entries; `changes` moves with every change,
+    so that an unchanged table need not be saved.
     """
 
-    def __init__(self, *, version_step: int = 500, max_entries: int = 1_000_000) -> None:
+    def __init__(
+        self,
+        *,
+        version_step: int = 500,
+        max_entries: int = 1_000_000,
+        max_of_group: int = 100_000,
+    ) -> None:
         self.entries: dict[str, dict[int, int]] = {}
         self.topics_by_group: dict[str, set[str]] = {}
         self.groups_by_topic: dict[str, set[str]] = {}
@@ -54,7 +61,9 @@ class ConsumerOffsetTable:
         self.version = DataVersion()
         self.version_step = version_step
         self.max_entries = max_entries
+        self.max_of_group = max_of_group
         self.count = 0
+        self.by_group: dict[str, int] = {}
         self.commits = 0
         self.changes = 0
         self.popped = 0
@@ -67,16 +76,14 @@ class ConsumerOffsetTable:
         """Store what `group` consumes next, unless a reset of it is still to be heard of.
 
         Every `version_step` commits the version moves. Returns whether it was stored.
-        Raises: LimitReached for a new entry in a full table.
+        Raises: LimitReached for a new entry in a full table, or of a group that has too many.
         """
         if self.resets and (group, topic, queue_id) in self.resets:
             return False
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.entries.get(key)
         if queues is None or queue_id not in queues:
-            if self.count >= self.max_entries:
-                raise LimitReached("consumer offset", self.max_entries)
-            self.count += 1
+            self._count_new(group)
             if queues is None:
                 queues = self.entries[key] = {}
                 self.note(topic, group)
@@ -86,6 +93,16 @@ class ConsumerOffsetTable:
         if self.commits % self.version_step == 0:
             self.version = bumped(self.version, now_ms)
         return True
+
+    def _count_new(self, group: str) -> None:
+        """One entry more. Raises: LimitReached."""
+        if self.count >= self.max_entries:
+            raise LimitReached("consumer offset", self.max_entries)
+        of_group = self.by_group.get(group, 0)
+        if of_group >= self.max_of_group:
+            raise LimitReached(f"consumer offset of group {group[:120]}", self.max_of_group)
+        self.count += 1
+        self.by_group[group] = of_group + 1
 
     def commit_popped(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
@@ -145,9 +162,11 @@ class ConsumerOffsetTable:
         """Drop everything that is known of these topics and groups."""
         self.changes += 1
         for topic, group in pairs:
-            for queue_id in self.entries.pop(f"{topic}{SEPARATOR}{group}"):
+            queues = self.entries.pop(f"{topic}{SEPARATOR}{group}")
+            for queue_id in queues:
                 self.resets.pop((group, topic, queue_id), None)
-                self.count -= 1
+            self.count -= len(queues)
+            self.by_group[group] -= len(queues)
             for names, one, other in (
                 (self.topics_by_group, group, topic),
                 (self.groups_by_topic, topic, group),
@@ -155,6 +174,8 @@ class ConsumerOffsetTable:
                 names[one].discard(other)
                 if not names[one]:
                     del names[one]
+            if group not in self.topics_by_group:
+                del self.by_group[group]
 
     def note(self, topic: str, group: str) -> None:
         """There is an entry of these two now."""
@@ -200,6 +221,10 @@ class ConsumerOffsetTable:
             self.note(topic, group)
         self.version = version
         self.count = sum(map(len, self.entries.values()))
+        self.by_group = {}
+        for key, queues in self.entries.items():
+            group = split_key(key)[1]
+            self.by_group[group] = self.by_group.get(group, 0) + len(queues)
         self.extra = unknown_fields(document, OUR_KEYS)
 
     def pieces(self) -> Iterator[bytes]:

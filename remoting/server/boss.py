@@ -1,14 +1,22 @@
-"""The boss: accept, and hand each socket to the next selector."""
+"""The boss: accept, and hand each socket to the next selector.
+
+Beyond the limit on connections, and where only the descriptors are left that the store needs, a
+peer is accepted and closed at once: it hears that, and others need not wait behind it.
+"""
 
 from __future__ import annotations
 
 import errno
+import math
 import socket
 from itertools import cycle
+from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 import structlog
 import trio
+
+from remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,16 +25,52 @@ if TYPE_CHECKING:
     from remoting.server.worker import Worker
     from remoting.stats import RemotingStats
 
-__all__ = ["ACCEPT_PAUSE_S", "bind", "listen", "listen_on", "run"]
+__all__ = ["ACCEPT_PAUSE_S", "Door", "bind", "listen", "listen_on", "reserve", "run"]
 
 ACCEPT_PAUSE_S = 0.1
 """How long accepting rests when the system has no descriptor or buffer to give."""
 ACCEPTS_PER_WAKE = 64
+RESERVED_DESCRIPTORS = 1_024
+"""For files of the store that are opened later, and for probes; at most a quarter of all."""
 OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.EINTR}
 """The peer left between its SYN and our accept."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
+
+
+class Door:
+    """Who may still come in. `descriptors` is how many the process may have open, None: any."""
+
+    def __init__(
+        self, stats: RemotingStats, max_connections: int = 0, descriptors: int | None = None
+    ) -> None:
+        self.stats = stats
+        self.max_connections = max_connections
+        self.first_reserved = (
+            math.inf if descriptors is None else descriptors - reserve(descriptors)
+        )
+        self._lines = LogLimit(1)
+
+    def closed_for(self, sock: socket.socket) -> str | None:
+        """Why this connection cannot stay; None: it can."""
+        if self.max_connections and self.stats.connections >= self.max_connections:
+            return f"maxConnections is {self.max_connections}"
+        # The system gives the lowest number that is free: all below it are in use.
+        if sock.fileno() >= self.first_reserved:
+            return "the descriptors that are left are for the store"
+        return None
+
+    def refused(self, listener: str, reason: str) -> None:
+        """Say so, now and then."""
+        left_out = self._lines.admit(monotonic())
+        if left_out is not None:
+            log.warning("connection.refused", listener=listener, reason=reason, left_out=left_out)
+
+
+def reserve(descriptors: int) -> int:
+    """How many of them no connection gets."""
+    return min(RESERVED_DESCRIPTORS, descriptors // 4)
 
 
 def bind(host: str, port: int, *, send_bytes: int = 0, receive_bytes: int = 0) -> socket.socket:
@@ -76,14 +120,14 @@ async def run(
     name: str,
     worker: Worker,
     selectors: Sequence[Selector],
-    stats: RemotingStats,
+    door: Door,
 ) -> NoReturn:
     """Accept until cancelled; the listener is closed on the way out."""
     turns = cycle(selectors)
     with listener:
         while True:
             await trio.lowlevel.wait_readable(listener)
-            if not _accept_ready(listener, name, worker, turns, stats):
+            if not _accept_ready(listener, name, worker, turns, door):
                 await trio.sleep(ACCEPT_PAUSE_S)
 
 
@@ -92,7 +136,7 @@ def _accept_ready(
     name: str,
     worker: Worker,
     selectors: Iterator[Selector],
-    stats: RemotingStats,
+    door: Door,
 ) -> bool:
     """Accept what waits; False when the system is out of something."""
     for _ in range(ACCEPTS_PER_WAKE):
@@ -105,9 +149,15 @@ def _accept_ready(
                 continue
             if error.errno not in OVERLOADED:
                 raise
-            stats.accept_failures += 1
-            log.warning("connection.refused", listener=name, reason=error.strerror)
+            door.stats.accept_failures += 1
+            door.refused(name, error.strerror or str(error))
             return False
+        reason = door.closed_for(sock)
+        if reason is not None:
+            sock.close()
+            door.stats.connections_refused += 1
+            door.refused(name, reason)
+            continue
         _adopt(sock, address, name, worker, next(selectors))
     return True
 

@@ -83,9 +83,11 @@ class Connection:
         "read_until",
         "requests",
         "selector",
+        "slow_since",
         "sock",
         "stalled_since",
         "starved",
+        "taken",
         "unfinished",
         "unsent",
         "worker",
@@ -135,6 +137,10 @@ class Connection:
         """The selector's number of the round in which it was read."""
         self.last_active = selector.now
         self.stalled_since: float | None = None
+        """When it took something last, while something is unsent."""
+        self.slow_since = 0.0
+        self.taken = 0
+        """Bytes that it has taken since `slow_since`, while something is unsent."""
         self.flowing_since = 0.0
         """Until then it was paused: for what waited its peer is to blame."""
         self.on_close: list[Callable[[Connection, str], None]] = []
@@ -194,7 +200,12 @@ class Connection:
     # -- our own requests to the peer ------------------------------------------------------------
 
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
-        """Send a one-way request, in the type last seen from this peer. Dropped when it is gone."""
+        """Send a one-way request, in the type last seen from this peer.
+
+        Dropped when it is gone, or does not read what it was sent.
+        """
+        if self.paused:
+            return
         self._request(code, header, body, oneway=True)
 
     async def call(
@@ -202,10 +213,13 @@ class Connection:
     ) -> Command:
         """Send a request and wait for its answer.
 
-        Raises: CallTimedOut after `timeout_s`; ChannelClosed when the peer goes first.
+        Raises: CallTimedOut after `timeout_s`, or at once when the peer does not read what it was
+        sent; ChannelClosed when it goes first.
         """
         if self.closed:
             raise ChannelClosed(f"{self.address} is closed")
+        if self.paused:
+            raise CallTimedOut(f"{self.address} does not read what it was sent")
         opaque = self._request(code, header, body, oneway=False)
         waiting = self._calls[opaque] = _Call()
         self.selector.reactor.flush()
@@ -275,8 +289,12 @@ class Connection:
 
     def _stalled(self, sent: int) -> None:
         selector = self.selector
+        if self.stalled_since is None:
+            self.slow_since = selector.now
+            self.taken = 0
         if sent or self.stalled_since is None:
             self.stalled_since = selector.now
+        self.taken += sent
         self.unsent -= sent
         out = self.out
         while sent:
@@ -286,14 +304,29 @@ class Connection:
                 break
             sent -= len(first)
             out.popleft()
-        if self.unsent > selector.limits.high_water_bytes:
+        outbound = selector.reactor.outbound
+        outbound.note(self, self.unsent)
+        if self.closed:
+            return
+        high_water = outbound.high_water_bytes
+        if self.unsent > high_water:
             self.paused = True
-        elif self.paused and self.unsent <= selector.limits.low_water_bytes:
+        elif self.paused and self.unsent <= min(selector.limits.low_water_bytes, high_water):
             self._flow_again()
         self.watch()
 
+    def reads_too_slowly(self, now: float, stall_s: float, least_per_s: int) -> bool:
+        """Whether it took less than it must for as long as it may take nothing."""
+        elapsed = now - self.slow_since
+        if elapsed < stall_s:
+            return False
+        slow = self.taken < least_per_s * elapsed
+        self.slow_since, self.taken = now, 0
+        return slow
+
     def _flowing(self) -> None:
         self.stalled_since = None
+        self.selector.reactor.outbound.note(self, 0)
         if self.paused:
             self._flow_again()
         self.watch()
@@ -334,6 +367,7 @@ class Connection:
         self.sock.close()
         self.out.clear()
         self.unsent = 0
+        self.selector.reactor.outbound.note(self, 0)
         self.backlog.clear()
         self.unfinished = None
         for waiting in self._calls.values():

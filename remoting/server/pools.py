@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from remoting.wire.command import Command
 
 __all__ = [
+    "KEPT_BYTES_MAX",
     "NO_STALL",
     "OVERLOAD_REMARK",
     "REJECT_REMARK",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 REMARKS = 1_024
+KEPT_BYTES_MAX = 64 << 20
+"""Bodies that one pool keeps of requests that wait; beyond it one with a body is refused."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 REJECT_REMARK = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -86,6 +89,7 @@ class Pool:
     __slots__ = (
         "capacity",
         "depth",
+        "kept_bytes",
         "max_wait_s",
         "name",
         "queue",
@@ -104,6 +108,8 @@ class Pool:
         self.max_wait_s = float("inf") if max_wait_ms is None else max_wait_ms / 1000
         self.queue: deque[Waiting] = deque()
         self.depth = 0
+        self.kept_bytes = 0
+        """Bodies of the requests that run and wait."""
         self.running = 0
         self.served = 0
         self.refused = 0

@@ -14,6 +14,7 @@ import trio
 from remoting.server import boss
 from remoting.server.inbound import InboundBudget
 from remoting.server.log_limit import LogLimit
+from remoting.server.outbound import OutboundBudget
 from remoting.server.poller import make_poller
 from remoting.server.routes import resolve
 from remoting.server.selector import Limits, Selector
@@ -61,6 +62,8 @@ class Reactor:
         after_round: Callable[[], None] = lambda: None,
         slow_round: Callable[[float, float], None] = lambda _began, _until: None,
         on_connect: Callable[[Connection], None] = lambda _: None,
+        max_connections: int = 0,
+        descriptors: int | None = None,
         portable: bool = False,
     ) -> None:
         self.pools = pools
@@ -72,8 +75,10 @@ class Reactor:
         self.held_up = (float("-inf"), float("-inf"))
         """When the last slow round of any selector began and ended."""
         self.inbound = InboundBudget(limits.inbound_bytes)
+        self.outbound = OutboundBudget(limits.outbound_bytes, limits.high_water_bytes, self.stats)
         self.rejections = LogLimit()
         """Of `frame.rejected`, for all selectors: any peer can provoke that line."""
+        self._door = boss.Door(self.stats, max_connections, descriptors)
         self._after_round = after_round
         self._refusals = refusals
         self.selectors_wanted = selectors
@@ -134,7 +139,7 @@ class Reactor:
             nursery.start_soon(selector.run)
         for name, sock, routes in listeners:
             worker = Worker(resolve(routes, self.pools), self._refusals, nursery, self.stats)
-            nursery.start_soon(boss.run, sock, name, worker, self.selectors, self.stats)
+            nursery.start_soon(boss.run, sock, name, worker, self.selectors, self._door)
 
     async def _sweep(self) -> None:
         while True:

@@ -68,6 +68,10 @@ class Limits(NamedTuple):
     stall_s: float
     inbound_bytes: int = 128 << 20
     """What all connections together may keep of unfinished frames."""
+    outbound_bytes: int = 256 << 20
+    """What all connections together may have unsent before each has but its share."""
+    least_per_s: int = 0
+    """Bytes that a peer must take in a second while something waits for it."""
 
 
 class Selector:
@@ -211,12 +215,15 @@ class Selector:
     def sweep(self) -> None:
         """Close idle and stalled connections."""
         self.now = now = monotonic()
-        idle_before = now - self.limits.idle_s
-        stalled_before = now - self.limits.stall_s
+        limits = self.limits
+        idle_before = now - limits.idle_s
+        stalled_before = now - limits.stall_s
         for connection in list(self.connections.values()):
             if connection.stalled_since is not None:
                 if connection.stalled_since < stalled_before:
                     connection.close("peer does not read")
+                elif connection.reads_too_slowly(now, limits.stall_s, limits.least_per_s):
+                    connection.close("peer reads too slowly")
             elif connection.last_active < idle_before and not connection.held:
                 connection.close("idle")
 

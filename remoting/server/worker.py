@@ -10,6 +10,7 @@ import structlog
 
 from remoting.errors import BodyError, HeaderError
 from remoting.server.pools import (
+    KEPT_BYTES_MAX,
     OVERLOAD_REMARK,
     REJECT_REMARK,
     Pool,
@@ -179,8 +180,15 @@ class Worker:
     def _admit(self, waiting: Waiting, pool: Pool) -> None:
         # The body is a view of the receive buffer, which the next round overwrites.
         body = b"" if waiting.begun else bytes(waiting.command.body)
+        if body and pool.kept_bytes and pool.kept_bytes + len(body) > KEPT_BYTES_MAX:
+            waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines
+            self._stats.requests_refused += 1
+            pool.refused += 1
+            waiting.connection.answer(waiting.command, Answer(SYSTEM_BUSY, remark=OVERLOAD_REMARK))
+            return
         waiting.command.release()
         waiting.command.body = body
+        pool.kept_bytes += len(body)
         pool.depth += 1
         waiting.command.pool = pool
         if pool.running < pool.width:
@@ -203,6 +211,8 @@ class Worker:
                     answer = await self._outcome(waiting)
                     if answer is not None:
                         waiting.connection.answer(waiting.command, answer)
+                pool.kept_bytes -= len(waiting.command.body)
+                waiting.command.release()
                 waiting.connection.selector.reactor.flush()
                 waiting = pool.queue.popleft() if pool.queue else None
         finally:

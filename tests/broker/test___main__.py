@@ -17,7 +17,7 @@ from remoting.server import boss
 from store.files.disk import Disk
 from tests.broker.desk import broker_config
 from tests.kit.broker_process import BrokerProcess, DidNotStart
-from tests.kit.ports import free_block
+from tests.kit.ports import free_block, free_port
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields
 from tests.kit.waiting import eventually
 
@@ -141,6 +141,35 @@ def test_a_broker_that_was_started_to_outlive_its_terminal_does(data: Path) -> N
         assert broker.stop() == 0
     finally:
         broker.child.kill()
+
+
+@pytest.mark.service
+def test_an_address_that_is_not_of_this_host_is_named_with_its_key(tmp_path: Path) -> None:
+    words = "Cannot assign requested address; set bindAddress to an address of this host"
+    settings = {"bindAddress": "192.0.2.1", "insecure": "true"}
+    with pytest.raises(DidNotStart, match=words) as refused:
+        BrokerProcess(data=tmp_path / "data", settings=settings).start()
+    assert refused.value.exit_code == main.FAILED
+
+
+@pytest.mark.service
+def test_the_ready_line_names_our_own_name_server_and_nobody_registers_with_himself(
+    data: Path,
+) -> None:
+    elsewhere = f"127.0.0.1:{free_port()}"
+    broker = BrokerProcess(data=data)
+    broker.env = {"NAMESRV_ADDR": f"localhost:{broker.namesrv_port};{elsewhere}"}
+    with broker:
+        assert broker.ready is not None
+        assert broker.ready.namesrv == broker.namesrv_address
+        eventually(
+            lambda: "namesrv.unreachable" in broker.child.errors(),
+            within_s=STOPS_WITHIN_S,
+            what="the other one is tried",
+        )
+        assert broker.stop() == 0
+        lines = [line for line in broker.child.errors().splitlines() if '"namesrv.' in line]
+        assert all(elsewhere in line for line in lines), lines
 
 
 # ── where its lines go ──

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import socket
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+
+import pytest
 
 from broker import host
 
-if TYPE_CHECKING:
-    import pytest
+
+@pytest.mark.parametrize(
+    ("bound", "where", "is_there"),
+    [
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.0.0.1", "localhost", True),
+        ("127.0.0.1", "127.0.0.2", False),
+        ("127.0.0.1", "names.example", False),
+        ("0.0.0.0", "localhost", True),
+        ("0.0.0.0", "192.0.2.7", False),
+        ("::", "[::1]", True),
+    ],
+)
+def test_it_is_known_without_asking_anybody_whether_a_listener_is_there(
+    bound: str, where: str, is_there: bool
+) -> None:
+    assert host.listens_at(bound, where) is is_there
 
 
 def test_there_is_at_least_one_cpu() -> None:

@@ -5,7 +5,9 @@ Over the wire, against the broker as a process. Private memory is what counts: `
 
 from __future__ import annotations
 
+import re
 import time
+import urllib.request
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import pytest
 from tests.faults.test_bad_input import rss_anon
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.raw_client import (
+    Closed,
     RawConnection,
     pull_fields,
     request_frame,
@@ -24,6 +27,7 @@ from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.faults
 
@@ -132,3 +136,46 @@ def test_a_peer_that_leaves_gives_its_places_back_at_once(broker: BrokerProcess)
             for _ in range(limit):
                 leaver.ask(PULL, fields)
             assert waits(leaver)
+
+
+class CrampedBroker(BrokerProcess):
+    """One that may have no more than 200 files and sockets open."""
+
+    def command(self) -> list[str]:
+        return ["/bin/sh", "-c", 'ulimit -n 200; exec "$0" "$@"', *super().command()]
+
+
+def test_a_flood_of_connections_costs_no_write_and_no_probe(tmp_path: Path) -> None:
+    settings = {"mappedFileSizeCommitLog": MiB, "fileReservedTime": 72}
+    with (
+        CrampedBroker(data=tmp_path / "data", settings=settings) as broker,
+        RawConnection(broker.address) as honest,
+        ExitStack() as stack,
+    ):
+        for _ in range(300):
+            stack.enter_context(RawConnection(broker.address))
+        for number in range(30):
+            body = bytes(200_000)
+            assert honest.call(SEND, send_fields("rolls", 0), body).code == 0, number
+        url = f"http://127.0.0.1:{broker.ports.metrics}"
+        with urllib.request.urlopen(f"{url}/readyz", timeout=10) as ready:
+            assert ready.status == 200
+        with urllib.request.urlopen(f"{url}/metrics", timeout=10) as metrics:
+            text = metrics.read().decode()
+        refused = re.search(
+            r"^aerobee_connections_refused_total(?:\{.*\})? (\d+)", text, re.MULTILINE
+        )
+        assert refused is not None
+        assert int(refused[1]) >= 100
+        assert broker.child.errors().count("connection.refused") < 10
+        stack.close()
+
+        def comes_in() -> bool:
+            try:
+                with RawConnection(broker.address) as late:
+                    return late.call(SEND, send_fields("rolls", 0), b"late").code == 0
+            except Closed:
+                return False
+
+        eventually(comes_in, within_s=10, what="whoever comes after the flood is served")
+        assert broker.stop() == 0

@@ -152,6 +152,26 @@ def test_a_commit_makes_nothing_and_misses_nothing(
     assert desk.offsets.count == 0
 
 
+@pytest.mark.parametrize(
+    ("queue_id", "taken"), [(-1, False), (0, True), (15, True), (16, False), (2**31 - 1, False)]
+)
+def test_only_queues_that_are_there_get_an_offset(desk: Desk, queue_id: int, taken: bool) -> None:
+    if taken:
+        desk.update(queue_id=queue_id)
+    else:
+        with pytest.raises(Refused, match="is illegal"):
+            desk.update(queue_id=queue_id)
+    assert desk.offsets.count == int(taken)
+
+
+def test_what_a_topic_had_or_a_group_has_keeps_its_offset(desk: Desk) -> None:
+    desk.queues.bounds[20] = (0, 5)
+    desk.offsets.commit("g", "t", 30, 1, 0)
+    for queue_id in (20, 30):
+        desk.update(queue_id=queue_id, commit_offset=4)
+        assert desk.offsets.query("g", "t", queue_id) == 4
+
+
 def test_the_bounds_of_a_queue_and_of_an_unknown_one(desk: Desk) -> None:
     for queue_id, first, end in ((1, 5, 10), (99, 0, 0)):
         asked = headers.GetMaxOffset(topic="t", queue_id=queue_id)

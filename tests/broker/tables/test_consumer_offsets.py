@@ -220,3 +220,18 @@ def test_a_saved_table_loads_as_it_was(commits: list[tuple[str, str, int, int]])
     again.load(written_by(offsets))
     assert again.entries == offsets.entries
     assert again.count == offsets.count
+
+
+def test_no_group_takes_the_places_of_all() -> None:
+    offsets = ConsumerOffsetTable(max_of_group=2)
+    for queue_id in range(2):
+        offsets.commit("greedy", "t", queue_id, 1, 0)
+    with pytest.raises(LimitReached, match="greedy"):
+        offsets.commit("greedy", "t", 2, 1, 0)
+    offsets.commit("greedy", "t", 1, 9, 0)
+    offsets.commit("modest", "t", 2, 1, 0)
+    restored = ConsumerOffsetTable()
+    restored.load(written_by(offsets))
+    assert restored.by_group == offsets.by_group == {"greedy": 2, "modest": 1}
+    offsets.delete_group("greedy")
+    assert (offsets.by_group, offsets.count) == ({"modest": 1}, 1)

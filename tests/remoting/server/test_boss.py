@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import socket
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
 from remoting.server import boss
@@ -49,6 +51,33 @@ def peer(listener: Listener) -> Iterator[socket.socket]:
         yield sock
 
 
+def door_of(stage: Stage, max_connections: int = 0, descriptors: int | None = None) -> boss.Door:
+    return boss.Door(stage.reactor.stats, max_connections, descriptors)
+
+
+@pytest.mark.parametrize(
+    ("max_connections", "descriptors", "stay"), [(0, None, 3), (2, None, 2), (0, 4, 0)]
+)
+def test_beyond_the_limit_a_peer_is_closed_as_it_comes(
+    listener: Listener, max_connections: int, descriptors: int | None, stay: int
+) -> None:
+    stage = Stage()
+    door = door_of(stage, max_connections, descriptors)
+    turns = cycle([stage.selector])
+    peers = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(3)]
+    with capture_logs() as logged:
+        assert boss._accept_ready(listener, "test", stage.worker, turns, door)
+    stats = stage.reactor.stats
+    assert (stats.connections, stats.connections_refused) == (stay, 3 - stay)
+    assert [peer.recv(1) for peer in peers[stay:]] == [b""] * (3 - stay)
+    refused = [line for line in logged if line["event"] == "connection.refused"]
+    assert len(refused) == (stay < 3), "one line, however many"
+    for connection in list(stage.selector.connections.values()):
+        connection.close("test")
+    for peer in peers:
+        peer.close()
+
+
 @pytest.mark.trio
 @pytest.mark.parametrize("error", sorted(boss.OVERLOADED))
 async def test_a_system_out_of_something_is_asked_again_after_a_rest(
@@ -58,7 +87,7 @@ async def test_a_system_out_of_something_is_asked_again_after_a_rest(
     listener.failures = [error, error]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(
-            boss.run, listener, "test", stage.worker, [stage.selector], stage.reactor.stats
+            boss.run, listener, "test", stage.worker, [stage.selector], door_of(stage)
         )
         for failed in (1, 2):
             await wait_all_tasks_blocked(0.01)
@@ -83,7 +112,7 @@ def test_a_peer_that_left_while_it_waited_is_passed_over(
     listener.failures = [error]
     turns = iter([stage.selector])
     stats = stage.reactor.stats
-    assert boss._accept_ready(listener, "test", stage.worker, turns, stats)
+    assert boss._accept_ready(listener, "test", stage.worker, turns, door_of(stage))
     assert (stats.connections, stats.accept_failures) == (1, 0)
     for connection in list(stage.selector.connections.values()):
         connection.close("test")
@@ -95,14 +124,14 @@ def test_an_error_that_means_a_fault_of_ours_is_not_hidden(
     stage = Stage()
     listener.failures = [errno.EBADF]
     with pytest.raises(OSError):
-        boss._accept_ready(listener, "test", stage.worker, iter([]), stage.reactor.stats)
+        boss._accept_ready(listener, "test", stage.worker, iter([]), door_of(stage))
 
 
 def test_connections_go_to_the_selectors_in_turn(listener: Listener) -> None:
     first, second = Stage(), Stage()
     turns = iter([first.selector, second.selector, first.selector])
     peers = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(3)]
-    assert boss._accept_ready(listener, "test", first.worker, turns, first.reactor.stats)
+    assert boss._accept_ready(listener, "test", first.worker, turns, door_of(first))
     assert [len(s.selector.connections) for s in (first, second)] == [2, 1]
     for stage in (first, second):
         for connection in list(stage.selector.connections.values()):

@@ -111,6 +111,64 @@ def test_whole_frames_before_a_bad_one_are_answered_before_the_close() -> None:
     assert stage.reactor.stats.frames_rejected == 1
 
 
+def test_who_takes_a_little_now_and_then_is_closed_all_the_same() -> None:
+    stage = Stage(limits=LIMITS._replace(stall_s=10, least_per_s=100))
+    slow, slow_sock = stage.connect([1] * 1_000)
+    enough, enough_sock = stage.connect([1_500] * 1_000)
+    for sock in (slow_sock, enough_sock):
+        sock.incoming += frame(1, b"x" * 40_000)
+        stage.round(sock)
+    for connection in (slow, enough):
+        assert connection.stalled_since is not None
+        connection.slow_since -= 5
+    stage.selector.sweep()
+    assert not slow.closed, "there is time to be late"
+    for connection, sock in ((slow, slow_sock), (enough, enough_sock)):
+        stage.round(sock)
+        connection.slow_since -= 6
+    stage.selector.sweep()
+    assert (slow.closed, enough.closed) == (True, False)
+    for _ in range(3):
+        enough.slow_since -= 11
+        stage.selector.sweep()
+    assert enough.closed, "what it took long ago does not count for ever"
+
+
+def test_beyond_the_budget_who_has_more_than_its_share_is_not_read_and_at_twice_it_is_closed() -> (
+    None
+):
+    limits = LIMITS._replace(high_water_bytes=50_000, low_water_bytes=10_000, outbound_bytes=60_000)
+    stage = Stage(limits=limits)
+    greedy, greedy_sock = stage.connect([0, 0, 0, 0])
+    modest, modest_sock = stage.connect([0] * 10)
+    greedy_sock.incoming += frame(1, b"x" * 45_000)
+    stage.round(greedy_sock)
+    assert stage.interest(greedy_sock).read, "below its own mark, and there is room"
+    modest_sock.incoming += frame(1, b"x" * 20_000)
+    stage.round(modest_sock)
+    stage.round(greedy_sock)
+    assert stage.interest(modest_sock).read
+    assert not stage.interest(greedy_sock).read, "more than half of the budget"
+    assert stage.reactor.stats.unsent_bytes == greedy.unsent + modest.unsent > 60_000
+    reasons: list[str] = []
+    greedy.on_close.append(lambda connection, reason: reasons.append(reason))
+    for number in range(4):
+        modest_sock.incoming += frame(number, b"x" * 9_000)
+        modest.paused = False
+        stage.selector.round([(modest_sock.fd, 1)])
+    for _ in range(4):
+        greedy.notify(int(MAX_OFFSET), None, b"x" * 20_000)
+        greedy.paused = False
+        stage.reactor.flush()
+    assert greedy.closed
+    assert reasons == ["it does not read, and there is no room for others"]
+    assert not modest.closed
+    modest_sock.takes = []
+    run(stage, modest_sock)
+    assert stage.reactor.stats.unsent_bytes == 0
+    assert stage.reactor.outbound.high_water_bytes == limits.high_water_bytes
+
+
 @pytest.mark.parametrize("error", [errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT])
 def test_a_send_that_fails_closes_its_connection_only(error: int) -> None:
     stage = Stage()

@@ -1,0 +1,63 @@
+"""Answers that peers have not taken yet: one budget of bytes for all connections together.
+
+Within the budget each connection may have as much as its high-water mark. Beyond it the mark is its
+share: who has more unsent than that is not read and not served until it has taken its answers. At
+twice the budget, which answers to held requests can reach, who has most unsent is closed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from remoting.server.log_limit import LogLimit
+
+if TYPE_CHECKING:
+    from remoting.server.connection import Connection
+    from remoting.stats import RemotingStats
+
+__all__ = ["OutboundBudget"]
+
+CLOSES_AT: Final = 2
+"""Budgets that are unsent when connections are closed."""
+
+log = structlog.stdlib.get_logger("aerobee.remoting")
+
+
+class OutboundBudget:
+    """Law: `stats.unsent_bytes` is the sum of `left`, what each connection had left to send."""
+
+    def __init__(self, limit_bytes: int, high_water_bytes: int, stats: RemotingStats) -> None:
+        self.limit_bytes = limit_bytes
+        self.high_water_bytes = high_water_bytes
+        """At which a connection is no longer read, at present."""
+        self.left: dict[Connection, int] = {}
+        self._stats = stats
+        self._most_bytes = high_water_bytes
+        self._lines = LogLimit(1)
+
+    def note(self, connection: Connection, left: int) -> None:
+        """A connection has so much left to send; who has most may be closed, also this one."""
+        before = self.left.get(connection, 0)
+        if left:
+            self.left[connection] = left
+        else:
+            self.left.pop(connection, None)
+        stats = self._stats
+        stats.unsent_bytes += left - before
+        if stats.unsent_bytes <= self.limit_bytes:
+            self.high_water_bytes = self._most_bytes
+            return
+        self.high_water_bytes = min(self._most_bytes, self.limit_bytes // len(self.left))
+        while stats.unsent_bytes > CLOSES_AT * self.limit_bytes:
+            most = max(self.left, key=self.left.__getitem__)
+            left_out = self._lines.admit(connection.selector.now)
+            if left_out is not None:
+                log.warning(
+                    "connection.unsent",
+                    address=most.address,
+                    unsent_bytes=self.left[most],
+                    left_out=left_out,
+                )
+            most.close("it does not read, and there is no room for others")
