@@ -43,9 +43,18 @@ STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 IGNORED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """They mean nothing here, and would end the process."""
 
-GC_THRESHOLDS: Final = (50_000, 20, 50)
+GC_THRESHOLDS: Final = (50_000, 1_000_000, 1_000_000)
 """Objects of a request die by reference count; looking for cycles more often only costs time. From
-the start on, for the import of the web framework would look at everything, again and again."""
+the start on, for the import of the web framework would look at everything, again and again. Later
+`_collect` looks before so many have come together."""
+YOUNG_S: Final = 0.05
+"""How often the newest objects are looked at for cycles. The interpreter counts what comes less
+what goes: with thousands of held pulls, of which each replaces another, hundreds of thousands of
+young objects come together unseen, and one look at all of them took 0.2 s."""
+LOOKS: Final = 5
+"""After so many looks, those that they left are looked at once more; then they rest."""
+WHOLE_S: Final = 86_400.0
+"""How often everything is looked at, which takes 0.1 s per million objects."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -92,6 +101,7 @@ async def _serve(config: BrokerConfig, disk: Disk) -> bool:
     with trio.open_signal_receiver(*stop_signals()) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, controller)
+            nursery.start_soon(_collect)
             clean = await controller.run(_announce)
             nursery.cancel_scope.cancel()
     return clean
@@ -110,6 +120,19 @@ async def _obey(signals: AsyncIterator[int], controller: BrokerController) -> No
             os._exit(FAILED)
         controller.stop()
     raise AssertionError("signals never end")
+
+
+async def _collect() -> NoReturn:
+    """Look for cyclic garbage a little at a time."""
+    whole_at = trio.current_time() + WHOLE_S
+    while True:
+        for _ in range(LOOKS):
+            await trio.sleep(YOUNG_S)
+            gc.collect(0)
+        gc.collect(1)
+        if trio.current_time() >= whole_at:
+            whole_at = trio.current_time() + WHOLE_S
+            gc.collect()
 
 
 def _announce(ready: Ready) -> None:

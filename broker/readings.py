@@ -5,7 +5,6 @@ Every function here gives, or makes something that gives, the readings of one me
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from broker.tables.names import DLQ_PREFIX, RETRY_PREFIX
@@ -205,14 +204,13 @@ def overflow(value: int) -> Iterator[Reading]:
 
 def producers(sources: Sources) -> Iterator[Reading]:
     """Connections of producers by what they run."""
-    counts = Counter((c.language, c.version) for c in sources.producers())
-    for (language, version), count in counts.items():
-        yield (language.lower(), describe(version).lower(), "remoting"), count
+    for kind, count in sources.producers():
+        yield (kind.language.lower(), describe(kind.version).lower(), "remoting"), count
 
 
 def consumers(sources: Sources) -> Iterator[Reading]:
     """Connections of consumers by group and by what they run."""
-    for client, count in Counter(sources.consumers()).items():
+    for client, count in sources.consumers():
         group = client.consumer_group
         yield (
             (

@@ -5,6 +5,7 @@ In: the parts. Out: `Sources` for the metrics and `Health` for the probes; nothi
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.http import Health, loop_turns
@@ -160,17 +161,20 @@ def used_bytes(disk: Disk, root: Path) -> int:
     return space.total_bytes - space.free_bytes
 
 
-def producer_kinds(clients: ClientTable) -> Iterator[ClientKind]:
-    """One entry per producer group and connection."""
+def producer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
+    """How many connections of producer groups there are of each kind."""
+    counts: Counter[tuple[str, int]] = Counter()
     for members in clients.producers.values():
-        for client in members.values():
-            yield ClientKind(client.language, client.version)
+        counts.update((client.language, client.version) for client in members.values())
+    for (language, version), count in counts.items():
+        yield ClientKind(language, version), count
 
 
-def consumer_kinds(clients: ClientTable) -> Iterator[ClientKind]:
-    """One entry per consumer group and connection."""
-    for group in clients.consumers.values():
+def consumer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
+    """How many connections each consumer group has of each kind; others may run in between."""
+    for group in list(clients.consumers.values()):
         # A word that we do not know stands for itself: a new kind of client is worth seeing.
         mode = CONSUME_MODES.get(group.consume_type, group.consume_type.lower())
-        for client in group.clients.values():
-            yield ClientKind(client.language, client.version, group.name, mode)
+        counts = Counter((client.language, client.version) for client in group.clients.values())
+        for (language, version), count in counts.items():
+            yield ClientKind(language, version, group.name, mode), count

@@ -255,7 +255,7 @@ class BrokerStats:
 
 
 class ClientKind(NamedTuple):
-    """One client connection as the gauges group them; `language` as its code is named."""
+    """Client connections as the gauges group them; `language` as its code is named."""
 
     language: str
     version: int
@@ -325,10 +325,10 @@ class Sources:
     remoting: RemotingStats
     pools: Sequence[PoolDepth]
     is_system_topic: Callable[[str], bool]
-    producers: Callable[[], Iterable[ClientKind]]
-    """One entry per producer connection and group, as RocketMQ counts them."""
-    consumers: Callable[[], Iterable[ClientKind]]
-    """One entry per consumer connection and group."""
+    producers: Callable[[], Iterable[tuple[ClientKind, int]]]
+    """How many of a kind: a connection counts once per group, as RocketMQ counts them."""
+    consumers: Callable[[], Iterable[tuple[ClientKind, int]]]
+    """How many of a kind; a kind comes once per group."""
     topic_number: Callable[[], int]
     consumer_group_number: Callable[[], int]
     broker_permission: Callable[[], int]

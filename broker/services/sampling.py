@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
+from broker.services.slices import in_slices
 from broker.tables.samples import WINDOWS, Samples, Window
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ TICK_S: Final = 1.0
 RATE_SPANS_S: Final = (10, 60, 600)
 """What the three numbers of a rate look back on."""
 SLOW_PUT: Final = "SLOW_PUT"
-BATCH: Final = 200
-"""Series sampled in one go, well under a millisecond."""
 
 
 class Totals(NamedTuple):
@@ -133,35 +132,45 @@ class Sampling:
 
     async def sample(self, window: Window) -> None:
         """One more sample of everything for a window."""
-        known = set()
-        for number, (item, key, messages, size_bytes) in enumerate(list(self._counters())):
-            self.samples.note(item, key, window, messages, size_bytes)
-            known.add((item, key))
-            if number % BATCH == BATCH - 1:
-                await trio.lowlevel.checkpoint()
-        self.samples.forget(known)
+        known: set[tuple[str, str]] = set()
+        await in_slices(self._note(window, known))
+        await in_slices(self.samples.forget(known))
 
-    def _counters(self) -> Iterator[tuple[str, str, int, int]]:
-        """Item, key, messages and bytes of every counter."""
+    def _note(self, window: Window, known: set[tuple[str, str]]) -> Iterator[None]:
+        """What every counter says now; others may run between two of them."""
+        for counter in self._counters():
+            if counter is not None:
+                item, key, messages, size_bytes = counter
+                self.samples.note(item, key, window, messages, size_bytes)
+                known.add((item, key))
+            yield
+
+    def _counters(self) -> Iterator[tuple[str, str, int, int] | None]:
+        """Item, key, messages and bytes of every counter; None where others may run as well."""
+        # Copies, because others run in between.
         topics: dict[str, tuple[int, int]] = {}
-        for (topic, _), put in self._stats.topics_in.items():
+        is_system = self._is_system_topic
+        own_put = own_got = 0
+        for (topic, _), put in list(self._stats.topics_in.items()):
             messages, size_bytes = topics.get(topic, (0, 0))
             topics[topic] = (messages + put.messages_in, size_bytes + put.bytes_in)
+            own_put += 0 if is_system(topic) else put.messages_in
+            yield None
         for topic, (messages, size_bytes) in topics.items():
             yield "TOPIC_PUT", topic, messages, size_bytes
         got = 0
-        for (group, topic), out in self._stats.groups_out.items():
+        for (group, topic), out in list(self._stats.groups_out.items()):
             got += out.messages_out
+            own_got += 0 if is_system(topic) else out.messages_out
             key = f"{topic}@{group}"
             yield "GROUP_GET", key, out.messages_out, out.bytes_out
             yield "SNDBCK_PUT", key, out.sent_back, out.sent_back
-        own = self.now()
         put_all = sum(messages for messages, _ in topics.values())
         for item, count in (
             ("BROKER_PUT", put_all),
             ("BROKER_GET", got),
-            ("BROKER_PUT_WITHOUT_SYSTEM_TOPIC", own.put),
-            ("BROKER_GET_WITHOUT_SYSTEM_TOPIC", own.got),
+            ("BROKER_PUT_WITHOUT_SYSTEM_TOPIC", own_put),
+            ("BROKER_GET_WITHOUT_SYSTEM_TOPIC", own_got),
         ):
             yield item, self._cluster, count, count
         yield from self._rarer()
@@ -170,7 +179,7 @@ class Sampling:
         """Check points and acknowledgements of pops, connections, slow puts."""
         groups: dict[tuple[str, str], int] = {}
         brokers = {"BROKER_CK": 0, "BROKER_ACK": 0}
-        for (topic, group, kind, _), count in self._stats.pop.revive_in.items():
+        for (topic, group, kind, _), count in list(self._stats.pop.revive_in.items()):
             key = (f"GROUP_{kind}", f"{topic}@{group}")
             groups[key] = groups.get(key, 0) + count
             brokers[f"BROKER_{kind}"] += count

@@ -7,7 +7,10 @@ that is new began at 0 one period before its first sample. Source: semantics §1
 from __future__ import annotations
 
 from array import array
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["DAY", "HOUR", "MINUTE", "SERIES_MAX", "WINDOWS", "Growth", "Samples", "Window"]
 
@@ -105,7 +108,8 @@ class Samples:
         series = self.series.get((item, key))
         return None if series is None else series.growth(WINDOWS.index(window))
 
-    def forget(self, known: set[tuple[str, str]]) -> None:
-        """Drop the series whose counters are no more."""
+    def forget(self, known: set[tuple[str, str]]) -> Iterator[None]:
+        """Drop the series whose counters are no more; others may run in between."""
         for name in [name for name in self.series if name not in known]:
             del self.series[name]
+            yield

@@ -28,6 +28,10 @@ class Poller(Protocol):
     waited: bool
     """Whether nothing was ready when `ready` was called last: what it gave had just come."""
 
+    @property
+    def unwatched(self) -> set[int]:
+        """The sockets that are not watched for reading, by file descriptor."""
+
     def add(self, sock: socket.socket) -> None:
         """Watch for reading."""
 
@@ -57,6 +61,7 @@ class EpollPoller:
         self._epoll = select.epoll()
         self._count = 0
         self.waited = False
+        self.unwatched: set[int] = set()
 
     def add(self, sock: socket.socket) -> None:
         self._epoll.register(sock.fileno(), READ)
@@ -64,10 +69,12 @@ class EpollPoller:
 
     def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
         self._epoll.modify(sock.fileno(), READ * read | WRITE * write)
+        _note(self.unwatched, sock.fileno(), not read)
 
     def remove(self, sock: socket.socket) -> None:
         self._epoll.unregister(sock.fileno())
         self._count -= 1
+        self.unwatched.discard(sock.fileno())
 
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         await trio.lowlevel.checkpoint()
@@ -91,6 +98,7 @@ class TaskPoller:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self.waited = False
+        self.unwatched: set[int] = set()
         self._scopes: dict[tuple[int, int], trio.CancelScope] = {}
         self._ready: dict[int, int] = {}
         self._some = trio.Event()
@@ -100,6 +108,7 @@ class TaskPoller:
         self._watch(sock, READ)
 
     def interest(self, sock: socket.socket, *, read: bool, write: bool) -> None:
+        _note(self.unwatched, sock.fileno(), not read)
         for bit, wanted in ((READ, read), (WRITE, write)):
             watched = (sock.fileno(), bit) in self._scopes
             if wanted and not watched:
@@ -112,6 +121,7 @@ class TaskPoller:
             if (sock.fileno(), bit) in self._scopes:
                 self._unwatch(sock.fileno(), bit)
         self._ready.pop(sock.fileno(), None)
+        self.unwatched.discard(sock.fileno())
 
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         await trio.lowlevel.checkpoint()
@@ -157,6 +167,13 @@ class TaskPoller:
                 # Level-triggered: asked again only once this readiness has been served.
                 served = self._served[fd, bit] = trio.Event()
                 await served.wait()
+
+
+def _note(those: set[int], fd: int, belongs: bool) -> None:
+    if belongs:
+        those.add(fd)
+    else:
+        those.discard(fd)
 
 
 def make_poller(nursery: trio.Nursery, *, portable: bool = False) -> Poller:

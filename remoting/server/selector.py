@@ -204,12 +204,9 @@ class Selector:
         The poller knows it of all that are watched for reading; to ask the kernel for thousands of
         them one by one would hold everybody up again, for longer than the round did.
         """
-        holding = self.poller.holding()
+        holding, unwatched = self.poller.holding(), self.poller.unwatched
         for fd, connection in self.connections.items():
-            if fd in holding:
-                continue
-            watched = not (connection.paused or connection.waits or connection.starved)
-            if watched or not _unread(connection.sock):
+            if fd not in holding and (fd not in unwatched or not _unread(connection.sock)):
                 connection.read_until = until
 
     def sweep(self) -> None:

@@ -164,7 +164,9 @@ def test_too_many_series_are_counted_together(sources: Sources) -> None:
 def test_client_connections_are_grouped_by_language_and_version(sources: Sources) -> None:
     java = ClientKind("JAVA", 479)
     consumer = ClientKind("GO", 409, "billing", "push")
-    found = scrape(replace(sources, producers=lambda: [java, java], consumers=lambda: [consumer]))
+    found = scrape(
+        replace(sources, producers=lambda: [(java, 2)], consumers=lambda: [(consumer, 1)])
+    )
     labels = {"language": "java", "version": "v5_3_3", "protocol_type": "remoting"}
     assert value(found, "rocketmq_producer_connections", **labels) == 2
     labels = {
@@ -290,8 +292,8 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         timers=FakeTimers(),
         pools=[FakePool("pull", 0)],
         half_messages=lambda: [("orders", 3)],
-        producers=lambda: [ClientKind("JAVA", 479)],
-        consumers=lambda: [ClientKind("JAVA", 479, "g", "push")],
+        producers=lambda: [(ClientKind("JAVA", 479), 1)],
+        consumers=lambda: [(ClientKind("JAVA", 479, "g", "push"), 1)],
     )
     pop = sources.broker.pop
     pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))

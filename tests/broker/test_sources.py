@@ -78,9 +78,8 @@ def test_producers_are_counted_per_group_and_connection() -> None:
     table.register_producer("p2", client(1))
     table.register_producer("p1", client(2, "GO"))
     assert sorted(producer_kinds(table)) == [
-        ClientKind("GO", 479),
-        ClientKind("JAVA", 479),
-        ClientKind("JAVA", 479),
+        (ClientKind("GO", 479), 1),
+        (ClientKind("JAVA", 479), 2),
     ]
 
 
@@ -103,7 +102,7 @@ def test_consumers_are_named_by_how_they_consume(consume_type: str, mode: str) -
         consume_from_where="CONSUME_FROM_LAST_OFFSET",
         subscriptions=None,
     )
-    assert list(consumer_kinds(table)) == [ClientKind("JAVA", 479, "g", mode)]
+    assert list(consumer_kinds(table)) == [(ClientKind("JAVA", 479, "g", mode), 1)]
 
 
 def test_a_disk_past_the_limit_is_said_with_both_figures(tmp_path: Path) -> None:

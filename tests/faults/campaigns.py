@@ -7,9 +7,26 @@ from tests.faults.flips import R7
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.nth_failures import R5
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
+from tests.faults.scale import S1
 from tests.faults.tears import R3, R4
 from tests.kit.campaign import Campaign
 
 __all__ = ["CAMPAIGNS"]
 
-CAMPAIGNS: tuple[Campaign, ...] = (R1, R1B, R1F, R2, R2B, R2C, R3, R4, R5, R7, R14, R20, R21, R21B)
+CAMPAIGNS: tuple[Campaign, ...] = (
+    R1,
+    R1B,
+    R1F,
+    R2,
+    R2B,
+    R2C,
+    R3,
+    R4,
+    R5,
+    R7,
+    R14,
+    R20,
+    R21,
+    R21B,
+    S1,
+)

@@ -10,7 +10,7 @@ from tests.kit.campaign import Campaign, execute
 pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 
-TIMED = {"R1", "R1b", "R21"}
+TIMED = {"R1", "R1b", "R21", "S1"}
 """They say how long a start may take, too."""
 
 

@@ -257,7 +257,8 @@ class _Engine:
             self.list_bytes += body_bytes
             client.lists = body_bytes
             client.asked = False
-            if client.told:
+            # One that was refused asks again, as a client does with its next rebalance.
+            if client.told or code != 0:
                 client.told = False
                 self.ask_members(client)
         else:

@@ -13,8 +13,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -65,11 +63,6 @@ class SteppedBroker(BrokerProcess):
         """As `BrokerProcess`, through this module."""
         python, _, _, *rest = super(SteppedBroker, self).command()
         return [python, "-m", "tests.kit.step_watch", str(self.steps_path), *rest]
-
-    @contextmanager
-    def watched(self) -> Iterator[list[Step]]:
-        """The list has the steps of the block once the broker has stopped and `read` them."""
-        raise NotImplementedError
 
 
 class _StepClock(trio.abc.Instrument):

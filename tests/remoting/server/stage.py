@@ -64,6 +64,10 @@ class FakePoller:
     def remove(self, sock: Any) -> None:
         del self.watched[sock.fileno()]
 
+    @property
+    def unwatched(self) -> set[int]:
+        return {fd for fd, kind in self.watched.items() if not kind.read}
+
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
         raise NotImplementedError
 

@@ -1,0 +1,273 @@
+"""What grows with the number of topics, connections, groups and members, measured from outside.
+
+A broker of so many hundreds: each hundred is 100 connections with heartbeats and a held pull, 50
+topics of 8 queues with a message in each queue and 20 groups with offsets; half of the connections
+are broadcasting consumers of one topic. Beside it stands a broker of the same kind with nothing in
+it. Counted are the longest step of the loop by the CPU clock of its thread, how long a small
+request waited, what is taken of sends in turns with the empty one, how long a group with as many
+members as there are connections takes to join, and a start after a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tests.kit.campaign import Campaign
+from tests.kit.crowd import Crowd, Member, more_descriptors
+from tests.kit.raw_client import RawConnection, request_frame, send_fields
+from tests.kit.step_watch import SteppedBroker, steps_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kit.campaign import Run
+
+__all__ = ["S1", "Figures", "measure"]
+
+CONNECTIONS, TOPICS, GROUPS = 100, 50, 20
+"""Of each hundred."""
+QUEUES = 8
+NEWS_QUEUES = 4
+SEND, MAX_OFFSET = 310, 30
+MiB = 1 << 20
+PING_PAUSE_S = 0.005
+TURNS, TURN_S = 7, 2.0
+SMALL_TURNS, SMALL_TURN_S = 3, 0.5
+WINDOW = 64
+SMALL = 10
+"""Up to so many hundreds the run is short, and its limits are those of a busy machine."""
+STEP_MS = 10.0
+SMALL_STEP_MS = 50.0
+JOIN_S = 10.0
+SETTINGS: dict[str, object] = {
+    "mappedFileSizeCommitLog": 64 * MiB,
+    "maxHashSlotNum": 100_000,
+    "maxIndexNum": 400_000,
+}
+
+
+@dataclass(slots=True)
+class Figures:
+    """What one run saw. Milliseconds are CPU where they speak of steps."""
+
+    hundreds: int
+    steps_ms: list[tuple[float, str]] = field(default_factory=list)
+    """All above 2 ms outside the filling, the longest first, with their task."""
+    pings_ms: list[float] = field(default_factory=list)
+    full_per_s: list[float] = field(default_factory=list)
+    empty_per_s: list[float] = field(default_factory=list)
+    join: dict[str, float] = field(default_factory=dict)
+    restart_s: float = 0.0
+    empty_restart_s: float = 0.0
+
+    @property
+    def longest_ms(self) -> float:
+        """The longest step of the loop."""
+        return self.steps_ms[0][0] if self.steps_ms else 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Sends taken, beside those that an empty broker took in the turn before: the median."""
+        pairs = zip(self.full_per_s, self.empty_per_s, strict=True)
+        return median(full / empty for full, empty in pairs)
+
+    def ping_ms(self, share: float) -> float:
+        """So many of all pings were faster."""
+        return sorted(self.pings_ms)[int(len(self.pings_ms) * share)]
+
+
+def write_tables(data: Path, hundreds: int) -> None:
+    """The tables of a broker of that size, as a clean stop leaves them."""
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
+    groups = [f"g{n}" for n in range(hundreds * GROUPS)] + ["everyone", "large"]
+    topics = {f"t{n}": QUEUES for n in range(hundreds * TOPICS)} | {"news": NEWS_QUEUES}
+    topics |= {f"%RETRY%{group}": 1 for group in groups}
+    offsets = {
+        f"t{number}@g{number * 7 % (hundreds * GROUPS)}": dict.fromkeys(map(str, range(QUEUES)), 0)
+        for number in range(hundreds * TOPICS)
+    }
+    files: dict[str, dict[str, object]] = {
+        "topics.json": {"topicConfigTable": {n: topic_of(n, q) for n, q in topics.items()}},
+        "subscriptionGroup.json": {
+            "subscriptionGroupTable": {name: {"groupName": name} for name in groups}
+        },
+        "consumerOffset.json": {"offsetTable": offsets},
+    }
+    (data / "config").mkdir(parents=True)
+    for name, document in files.items():
+        (data / "config" / name).write_text(json.dumps({"dataVersion": version, **document}))
+
+
+def topic_of(name: str, queues: int) -> dict[str, object]:
+    """One entry of topics.json."""
+    return {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+
+
+def members_of(hundreds: int) -> list[Member]:
+    """Half of them share out the topics in groups, half hear the news."""
+    count = hundreds * CONNECTIONS
+    news = [
+        Member(f"10.1.0.1@{n}", "everyone", "news", (n % NEWS_QUEUES,), "BROADCASTING")
+        for n in range(count // 2)
+    ]
+    shared = [
+        Member(
+            f"10.1.0.2@{n}",
+            f"g{n % (hundreds * GROUPS)}",
+            f"t{n % (hundreds * TOPICS)}",
+            (n // (hundreds * TOPICS) % QUEUES,),
+        )
+        for n in range(count - count // 2)
+    ]
+    return news + shared
+
+
+class Pings(threading.Thread):
+    """Small requests one after the other, each timed, until the block ends."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(daemon=True)
+        self.connection = RawConnection(address, timeout_s=60)
+        self.over = threading.Event()
+        self.took_ms: list[float] = []
+
+    def run(self) -> None:
+        while not self.over.wait(PING_PAUSE_S):
+            began = time.perf_counter()
+            self.connection.call(MAX_OFFSET, {"topic": "t0", "queueId": 0})
+            self.took_ms.append((time.perf_counter() - began) * 1_000)
+
+
+@contextmanager
+def pinged(address: str, into: list[float]) -> Iterator[None]:
+    """Pings while the block runs."""
+    pings = Pings(address)
+    pings.start()
+    try:
+        yield
+    finally:
+        pings.over.set()
+        pings.join(timeout=60)
+        into += pings.took_ms
+
+
+def pump(address: str, frames: list[bytes], *, seconds: float = 0.0) -> float:
+    """Send these, or go round in them for so long, a window at a time; answers per second."""
+    with RawConnection(address, timeout_s=60) as connection:
+        began = time.monotonic()
+        sent = heard = 0
+        pending = b""
+        while heard < sent or (
+            time.monotonic() - began < seconds if seconds else sent < len(frames)
+        ):
+            wanted = seconds == 0.0 or time.monotonic() - began < seconds
+            if wanted and sent - heard < WINDOW and (seconds or sent < len(frames)):
+                some = [frames[n % len(frames)] for n in range(sent, sent + WINDOW)]
+                some = some if seconds else some[: len(frames) - sent]
+                connection.send_bytes(b"".join(some))
+                sent += len(some)
+            pending += connection.socket.recv(1 << 16)
+            at = 0
+            while len(pending) - at >= 4:
+                (size,) = struct.unpack_from(">I", pending, at)
+                if len(pending) - at < 4 + size:
+                    break
+                at += 4 + size
+                heard += 1
+            pending = pending[at:]
+        return heard / (time.monotonic() - began)
+
+
+def rates(full: SteppedBroker, empty: SteppedBroker, figures: Figures) -> None:
+    """Sends to one queue, in turns."""
+    frame = request_frame(SEND, 1, send_fields("t0", 0), bytes(128))
+    small = figures.hundreds <= SMALL
+    for _ in range(SMALL_TURNS if small else TURNS):
+        for broker, into in ((empty, figures.empty_per_s), (full, figures.full_per_s)):
+            into.append(pump(broker.address, [frame], seconds=SMALL_TURN_S if small else TURN_S))
+
+
+def measure(directory: Path, hundreds: int, *, rest_s: float) -> Figures:
+    """One run."""
+    more_descriptors()
+    figures = Figures(hundreds)
+    for name, size in (("full", hundreds), ("empty", 1)):
+        write_tables(directory / name, size)
+    full = SteppedBroker(data=directory / "full", settings=SETTINGS)
+    empty = SteppedBroker(data=directory / "empty", settings=SETTINGS)
+    with full, empty, Crowd(full.address, log=directory / "crowd.log") as crowd:
+        topics = hundreds * TOPICS
+        fill = [
+            request_frame(SEND, 1, send_fields(f"t{n % topics}", n // topics), bytes(128))
+            for n in range(topics * QUEUES)
+        ]
+        pump(full.address, fill)
+        began = time.monotonic()
+        with pinged(full.address, figures.pings_ms):
+            opened = crowd.open(members_of(hundreds))
+            assert not opened["missing"], opened
+            full.let_run(rest_s)
+            with RawConnection(full.address) as producer:
+                for number in range(NEWS_QUEUES):
+                    answer = producer.call(SEND, send_fields("news", number), b"news")
+                    assert answer.code == 0, answer
+            full.let_run(rest_s / 2)
+        rates(full, empty, figures)
+        figures.join = crowd.join("large", "t0", hundreds * CONNECTIONS)
+        crowd.leave("large")
+        ended = time.monotonic()
+        counts = crowd.counts()
+        assert not counts["closed"], counts
+        assert counts["found"] >= hundreds * CONNECTIONS // 2, counts
+        assert full.stop() == 0
+        found = [step for step in steps_in(full.steps_path) if began <= step.at_s <= ended]
+        figures.steps_ms = sorted(((step.cpu_ms, step.task) for step in found), reverse=True)
+        full.start()
+        pump(full.address, fill[: len(fill) // 4])
+        for broker in (full, empty):
+            broker.kill()
+        figures.restart_s = full.start().elapsed_s
+        figures.empty_restart_s = empty.start().elapsed_s
+    return figures
+
+
+def scale(run: Run) -> None:
+    """One broker with as many hundreds as there are cycles."""
+    large = run.wanted > SMALL
+    figures = measure(run.directory, run.wanted, rest_s=35.0 if large else 1.5)
+    join = figures.join
+    run.counts.update(
+        {
+            "longest step of the loop us": round(figures.longest_ms * 1_000),
+            "ping p50 us": round(figures.ping_ms(0.5) * 1_000),
+            "ping p99 us": round(figures.ping_ms(0.99) * 1_000),
+            "sends beside an empty broker %": round(figures.ratio * 100),
+            "joined ms": round(join["seconds"] * 1_000),
+            "all know all ms": round(join["settled_s"] * 1_000),
+            "start after a kill ms": round(figures.restart_s * 1_000),
+            "of an empty one ms": round(figures.empty_restart_s * 1_000),
+        }
+    )
+    limit_ms = STEP_MS if large else SMALL_STEP_MS
+    assert figures.longest_ms <= limit_ms, figures.steps_ms[:8]
+    assert not join["missing"], join
+    assert join["seconds"] <= JOIN_S, join
+    run.done(run.wanted)
+
+
+S1 = Campaign(
+    key="S1",
+    title="size: topics, connections, groups, members",
+    unit="hundreds of connections",
+    t1=3,
+    t2=100,
+    run=scale,
+)
