@@ -19,14 +19,17 @@ it. Everything else that a request may end with comes from `store.errors` and `r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from remoting.errors import RemotingError
 from remoting.wire.codes import ResponseCode
+from store.errors import CONTENT_ERRORS as STORED_CONTENT_ERRORS
 
 if TYPE_CHECKING:
     from remoting.wire.header import Header
 
 __all__ = [
+    "CONTENT_ERRORS",
     "AttributesIllegal",
     "BrokerError",
     "FilterInvalid",
@@ -141,3 +144,8 @@ class TableDamaged(BrokerError):
 
     The text names the file and what to do about it.
     """
+
+
+CONTENT_ERRORS: Final = (*STORED_CONTENT_ERRORS, BrokerError, RemotingError)
+"""Errors that say something about one message, and nothing about the broker: a service sets the
+message aside and goes on."""

@@ -24,6 +24,7 @@ from broker.readings import (
     producers,
     repeated,
     segments_deleted,
+    set_aside,
     timers_due,
     timing,
     unread_deleted,
@@ -302,6 +303,14 @@ METRICS: Final = (
         (),
         "Times that a record was left out of an answer because it is not what was written.",
         one(lambda s: s.store.records_damaged),
+    ),
+    Metric(
+        "aerobee_set_aside_messages_total",
+        "counter",
+        ("service",),
+        "Messages that a service could not handle because of what they say, and left where they"
+        " are.",
+        set_aside,
     ),
     Metric(
         "aerobee_connections",

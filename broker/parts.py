@@ -235,9 +235,11 @@ class Parts:
             start_deliver_time=self.config.broker.start_deliver_time_compat,
         )
 
-        def hook(draft: MessageDraft, properties: dict[str, str], stored_ms: int) -> None:
+        def hook(
+            draft: MessageDraft, properties: dict[str, str], stored_ms: int, accepted: bool
+        ) -> None:
             # Not the store timestamp: when the clock goes back, that stays, and a timer came early.
-            self._timer_turn(draft, properties, self.clock.now_ms())
+            self._timer_turn(draft, properties, self.clock.now_ms(), accepted=accepted)
 
         return hook
 
@@ -326,6 +328,7 @@ class Parts:
             clients=self.clients,
             offsets=self.offsets,
             transactions=self.transactions,
+            pace=Pace(self.clock, lambda: self.reactor.stats.requests),
             clock=self.clock,
             store_host=self.store_host,
         )

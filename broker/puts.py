@@ -1,8 +1,9 @@
 """What the broker itself puts into the log: messages on their way to another queue.
 
 A delayed message, a timer, half of a transaction: the hooks turn where they go before they are
-stored. What comes back from there goes on with `put_as_is`, whose properties are stored as they
-came and are not looked at again.
+stored. What comes back from there goes on with `put_again`, whose properties are stored as they
+came and are not looked at again. What was accepted once stays deliverable: a limit that was lowered
+since is no reason to refuse it.
 Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
 """
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from store.format.record import MessageDraft
     from store.message_store import MessageStore
 
-    Hook: TypeAlias = Callable[[MessageDraft, dict[str, str], int], None]
+    Hook: TypeAlias = Callable[[MessageDraft, dict[str, str], int, bool], None]
 
 __all__ = ["Hook", "Puts"]
 
@@ -49,7 +50,8 @@ class Puts:
         self.hooks: Sequence[Hook] = ()
         """In order: each may turn topic, queue, properties and tags code of a draft, or refuse it.
 
-        Called with draft, its properties and the store timestamp that it will get, in ms.
+        Called with draft, its properties, the store timestamp that it will get, in ms, and whether
+        it was accepted before.
         """
         self.closed = False
 
@@ -60,27 +62,33 @@ class Puts:
         """
         self.closed = True
 
-    def put(self, draft: MessageDraft, properties: dict[str, str]) -> PutResult:
+    def put(
+        self, draft: MessageDraft, properties: dict[str, str], *, accepted: bool = False
+    ) -> PutResult:
         """Store a message through the hooks. Raises: Refused, by a hook; nothing is stored then."""
         if self.closed:
             return CLOSED
         now_ms = self._next_timestamp()
         draft.tags_code = tags_code(properties.get("TAGS"))
         for hook in self.hooks:
-            hook(draft, properties, now_ms)
+            hook(draft, properties, now_ms, accepted)
         draft.properties = encode(properties).encode()
-        return self._store.put(draft, now_ms)
+        return self._store.put(draft, now_ms, accepted=accepted)
 
     def rehearse(self, draft: MessageDraft, properties: dict[str, str]) -> None:
         """Say now what the hooks would say to a message that is put later. Raises: Refused."""
         if self.hooks:
             draft, properties = copy(draft), dict(properties)
             for hook in self.hooks:
-                hook(draft, properties, self._next_timestamp())
+                hook(draft, properties, self._next_timestamp(), False)
 
     def put_as_is(self, draft: MessageDraft) -> PutResult:
         """Store a message whose place is settled: no hook looks at it."""
         return CLOSED if self.closed else self._store.put(draft)
+
+    def put_again(self, draft: MessageDraft) -> PutResult:
+        """Store a message once more that was accepted before, where it goes next."""
+        return CLOSED if self.closed else self._store.put(draft, accepted=True)
 
     def _next_timestamp(self) -> int:
         """The store timestamp of the next record: never before that of the last one."""

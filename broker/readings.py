@@ -37,6 +37,7 @@ __all__ = [
     "producers",
     "repeated",
     "segments_deleted",
+    "set_aside",
     "timers_due",
     "timing",
     "unread_deleted",
@@ -171,6 +172,12 @@ def repeated(sources: Sources) -> Iterator[Reading]:
     """Messages that dedupe did not store again."""
     for topic, count in list(sources.broker.repeated.items()):
         yield (topic,), count
+
+
+def set_aside(sources: Sources) -> Iterator[Reading]:
+    """What each service left where it is."""
+    for service, count in list(sources.store.set_aside.items()):
+        yield (service,), count
 
 
 def dead_letters(sources: Sources) -> Iterator[Reading]:

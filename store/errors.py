@@ -14,12 +14,16 @@ StoreError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "CONTENT_ERRORS",
     "MessageIllegal",
     "NotInMemory",
     "Piece",
@@ -84,3 +88,19 @@ class StoreUnusable(StoreRefused):
 
 class StoreDamaged(StoreRefused):
     """Files contradict each other in a way that recovery must not decide alone."""
+
+
+CONTENT_ERRORS: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MessageIllegal,
+    RecordDamaged,
+    RecursionError,
+    TypeError,
+    ValueError,
+    msgspec.MsgspecError,
+    struct.error,
+)
+"""What a service that looks at stored data may meet because of what a message says. Errors of the
+disk, of memory and of our own asserts are none of them."""

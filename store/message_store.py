@@ -7,6 +7,7 @@ handed to dispatch; who must know that it is on disk asks `when_durable`. Client
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ from store.services.start_check import (
     refusing,
     remove_leftovers,
 )
+from store.set_aside import SetAside
 from store.space import StoreSpace
 from store.stats import StoreStats
 from store.writer import Writer
@@ -83,6 +85,7 @@ class MessageStore:
         self._clock = clock
         self._topics_known = topics_known
         self.stats = StoreStats()
+        aside = self.aside = SetAside(self.stats.set_aside, clock)
         self.flags = RunningFlags()
         self.flags.set(Flag.SHUT_DOWN, "the store is not loaded")
         self.after_flush: Callable[[], None] = _nothing
@@ -94,12 +97,13 @@ class MessageStore:
             disk, root / names.CONSUME_QUEUE, config.mapped_file_size_consume_queue_bytes
         )
         self.levels = DelayLevels(config.message_delay_level)
-        self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats)
+        self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats, aside)
         self.reader = QueueReader(config, self.commit_log, disk, clock, self.stats)
         self.complete = self.reader.cold.complete
         """`await complete(call)`: the answer of a reading call that raises NotInMemory."""
         self.reading = self.reader.cold.reading
         """`reading(call)`: the answer of a reading call, or what to await for it."""
+        self.message = partial(self.reader.message, self.queues)
         self._lock = LockFile(disk, root / names.LOCK)
         self._abort = AbortFile(disk, root / names.ABORT)
         self._checkpoint = CheckpointFile(disk, root / names.CHECKPOINT)
@@ -436,11 +440,6 @@ class MessageStore:
         self.index.service.configure(config)
         for part in (self.writer, self._log_flush, self._queue_flush):
             part.config = config
-
-    @property
-    def writable(self) -> bool:
-        """Whether puts are taken."""
-        return not self.flags.refusing
 
     @property
     def flush_behind_bytes(self) -> int:

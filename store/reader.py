@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from store.checked_reads import CheckedReads
 from store.files.cold_reads import ColdReads
+from store.format.record import read
 from store.format.unit import UNIT, UNIT_SIZE
 from store.results import GetResult, GetStatus
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.files.commit_log import CommitLog
     from store.files.consume_queue import ConsumeQueue
+    from store.files.consume_queues import ConsumeQueues
     from store.files.disk import Clock, Disk
     from store.files.mapped_file import MappedFile
+    from store.format.record import Record
     from store.format.tags import TagFilter
     from store.stats import StoreStats
 
@@ -238,6 +241,20 @@ class QueueReader:
         if record is None or self._is_mapped(physical_offset):
             return record
         return record if self.checked.sound(record, physical_offset) else None
+
+    def message(self, queues: ConsumeQueues, physical_offset: int) -> Record | None:
+        """The message that begins there; None for bytes that only look like one.
+
+        The body of a message may hold the bytes of a record. A message has a unit in its queue, and
+        that leads to it. Raises: NotInMemory, OSError.
+        """
+        view = self.record(physical_offset, None)
+        if view is None:
+            return None
+        record = read(view)
+        queue = queues.find(record.topic, record.queue_id)
+        unit = None if queue is None else queue.unit(record.queue_offset, self.cold.units)
+        return record if unit is not None and unit[0] == physical_offset else None
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
         """First queue offset stored at or after the time; with `upper` the last at or before it.

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003  (read at run time by msgspec)
 from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+if TYPE_CHECKING:
+    from store.format.record import Record
+
 __all__ = [
+    "UNSTORABLE",
     "GetResult",
     "GetStatus",
+    "Place",
     "PutResult",
     "PutStatus",
     "QueryResult",
     "Recovery",
     "RecoveryProgress",
     "UnitStatus",
+    "place_of",
 ]
 
 
@@ -32,6 +39,24 @@ class PutStatus(Enum):
     OS_PAGE_CACHE_BUSY = auto()
     CREATE_MAPPED_FILE_FAILED = auto()
     UNKNOWN_ERROR = auto()
+
+
+UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
+"""The message itself is the reason: no later put of it succeeds."""
+
+
+class Place(NamedTuple):
+    """Where a message lies."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+
+
+def place_of(record: Record) -> Place:
+    """Where a record lies."""
+    return Place(record.topic, record.queue_id, record.queue_offset, record.physical_offset)
 
 
 class PutResult(msgspec.Struct, gc=False):

@@ -62,6 +62,7 @@ class StoreStats:
         "segments_rolled",
         "segments_unarchived",
         "segments_waiting",
+        "set_aside",
         "sync_seconds",
         "sync_timeouts",
     )
@@ -85,6 +86,8 @@ class StoreStats:
         """Of these, those that waited for their archive until the disk was too full."""
         self.segments_waiting = 0
         """Full log segments that are not archived yet; 0 where nobody waits for an archive."""
+        self.set_aside: dict[str, int] = {}
+        """Service → messages that it could not handle because of what they say."""
         self.queue_files_deleted = 0
         self.queues_deleted = 0
         self.allocations_failed = 0

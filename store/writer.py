@@ -20,6 +20,7 @@ from store.format.record import (
     encode,
 )
 from store.format.tags import tags_code_of
+from store.format.unit import has_place
 from store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ RECORD_OVERHEAD_BYTES = 64 << 10
 TOPIC_BYTES = 127
 LONG_TOPIC_BYTES = 255
 LONG_TOPICS = ("%RETRY%", "%DLQ%")
+QUEUE_ID_MAX = (1 << 31) - 1
+"""What the field of a record holds."""
 
 PUT_OK = PutStatus.PUT_OK
 # Prepared and rolled back share this bit; such records take no queue offset.
@@ -87,15 +90,19 @@ class Writer:
         self._stats = stats
         self._warned_long_topic = False
 
-    def put(self, draft: MessageDraft, now_ms: int | None = None) -> PutResult:
+    def put(
+        self, draft: MessageDraft, now_ms: int | None = None, *, accepted: bool = False
+    ) -> PutResult:
         """Append one message and offer it to dispatch; never waits for the disk. Hot.
 
-        `now_ms` is the wall clock when the caller has just read it.
+        `now_ms` is the wall clock when the caller has just read it. `accepted`: its body was taken
+        before, whatever `maxMessageSize` says by now. A draft that cannot be a record is answered
+        with a status as well, and nothing is stored.
         """
         if self._flags.refusing:
             return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
         queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
-        if queue is None or len(draft.body) > self.config.max_message_size_bytes:
+        if queue is None or (len(draft.body) > self.config.max_message_size_bytes and not accepted):
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if len(draft.properties) > PROPERTIES_BYTES_MAX:
             return self._refuse(PutStatus.PROPERTIES_SIZE_EXCEEDED)
@@ -108,7 +115,10 @@ class Writer:
         # No await from here to the end: the queue offset and the record must match.
         queue_offset = queue.next_offset if queued else 0
         physical_offset = commit_log.max_offset
-        record = encode(draft, queue_offset, physical_offset, stored)
+        try:
+            record = encode(draft, queue_offset, physical_offset, stored)
+        except MessageIllegal:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if not commit_log.append(record, stored):
             if (refused := self._roll(len(record))) is not None:
                 return self._refuse(refused)
@@ -164,7 +174,10 @@ class Writer:
         # No await from here to the end: queue offsets and records must match.
         queue_offset = queue.next_offset
         physical_offset = commit_log.max_offset
-        records = _encode_all(drafts, queue_offset, physical_offset, stored)
+        try:
+            records = _encode_all(drafts, queue_offset, physical_offset, stored)
+        except MessageIllegal:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         data = b"".join(records)
         if len(data) > self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
@@ -218,9 +231,9 @@ class Writer:
         topic = draft.topic
         length = len(topic.encode("utf-8", "replace"))
         limit = LONG_TOPIC_BYTES if topic.startswith(LONG_TOPICS) else TOPIC_BYTES
-        if not 0 < length <= limit or draft.queue_id < 0:
+        if not 0 < length <= limit or draft.queue_id > QUEUE_ID_MAX:
             return None
-        if "/" in topic or "\0" in topic or topic in (".", ".."):
+        if not has_place(topic, draft.queue_id, 0):
             return None
         if length > TOPIC_BYTES and not self._warned_long_topic:
             self._warned_long_topic = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from broker.tables.consumer_offsets import OWN_GROUPS
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.pull import PullMessageRefused
 
@@ -42,7 +43,9 @@ class ReadAccess:
             raise forbidden(BROKER_FORBIDDEN, "the broker pulling message is forbidden")
 
     def group(self, name: str) -> None:
-        """The group exists, or may be made, and may consume."""
+        """The group is not the broker's own, exists, or may be made, and may consume."""
+        if name in OWN_GROUPS:
+            raise forbidden(GROUP_FORBIDDEN, f"the group[{name}] belongs to the broker itself")
         group = self._groups.find(name, self._clock.now_ms())
         if group is None:
             raise GroupNotExist(name)

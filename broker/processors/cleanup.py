@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from broker.tables.consumer_offsets import OWN_GROUPS
 from remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
@@ -76,10 +77,13 @@ class CleanupProcessor:
         return known or topic.startswith(LMQ_PREFIX)
 
     def _start_again(self, gone: list[tuple[str, int]]) -> None:
-        """Groups that were ahead in these queues begin with the first message to come."""
+        """Groups that were ahead in these queues begin with the first message to come.
+
+        A consumer that runs is ahead as well, so it must hear of it before it commits again.
+        """
         queues = set(gone)
         now_ms = self.clock.now_ms()
         for topic, group in list(self.offsets.pairs()):
             for queue_id, consumer_offset in list(self.offsets.queues(group, topic).items()):
-                if consumer_offset > 0 and (topic, queue_id) in queues:
-                    self.offsets.commit(group, topic, queue_id, 0, now_ms)
+                if consumer_offset > 0 and (topic, queue_id) in queues and group not in OWN_GROUPS:
+                    self.offsets.reset(group, topic, queue_id, 0, now_ms)

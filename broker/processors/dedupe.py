@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
+from broker.tables.targets import queue_id_of
 from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from broker.processors.send import Send
     from broker.services.dedupe import Dedupe
     from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
+    from remoting.server.routes import Later, Outcome
     from remoting.wire.command import Command
     from remoting.wire.headers.send import SendMessage, SendMessageV2
     from store.message_store import MessageStore
@@ -96,12 +97,12 @@ class DedupingSend:
         except NotInMemory:
             return self._from_disk(call)
 
-    async def _from_disk(self, call: Callable[[], Outcome]) -> Answer | None:
+    async def _from_disk(self, call: Callable[[], Outcome]) -> Later:
         outcome = await self._store.complete(call)
         if isinstance(outcome, Begun):
-            outcome = await outcome.work
-        # A parked one is answered by itself.
-        return outcome if isinstance(outcome, Answer) else None
+            return await outcome.work
+        assert outcome is None or outcome is PARKED or isinstance(outcome, Answer), outcome
+        return outcome
 
     # -- one -------------------------------------------------------------------------------------
 
@@ -222,10 +223,10 @@ class Merged:
         """The answer to a parked request."""
         self._connection.answer(self._command, self.answer_for(answer))
 
-    async def soon(self, work: Awaitable[Answer | None]) -> Answer | None:
+    async def soon(self, work: Awaitable[Later]) -> Later:
         """The answer that is being waited for."""
         answer = await work
-        return None if answer is None else self.answer_for(answer)
+        return self.answer_for(answer) if isinstance(answer, Answer) else answer
 
     def answer_for(self, answer: Answer) -> Answer:
         """Ids in the order of the batch, the place of its first message."""
@@ -251,5 +252,5 @@ def _id(record: Record) -> str:
 
 def _queue_id(record: Record) -> int:
     """The queue that a message was sent to, also where it waits in another."""
-    real = decode(record.properties).get("REAL_QID", "")
-    return int(real) if real.isdigit() else record.queue_id
+    real = queue_id_of(decode(record.properties).get("REAL_QID"))
+    return record.queue_id if real is None else real

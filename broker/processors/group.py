@@ -13,6 +13,7 @@ import structlog
 
 from broker.errors import GroupNotExist
 from broker.processors.topic import PAGE, Durable, page_of, when_saved
+from broker.tables.consumer_offsets import check_not_own
 from remoting.wire.answer import Answer
 from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from remoting.wire.headers import group as headers
@@ -68,6 +69,7 @@ class GroupProcessor:
     ) -> Outcome:
         """DELETE_SUBSCRIPTIONGROUP; its retry and dead-letter topics stay."""
         name = header.group_name
+        check_not_own(name)
         if self.groups.delete(name, self.clock.now_ms()):
             log.info("group.deleted", group=name, address=connection.address)
         if header.clean_offset or header.remove_offset:

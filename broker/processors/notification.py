@@ -89,7 +89,7 @@ class NotificationProcessor:
         found = self._reader.has_messages(wanted)
         if found.rest:
             return SOME
-        if last or asked.deadline <= trio.current_time():
+        if last or found.cut or asked.deadline <= trio.current_time():
             return NONE
         return None if self._park(asked, found.free_at_ms) else FULL
 

@@ -55,6 +55,7 @@ __all__ = ["POPS", "Pop", "check_hidden", "check_timers"]
 POPS: Final = "pop"
 """The kind of a held pop."""
 MESSAGES_MAX: Final = 32
+ATTEMPT_CHARS: Final = 255
 LATE_MS: Final = 500
 """So long after its end a pop is not begun any more."""
 TIMED_OUT: Final = Answer(int(ResponseCode.POLLING_TIMEOUT))
@@ -142,6 +143,7 @@ class Pop:
         topic = access.topic(header.topic)
         access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
         access.group(header.consumer_group)
+        _check_attempt(header.attempt_id)
         return Wanted(
             header.consumer_group,
             topic,
@@ -330,6 +332,15 @@ def check_hidden(config: BrokerConfig, invisible_ms: int) -> None:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL,
             f"invisibleTime is {invisible_ms} ms, timerMaxDelaySec allows {limit_ms} ms",
+        )
+
+
+def _check_attempt(attempt_id: str | None) -> None:
+    """It is kept with the batch that it was given: clients make it of 36 characters."""
+    if attempt_id is not None and len(attempt_id) > ATTEMPT_CHARS:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"attemptId of {len(attempt_id)} characters, {ATTEMPT_CHARS} are kept",
         )
 
 

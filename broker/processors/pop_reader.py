@@ -34,6 +34,10 @@ __all__ = ["ALL_QUEUES", "Found", "Part", "PopReader", "Wanted"]
 ALL_QUEUES: Final = -1
 FROM_END: Final = 1
 """The init mode of a group that begins with what comes from now on."""
+LOOKS: Final = 1_024
+"""Queues looked at between two looks at the clock, about 1 ms."""
+PASS_S: Final = 0.010
+"""How long one pop looks for queues with messages."""
 COUNTED_MAX: Final = 64
 """In topics of more queues, those that are not read any more are not counted either."""
 FOUND: Final = GetStatus.FOUND
@@ -182,10 +186,16 @@ class PopReader:
         """Messages for one pop. Raises: NotInMemory, OSError."""
         found = Found()
         enough_bytes = self._store.config.max_transfer_bytes_on_message_in_memory
-        until = self._clock.monotonic() + SCAN_S
+        began = self._clock.monotonic()
         max_offset = self._store.max_offset
+        looked_at = 0
         for source in self._sources(wanted):
             for queue_id in source.queues:
+                looked_at += 1
+                if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
+                    # The next pop begins with another queue.
+                    found.cut = True
+                    return found
                 start = self._start(wanted, source, queue_id)
                 left = max_offset(source.topic, queue_id) - start
                 if left == 0:
@@ -197,7 +207,10 @@ class PopReader:
                     break
                 if full or self._is_blocked(wanted, source, queue_id, found):
                     found.rest += max(0, left)
-                elif isinstance(wanted.matches, SqlFilter) and self._clock.monotonic() > until:
+                elif (
+                    isinstance(wanted.matches, SqlFilter)
+                    and self._clock.monotonic() - began > SCAN_S
+                ):
                     found.cut = True
                 else:
                     self._read_queue(wanted, source, queue_id, start, found)
@@ -206,8 +219,14 @@ class PopReader:
     def has_messages(self, wanted: Wanted) -> Found:
         """Whether a pop could get something: then `rest` is not 0. Raises: NotInMemory, OSError."""
         found = Found()
+        began = self._clock.monotonic()
+        looked_at = 0
         for source in self._sources(wanted):
             for queue_id in source.queues:
+                looked_at += 1
+                if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
+                    found.cut = True
+                    return found
                 start = self._start(wanted, source, queue_id)
                 left = self._store.max_offset(source.topic, queue_id) - start
                 if left > 0 and not self._is_blocked(wanted, source, queue_id, found):

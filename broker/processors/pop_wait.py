@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 import trio
 from msgspec.structs import astuple
 
-from broker.errors import Refused
+from broker.errors import CONTENT_ERRORS, Refused
 from broker.filters.sql_filter import SqlFilter
 from broker.services.pop_hold import Waiting
 from broker.tables.waiting_places import places_for
@@ -81,6 +81,10 @@ def park(
             answer = Answer(refused.code, refused.header, refused.remark)
         except (NotInMemory, OSError):
             answer = over
+        except CONTENT_ERRORS as error:
+            # Who wakes the others goes on: a message or a request of one is nobody else's end.
+            asked.connection.failed(asked.command, error)
+            return
         if answer is not None:
             asked.connection.answer(asked.command, answer)
 

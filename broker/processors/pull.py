@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from broker.answers import FOUND, PULL_CODES
-from broker.errors import PropertyFilterOff, Refused
+from broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refused
 from broker.filters.sql_filter import SQL92, SqlFilter
 from broker.filters.subscription import filter_of
 from broker.processors.access import BROKER_FORBIDDEN, forbidden
@@ -238,7 +238,13 @@ class Pull:
             wait_ms = self._config.broker.short_polling_time_ms
 
         def resume() -> None:
-            connection.answer(command, self._again(header, matches))
+            try:
+                answer = self._again(header, matches)
+            except CONTENT_ERRORS as error:
+                # Who wakes the others goes on: what one asked for is nobody else's end.
+                connection.failed(command, error)
+            else:
+                connection.answer(command, answer)
 
         queue = (header.topic, header.queue_id)
         deadline = trio.current_time() + min(max(wait_ms, 0), HOLD_MAX_MS) / 1000

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker.errors import NoPermission, Refused, TopicNotExist
+from broker.tables.names import RETRY_PREFIX, check_sendable
 from broker.tables.timers import DELETE_KEY, DELIVER_AT, read_handle
 from remoting.server.routes import PARKED
 from remoting.wire.answer import Answer
@@ -85,6 +86,9 @@ class RecallProcessor:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE, f"broker unable to service, until {gate_ms}"
             )
+        check_sendable(header.topic)
+        if header.topic.startswith(RETRY_PREFIX):
+            raise NoPermission(f"recall failed, no message of topic[{header.topic}] has a handle")
         if self._topics.get(header.topic) is None:
             raise TopicNotExist(header.topic)
         handle = read_handle(header.recall_handle)

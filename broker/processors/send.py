@@ -18,7 +18,7 @@ from broker.errors import NoPermission, Refused
 from broker.stats import DELAY, NORMAL, TRANSACTION
 from broker.tables.delays import level_of
 from broker.tables.drafts import BROKER_BITS
-from broker.tables.half_messages import half_of, is_half
+from broker.tables.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
 from broker.tables.names import RETRY_PREFIX
 from broker.tables.timers import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
 from remoting.server.routes import PARKED, Begun
@@ -206,6 +206,12 @@ class Send:
         self._puts.rehearse(draft, properties)
         topic = draft.topic
         half_of(draft, properties)
+        if len(draft.properties) > HALF_PROPERTIES_MAX:
+            raise Refused(
+                MESSAGE_ILLEGAL,
+                f"the half message has {len(draft.properties)} bytes of properties, "
+                f"{HALF_PROPERTIES_MAX} leave room for its checks",
+            )
         result = self._puts.put_as_is(draft)
         if result.status is PutStatus.PUT_OK:
             self._transactions.began(topic, result.store_timestamp)

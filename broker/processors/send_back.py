@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from broker.errors import NoPermission, Refused
 from broker.tables.drafts import draft_again
 from broker.tables.names import is_sendable, retry_topic
-from broker.tables.retries import max_tries, next_level, returned
+from broker.tables.retries import max_tries, next_level, returned, tried_again
 from broker.tables.topics import PERM_WRITE
 from remoting.server.routes import Begun
 from remoting.wire.answer import Answer
@@ -22,7 +22,6 @@ from remoting.wire.codes import ResponseCode
 from store.errors import NotInMemory
 from store.format.message_id import offset_id
 from store.format.properties import decode
-from store.format.record import read
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from remoting.wire.command import Command
     from remoting.wire.headers.send import ConsumerSendMsgBack
     from store.files.disk import Clock
+    from store.format.record import Record
     from store.message_store import MessageStore
 
 __all__ = ["SendBack"]
@@ -90,7 +90,7 @@ class SendBack:
             return DONE
         topic = self._retry_topic(header, group)
         limit = max_tries(group, header.max_reconsume_times, command.version)
-        look_up = partial(self._store.read, header.offset)
+        look_up = partial(self._store.message, header.offset)
         try:
             found = look_up()
         except NotInMemory:
@@ -117,7 +117,7 @@ class SendBack:
 
     def _store_again(
         self,
-        found: memoryview | None,
+        record: Record | None,
         header: ConsumerSendMsgBack,
         topic: TopicConfig,
         limit: int,
@@ -126,9 +126,8 @@ class SendBack:
 
         Raises: Refused when the message is gone, or cannot be stored.
         """
-        if found is None:
+        if record is None:
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        record = read(found)
         if not is_sendable(record.topic):
             # Halves, timers and the like are nobody's to consume, so nobody's to hand back.
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
@@ -140,17 +139,17 @@ class SendBack:
         queue_id = self._random_queue(queues) if queues > 1 else 0
         draft = draft_again(record, topic.topic_name, queue_id, b"")
         draft.store_host = self._store_host
-        draft.reconsume_times += 1
+        draft.reconsume_times = tried_again(draft.reconsume_times)
         if level is None:
             self._dead_letters.turn(draft, header.group, origin)
-        result = self._puts.put(draft, properties)
+        result = self._puts.put(draft, properties, accepted=True)
         if result.status is not PutStatus.PUT_OK:
             raise Refused(SYSTEM_ERROR, result.status.name)
         self._stats.group_out(header.group, origin).sent_back += 1
 
     async def _from_disk(
         self,
-        look_up: Callable[[], memoryview | None],
+        look_up: Callable[[], Record | None],
         header: ConsumerSendMsgBack,
         topic: TopicConfig,
         limit: int,

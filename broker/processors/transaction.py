@@ -17,7 +17,7 @@ from remoting.server.routes import PARKED
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.command import ONEWAY
-from store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, read
+from store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from store.results import PutStatus
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker.stats import BrokerStats
     from broker.tables.transactions import Transactions
     from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
+    from remoting.server.routes import Later, Outcome
     from remoting.wire.command import Command
     from remoting.wire.headers.transaction import EndTransaction
     from store.files.disk import Clock
@@ -83,18 +83,17 @@ class TransactionProcessor:
         header: EndTransaction,
         command: Command,
         connection: Connection,
-    ) -> Answer | None:
+    ) -> Later:
         outcome = self._end(await reading, header, command, connection)
         self._puts.finish_round()
-        return outcome if isinstance(outcome, Answer) else None
+        return outcome
 
     # -- checks ----------------------------------------------------------------------------------
 
     def _half(self, header: EndTransaction) -> Half:
         """The half that a request names. Raises: Refused, NotInMemory, OSError."""
-        view = self._store.read(header.commit_log_offset)
-        record = None if view is None else read(view)
-        if record is None or record.topic != HALF_TOPIC:
+        record = self._store.message(header.commit_log_offset)
+        if record is None or record.topic != HALF_TOPIC or record.queue_id:
             raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
         return Half.of(record)
 
@@ -122,7 +121,7 @@ class TransactionProcessor:
 
     def _end(
         self, half: Half, header: EndTransaction, command: Command, connection: Connection
-    ) -> Outcome:
+    ) -> Later:
         """Check, and end what is still open. No await: it stays open until then."""
         self._check(half, header)
         at = self._transactions.newest(half)
@@ -160,9 +159,9 @@ class TransactionProcessor:
 
     def _commit(self, half: Half) -> None:
         """Store the message where it is meant to go. Raises: Refused, and nothing is stored."""
-        if not half.topic:
+        if half.target is None:
             raise Refused(SYSTEM_ERROR, "the half message does not say where it goes")
-        draft = draft_again(half.record, half.topic, half.queue_id, b"")
-        status = self._puts.put(draft, half.commit(draft)).status
+        draft = draft_again(half.record, *half.target, b"")
+        status = self._puts.put(draft, half.commit(draft), accepted=True).status
         if status is not PutStatus.PUT_OK:
             raise put_refused(status, self._store)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from broker.errors import Refused
+from broker.errors import CONTENT_ERRORS, Refused
 from broker.tables.dedupe import DedupeTable
 from remoting.wire.codes import ResponseCode
 from store.format.properties import decode
-from store.format.record import read, records
+from store.format.record import read
 from store.format.timer import WHEEL_TOPIC
 from store.format.unit import SCHEDULE_TOPIC
+from store.results import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,6 +34,7 @@ __all__ = ["Dedupe"]
 
 WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, WHEEL_TOPIC})
 """Where messages wait that were sent to another topic."""
+SERVICE: Final = "dedupe"
 BATCH: Final = 32
 """Messages read again between two looks at everything else that waits."""
 
@@ -151,8 +153,11 @@ class Dedupe:
         looked_at = 0
         while at < store.max_offset(topic, queue_id):
             result = await store.complete(partial(store.get, topic, queue_id, at, BATCH))
-            for record in records(result.views):
-                self._note_again(record)
+            for record in store.aside.records(SERVICE, result, topic, queue_id, at):
+                try:
+                    self._note_again(record)
+                except CONTENT_ERRORS as error:
+                    store.aside.take(SERVICE, place_of(record), error)
             looked_at += result.count
             if result.next_begin_offset <= at:
                 break

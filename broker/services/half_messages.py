@@ -1,20 +1,23 @@
 """The check: open halves go round in their queue, and their producers are asked.
 
 A half that its producer has not ended in time is put again at the end of the queue, and one of the
-producers is asked; after so many times it goes where people find it. The queues hold all there is
-to know: this service reads them at the start, and a Java broker goes on where it stopped. How far
-both are done with are the offsets of a group, moved only when what they speak of is on disk.
+producers is asked; after so many times it goes where people find it. One that wants to be left
+alone for longer stays where it is, and those behind it are looked at all the same. The queues hold
+all there is to know: this service reads them at the start, and a Java broker goes on where it
+stopped. How far both are done with are the offsets of a group, moved only when what they speak of
+is on disk.
 Source: semantics §10.3 (TransactionalMessageServiceImpl).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
 
-from broker.errors import Refused
+from broker.errors import CONTENT_ERRORS, Refused
 from broker.tables.drafts import draft_again
 from broker.tables.half_messages import (
     GIVEN_UP_TOPIC,
@@ -25,20 +28,22 @@ from broker.tables.half_messages import (
     Rules,
     Step,
     next_step,
+    op_draft,
     op_offsets,
     put_again,
 )
+from remoting.wire.frame import MAX_FRAME_BYTES
 from remoting.wire.headers.transaction import CheckTransactionState
-from store.errors import RecordDamaged
 from store.format.message_id import offset_id
-from store.format.record import encode, records
-from store.results import PutStatus
+from store.format.record import encode
+from store.results import UNSTORABLE, PutStatus, place_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from broker.config import BrokerConfig
     from broker.puts import Puts
+    from broker.services.pace import Pace
     from broker.tables.clients import ClientConnection, ClientTable
     from broker.tables.consumer_offsets import ConsumerOffsetTable
     from broker.tables.topics import TopicTable
@@ -54,12 +59,18 @@ READ_MAX: Final = 32
 """Records read, and halves looked at, before others get their turn."""
 SAVE_S: Final = 5.0
 """Period in which it is noted how far both queues are done with."""
+READ_BYTES: Final = 1 << 20
+HELD_BACK_MAX: Final = 100_000
+"""Finished halves that are remembered behind an open one; then that is put again at the end."""
+QUESTION_BYTES: Final = 512 << 10
+"""What the question about a half may have beside its record."""
 ROUND_S: Final = 60.0
 """How long one round of checks may take."""
 LATE_MAX: Final = 10_000
 """Halves given up last that a late commit may still deliver after a start."""
 CHANNEL_TRIES: Final = 3
 HOUR_MS: Final = 3_600_000
+SERVICE: Final = "transactions"
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -77,6 +88,7 @@ class HalfMessages:
         clients: ClientTable,
         offsets: ConsumerOffsetTable,
         transactions: Transactions,
+        pace: Pace,
         clock: Clock,
         store_host: bytes,
     ) -> None:
@@ -87,6 +99,7 @@ class HalfMessages:
         self._clients = clients
         self._offsets = offsets
         self._transactions = transactions
+        self._pace = pace
         self._clock = clock
         self._store_host = store_host
         self._saved = (0, 0)
@@ -117,9 +130,10 @@ class HalfMessages:
         table.position = self._done_with(HALF_TOPIC)
         table.op_position = self._done_with(OP_TOPIC)
         self._saved = table.progress()
+        end = self._store.max_offset(HALF_TOPIC, 0)
         named: set[int] = set()
         async for record in self._records(OP_TOPIC, table.op_position):
-            half_offsets = op_offsets(record.body)
+            half_offsets = [offset for offset in op_offsets(record.body) if offset < end]
             named.update(half_offsets)
             table.op_written(record.queue_offset, half_offsets)
         places: dict[int, int] = {}
@@ -170,58 +184,109 @@ class HalfMessages:
             checks_max=broker.transaction_check_max,
             reserved_ms=self._config.store.file_reserved_time_h * HOUR_MS,
         )
-        while table.position < rules.end_offset and self._clock.monotonic() - began < ROUND_S:
-            result = await self._read(HALF_TOPIC, table.position)
-            if not result.count:
-                if result.next_begin_offset <= table.position:
-                    break
-                table.go_on(result.next_begin_offset)
-                continue
-            more = self._slice(result, rules)
-            self._puts.finish_round()
-            if not more:
+        at: int | None = table.position
+        self._pace.begin()
+        while at is not None and self._clock.monotonic() - began < ROUND_S:
+            at = table.next_open(at)
+            if at >= rules.end_offset:
                 break
-            await trio.lowlevel.checkpoint()
+            result = await self._read(HALF_TOPIC, at)
+            at = self._slice(result, at, rules)
+            self._puts.finish_round()
+            await self._pace.rest()
         for group, halves in self._unasked.items():
             log.warning("transaction.no_producer", group=group, halves=halves)
         self._unasked.clear()
 
-    def _slice(self, result: GetResult, rules: Rules) -> bool:
-        """Look at halves that were read; whether those behind them are to be looked at."""
+    def _slice(self, result: GetResult, at: int, rules: Rules) -> int | None:
+        """Look at halves that were read from `at` on; where to go on, None: not in this round."""
         table = self._transactions
         now_ms = self._clock.now_ms()
-        for record in records(result.views):
+        for record in self._store.aside.records(SERVICE, result, HALF_TOPIC, 0, at):
+            if record.queue_offset > at:
+                # What lay between is gone from the log, or damaged.
+                table.gone(at, record.queue_offset)
             at = record.queue_offset
-            if at < table.position or at in table.decided:
-                continue
-            if at > table.position:
-                table.go_on(at)
-            half = Half.of(record)
-            step = next_step(half, now_ms, rules)
-            if step is Step.STOP or not self._take(half, step, now_ms):
-                return False
+            if at >= table.position and at not in table.decided:
+                try:
+                    more = self._look(Half.of(record), now_ms, rules)
+                except CONTENT_ERRORS as error:
+                    self._store.aside.take(SERVICE, place_of(record), error)
+                    table.gone(at, at + 1)
+                    more = True
+                if not more:
+                    return None
+            at += 1
+            if self._pace.over():
+                return at
+        if result.next_begin_offset > at:
+            table.gone(at, result.next_begin_offset)
+            return result.next_begin_offset
+        return at if result.count else None
+
+    def _look(self, half: Half, now_ms: int, rules: Rules) -> bool:
+        """What becomes of one half; whether those behind it are to be looked at."""
+        step = next_step(half, now_ms, rules)
+        if step is Step.STOP:
+            return False
+        if step is Step.KEEP and not self._holds_back(half):
+            return True
+        # No await from here to the end: a half must not be ended between its copy and our knowing.
+        if step is not Step.GIVE_UP:
+            if half.record.size + QUESTION_BYTES <= MAX_FRAME_BYTES:
+                status = self._put_again(half, step)
+            else:
+                self._set_aside(half, "no frame can carry the question about it")
+                status = PutStatus.MESSAGE_ILLEGAL
+            if status not in UNSTORABLE:
+                return status is PutStatus.PUT_OK
+        return self._give_up(half, now_ms)
+
+    def _holds_back(self, half: Half) -> bool:
+        """Whether it is the first open one, and too much behind it must be remembered for it."""
+        table = self._transactions
+        first = half.record.queue_offset == table.position
+        return first and len(table.decided) > HELD_BACK_MAX
+
+    def _give_up(self, half: Half, now_ms: int) -> bool:
+        """Put it where people find it; False when the store takes nothing now."""
+        self._topics.adopt(GIVEN_UP_TOPIC, 1, now_ms)
+        status = self._put(half, GIVEN_UP_TOPIC, half.record.properties).status
+        if status in UNSTORABLE:
+            self._set_aside(half, status.name)
+        elif status is not PutStatus.PUT_OK:
+            return False
+        self._note_end(half)
+        self._transactions.give_up(half, now_ms)
         return True
 
-    def _take(self, half: Half, step: Step, now_ms: int) -> bool:
-        """Do it; False when the store does not take the copy, and the half stays where it is."""
-        # No await from here to the end: a half must not be ended between its copy and our knowing.
-        if step is Step.GIVE_UP:
-            self._topics.adopt(GIVEN_UP_TOPIC, 1, now_ms)
-            result = self._put(half, GIVEN_UP_TOPIC, half.record.properties)
-            if result.status is PutStatus.PUT_OK:
-                self._transactions.give_up(half, now_ms)
-            return result.status is PutStatus.PUT_OK
+    def _put_again(self, half: Half, step: Step) -> PutStatus:
+        """At the end of the queue; and its producer is asked, when that is due."""
         properties = put_again(half, step)
         result = self._put(half, HALF_TOPIC, properties)
-        if result.status is not PutStatus.PUT_OK:
-            return False
-        self._transactions.move(half, result.queue_offset)
-        if step is Step.CHECK:
-            self._ask(half, properties, result)
-        return True
+        if result.status is PutStatus.PUT_OK:
+            self._note_end(half)
+            self._transactions.move(half, result.queue_offset)
+            if step is Step.CHECK:
+                self._ask(half, properties, result)
+        return result.status
 
     def _put(self, half: Half, topic: str, properties: bytes) -> PutResult:
-        return self._puts.put_as_is(draft_again(half.record, topic, 0, properties))
+        return self._puts.put_again(draft_again(half.record, topic, 0, properties))
+
+    def _note_end(self, half: Half) -> None:
+        """Where an open half lies in front, the queue itself does not say that this one is over.
+
+        The copy is there already: without the record, a start may look at the half once more.
+        """
+        at = half.record.queue_offset
+        if at > self._transactions.position:
+            result = self._puts.put_again(op_draft(at, self._store_host, self._clock.now_ms()))
+            if result.status is PutStatus.PUT_OK:
+                self._transactions.op_written(result.queue_offset, (at,))
+
+    def _set_aside(self, half: Half, reason: str) -> None:
+        self._store.aside.note(SERVICE, place_of(half.record), reason)
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -242,7 +307,8 @@ class HalfMessages:
             offset_msg_id=offset_id(self._store_host, stored.physical_offset),
             broker_name=self._config.broker.broker_name,
         )
-        draft = draft_again(half.record, half.topic, half.queue_id, properties)
+        assert half.target is not None, "one without is given up"
+        draft = draft_again(half.record, *half.target, properties)
         body = encode(draft, *where, stored.store_timestamp)
         connection.notify(header.code, header, body)
 
@@ -283,11 +349,11 @@ class HalfMessages:
             return  # someone noted more while this waited
         now_ms = self._clock.now_ms()
         for topic, done in zip((HALF_TOPIC, OP_TOPIC), progress, strict=True):
-            self._offsets.commit(GROUP, topic, 0, done, now_ms)
+            self._offsets.commit_own(GROUP, topic, 0, done, now_ms)
         self._saved = progress
 
     def _noted(self) -> tuple[int, ...]:
-        """What the next start would read: also what a client has put there, to its harm."""
+        """What the next start would read."""
         return tuple(
             max(0, self._offsets.query(GROUP, topic, 0)) for topic in (HALF_TOPIC, OP_TOPIC)
         )
@@ -299,21 +365,13 @@ class HalfMessages:
         end = self._store.max_offset(topic, 0)
         while queue_offset < end:
             result = await self._read(topic, queue_offset)
-            following = result.next_begin_offset
-            at = queue_offset
-            try:
-                for record in records(result.views):
-                    yield record
-                    at = record.queue_offset + 1
-            except RecordDamaged as error:
-                log.error(
-                    "transaction.record_damaged", topic=topic, queue_offset=at, reason=str(error)
-                )
-                following = at + 1
-            if following <= queue_offset:
+            for record in self._store.aside.records(SERVICE, result, topic, 0, queue_offset):
+                yield record
+            if result.next_begin_offset <= queue_offset:
                 return
-            queue_offset = following
+            queue_offset = result.next_begin_offset
             await trio.lowlevel.checkpoint()
 
     async def _read(self, topic: str, queue_offset: int) -> GetResult:
-        return await self._store.complete(lambda: self._store.get(topic, 0, queue_offset, READ_MAX))
+        get = partial(self._store.get, topic, 0, queue_offset, READ_MAX, max_bytes=READ_BYTES)
+        return await self._store.complete(get)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import structlog
 import trio
 
-from broker.errors import Refused
+from broker.errors import CONTENT_ERRORS, NameIllegal, Refused
 from broker.tables.drafts import draft_again
 from broker.tables.pop_records import (
     CHECK_POINT_TAG,
@@ -30,14 +30,14 @@ from broker.tables.pop_records import (
     retry_topic_v1,
     retry_topic_v2,
 )
+from broker.tables.retries import tried_again
 from remoting.errors import BodyError
-from store.errors import RecordDamaged
+from store.errors import MessageIllegal
 from store.format.properties import PROPERTIES_BYTES_MAX, decode, encode, value_of
-from store.format.record import records
-from store.results import PutStatus
+from store.results import UNSTORABLE, Place, PutStatus, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from broker.config import BrokerConfig
     from broker.puts import Puts
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from store.files.disk import Clock
     from store.format.record import Record
     from store.message_store import MessageStore
-    from store.results import GetResult
 
 __all__ = ["GRACE_MS", "Revive", "Timing"]
 
@@ -61,6 +60,9 @@ SLICE_BYTES: Final = 1 << 20
 AGAIN_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """How long after its time a message whose put failed is put again, by the number of failures."""
 PUT_OK: Final = PutStatus.PUT_OK
+SERVICE: Final = "revive"
+FAR_MS: Final = 366 * 86_400_000
+"""A check point comes here when its time is almost over; one further off than this is none."""
 
 log = structlog.stdlib.get_logger("aerobee.pop")
 
@@ -258,9 +260,7 @@ class Revive:
         topic = self._revive_log.topic
         at = queue.done_with()
         if at != self._offsets.query(REVIVE_GROUP, topic, queue.queue_id) and at:
-            self._offsets.commit_popped(
-                REVIVE_GROUP, topic, queue.queue_id, at, self._clock.now_ms()
-            )
+            self._offsets.commit_own(REVIVE_GROUP, topic, queue.queue_id, at, self._clock.now_ms())
 
     def _measure(self, queue: ReviveQueue) -> None:
         """For the gauges."""
@@ -288,31 +288,28 @@ class Revive:
             max_count=SLICE,
         )
         found = await self._store.complete(get)
-        for record in _records(found):
-            self._take(queue, record)
+        aside = self._store.aside
+        for record in aside.records(SERVICE, found, topic, queue.queue_id, queue.position):
+            try:
+                self._take(queue, record)
+            except CONTENT_ERRORS as error:
+                aside.take(SERVICE, place_of(record), error)
         queue.position = found.next_begin_offset
         return found.next_begin_offset < found.max_offset
 
     def _take(self, queue: ReviveQueue, record: Record) -> None:
-        """A check point, or an acknowledgement; anything else is passed over."""
+        """A check point, or an acknowledgement. Raises: BodyError for anything else."""
         entry: CheckPoint | Ack
-        try:
-            if value_of(record.properties, b"TAGS") == CHECK_POINT_TAG:
-                entry = point = CheckPoint.from_bytes(record.body)
-                queue.add(point, record.queue_offset)
-                kind = "CK"
-            else:
-                entry = ack = Ack.from_bytes(record.body)
-                queue.acknowledge(ack)
-                kind = "ACK"
-        except BodyError as error:
-            log.error(
-                "revive.record_skipped",
-                queue_id=queue.queue_id,
-                revive_offset=record.queue_offset,
-                reason=str(error),
-            )
-            return
+        if value_of(record.properties, b"TAGS") == CHECK_POINT_TAG:
+            entry = point = CheckPoint.from_bytes(record.body)
+            if point.due_ms - record.store_timestamp > FAR_MS:
+                raise BodyError(f"a check point that is open until {point.due_ms}")
+            queue.add(point, record.queue_offset)
+            kind = "CK"
+        else:
+            entry = ack = Ack.from_bytes(record.body)
+            queue.acknowledge(ack)
+            kind = "ACK"
         key = (entry.topic, entry.group, str(queue.queue_id), kind)
         self._stats.add(self._stats.revive_out, key)
 
@@ -337,11 +334,19 @@ class Revive:
         point = entry.point
         for offset in list(entry.left):
             record = await self._store.complete(partial(self._message, point, offset))
-            status = PUT_OK if record is None else self._put_again(point, record)
-            if status is not PUT_OK and not self._comes_later(point, offset):
-                self._note_blocked(status)
-                return False
-            del entry.left[offset]
+            try:
+                status = PUT_OK if record is None else self._put_again(point, record)
+                if status in UNSTORABLE:
+                    raise MessageIllegal(status.name)
+                if status is not PUT_OK and not self._comes_later(point, offset):
+                    self._note_blocked(status)
+                    return False
+            except CONTENT_ERRORS as error:
+                place = Place(point.topic, point.queue_id, offset, -1)
+                self._store.aside.take(
+                    SERVICE, place if record is None else place_of(record), error
+                )
+            entry.left.pop(offset, None)
         if self._blocked:
             self._blocked = False
             log.info("revive.unblocked")
@@ -349,8 +354,10 @@ class Revive:
 
     def _message(self, point: CheckPoint, offset: int) -> Record | None:
         """A message that was handed out; None when it is gone. Raises: NotInMemory, OSError."""
-        found = self._store.get(point.topic, point.queue_id, offset, 1, max_count=1)
-        return next((one for one in _records(found) if one.queue_offset == offset), None)
+        place = point.topic, point.queue_id
+        found = self._store.get(*place, offset, 1, max_count=1)
+        one = next(self._store.aside.records(SERVICE, found, *place, offset), None)
+        return one if one is not None and one.queue_offset == offset else None
 
     def _put_again(self, point: CheckPoint, record: Record) -> PutStatus:
         properties = decode(record.properties)
@@ -359,6 +366,8 @@ class Revive:
         properties["ORIGIN_GROUP"] = point.group
         try:
             topic = self._retry_topic(point)
+        except NameIllegal:
+            return PutStatus.MESSAGE_ILLEGAL
         except Refused:
             return PutStatus.SERVICE_NOT_AVAILABLE
         text = encode(properties).encode()
@@ -366,9 +375,9 @@ class Revive:
             # It comes again without them, rather than never.
             text = bytes(record.properties)
         draft = draft_again(record, topic, 0, text)
-        draft.reconsume_times += 1
+        draft.reconsume_times = tried_again(draft.reconsume_times)
         draft.born_host = draft.store_host = self._host
-        status = self._puts.put_as_is(draft).status
+        status = self._puts.put_again(draft).status
         self._stats.add(self._stats.retried, (point.topic, point.group, status.name))
         return status
 
@@ -383,7 +392,7 @@ class Revive:
 
     def _comes_later(self, point: CheckPoint, offset: int) -> bool:
         """A check point of its own for a message that could not be put; whether it is stored."""
-        failures = int(point.revive_times) if point.revive_times else 0
+        failures = point.failures
         rest_s = AGAIN_S[min(failures, len(AGAIN_S) - 1)]
         waited_ms = self._clock.now_ms() - point.pop_time
         again = CheckPoint(
@@ -400,7 +409,9 @@ class Revive:
         )
         try:
             # Any revive queue will do: nobody acknowledges this one.
-            status = self._revive_log.check_point(again, point.pop_time % len(self.queues))
+            status = self._revive_log.check_point(
+                again, point.pop_time % len(self.queues), accepted=True
+            )
         except Refused:
             return False
         return status is PUT_OK
@@ -409,12 +420,3 @@ class Revive:
         if not self._blocked and not self._puts.closed:
             self._blocked = True
             log.warning("revive.blocked", reason=status.name)
-
-
-def _records(found: GetResult) -> Iterator[Record]:
-    """Whole records; what follows a damaged one in the same view is left out."""
-    for view in found.views:
-        try:
-            yield from records((view,))
-        except RecordDamaged as error:
-            log.error("revive.record_damaged", reason=str(error))

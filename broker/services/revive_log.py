@@ -37,8 +37,10 @@ class ReviveLog:
         self._stats = stats
         self._clock = clock
 
-    def check_point(self, point: CheckPoint, revive_qid: int) -> PutStatus:
-        """These messages are handed out. Raises: Refused."""
+    def check_point(
+        self, point: CheckPoint, revive_qid: int, *, accepted: bool = False
+    ) -> PutStatus:
+        """These messages are handed out; `accepted`: they were before. Raises: Refused."""
         point.revive_time = point.due_ms
         status = self._put(
             point.to_bytes(),
@@ -46,6 +48,7 @@ class ReviveLog:
             tag=CHECK_POINT_TAG,
             deliver_ms=point.due_ms - AHEAD_MS,
             unique_key=point.unique_key,
+            accepted=accepted,
         )
         key = (point.topic, point.group, "CK", status.name)
         self._stats.add(self._stats.revive_in, key)
@@ -64,7 +67,14 @@ class ReviveLog:
         return status
 
     def _put(
-        self, body: bytes, revive_qid: int, *, tag: str, deliver_ms: int, unique_key: str
+        self,
+        body: bytes,
+        revive_qid: int,
+        *,
+        tag: str,
+        deliver_ms: int,
+        unique_key: str,
+        accepted: bool = False,
     ) -> PutStatus:
         draft = MessageDraft(
             self.topic,
@@ -80,4 +90,4 @@ class ReviveLog:
             "TIMER_DELIVER_MS": str(deliver_ms),
             "UNIQ_KEY": unique_key,
         }
-        return self._puts.put(draft, properties).status
+        return self._puts.put(draft, properties, accepted=accepted).status

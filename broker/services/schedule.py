@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 import structlog
 import trio
 
+from broker.errors import CONTENT_ERRORS
 from broker.stats import DELAY
 from broker.tables.delays import SCHEDULE_TOPIC as TOPIC
 from broker.tables.delays import how_many_due, target_of
 from broker.tables.drafts import draft_again
-from broker.tables.half_messages import HALF_TOPIC
 from store.errors import NotInMemory, RecordDamaged
 from store.format.record import records
 from store.format.unit import code_of, is_due_time
-from store.results import PutStatus
+from store.results import UNSTORABLE, PutStatus, place_of
 
 if TYPE_CHECKING:
     from broker.stats import BrokerStats
@@ -55,6 +55,7 @@ LATE_S: Final = 0.1
 GROUP: Final = "SCHEDULE_CONSUMER"
 """Who consumes the levels, by the name that the Java broker counts under."""
 PUT_OK: Final = PutStatus.PUT_OK
+SERVICE: Final = "schedule"
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -64,7 +65,7 @@ class Puts(Protocol):
 
     closed: bool
 
-    def put_as_is(self, draft: MessageDraft) -> PutResult: ...
+    def put_again(self, draft: MessageDraft) -> PutResult: ...
     def finish_round(self) -> None: ...
 
 
@@ -218,19 +219,23 @@ class Schedule:
             log.error("schedule.lost", level=level, delay_offset=at, queue_offset=gone)
             return True
         done = taken_bytes = 0
+        following = at
         status = PUT_OK
-        try:
-            for record in records(found.views):
-                status = self._put(level, record)
-                if status is not PUT_OK:
-                    break
-                done += 1
-                taken_bytes += record.size
-        except RecordDamaged as error:
-            log.error("schedule.damaged", level=level, delay_offset=at + done, reason=str(error))
+        for record in self._store.aside.records(SERVICE, found, TOPIC, level - 1, at):
+            try:
+                status = self._put(record)
+            except CONTENT_ERRORS as error:
+                self._store.aside.take(SERVICE, place_of(record), error)
+                status = PUT_OK
+            if status is not PUT_OK:
+                break
             done += 1
-        if done:
-            self._offsets.delivered(level, at + done, done, self._clock.now_ms())
+            taken_bytes += record.size
+            following = record.queue_offset + 1
+        else:
+            following = found.next_begin_offset
+        if following > at:
+            self._offsets.delivered(level, following, done, self._clock.now_ms())
             taken = self._stats.group_out(GROUP, TOPIC)
             taken.messages_out += done
             taken.bytes_out += taken_bytes
@@ -240,14 +245,17 @@ class Schedule:
             log.info("schedule.unblocked", level=level)
         return status is PUT_OK
 
-    def _put(self, level: int, record: Record) -> PutStatus:
-        """One message on; what can go nowhere is passed over."""
+    def _put(self, record: Record) -> PutStatus:
+        """One message on; what can go nowhere is set aside."""
         properties = record.properties
         target = target_of(properties)
-        if target is None or target.topic == HALF_TOPIC:
-            log.error("schedule.discarded", level=level, physical_offset=record.physical_offset)
+        if target is None:
+            self._store.aside.note(SERVICE, place_of(record), "it does not say where it goes")
             return PUT_OK
-        result = self._puts.put_as_is(draft_again(record, *target, properties))
+        result = self._puts.put_again(draft_again(record, *target, properties))
+        if result.status in UNSTORABLE:
+            self._store.aside.note(SERVICE, place_of(record), result.status.name)
+            return PUT_OK
         if result.status is PUT_OK:
             counters = self._stats.topic_in(target.topic, DELAY)
             counters.messages_in += 1

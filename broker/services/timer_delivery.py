@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
+from broker.errors import CONTENT_ERRORS
 from broker.tables.drafts import draft_again
+from broker.tables.names import is_deliverable
 from broker.tables.timers import Timed, come_back, delete_keys
 from store.errors import NotInMemory
 from store.format.properties import value_of
 from store.format.record import read
 from store.format.timer import DELETE, ROLL, WHEEL_TOPIC
-from store.results import PutStatus
+from store.results import UNSTORABLE, PutStatus, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
     from store.files.disk import Clock
     from store.format.record import Record
     from store.message_store import MessageStore
+    from store.set_aside import SetAside
     from store.timer_store import Chain, Due, TimerStore
 
-__all__ = ["RETRY_S", "TimerDelivery", "TimerPuts"]
+__all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
 
 RETRY_S: Final = 0.5
 """Between two attempts to put what the store refused."""
@@ -45,7 +48,8 @@ WALK_STEPS: Final = 2_000
 """Units of a chain that are looked at in one go, about 1 ms."""
 EMPTY_SLOTS: Final = 5_000
 """Slots passed in one go, about 2 ms."""
-ILLEGAL: Final = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+SERVICE: Final = "timers"
+"""By which messages that were set aside are counted."""
 
 log = structlog.stdlib.get_logger("aerobee.timers")
 
@@ -53,30 +57,48 @@ log = structlog.stdlib.get_logger("aerobee.timers")
 class TimerPuts:
     """Puts a timer where it belongs, and counts it."""
 
-    def __init__(self, puts: Puts, clock: Clock, counts: TimingCounts, stats: BrokerStats) -> None:
+    def __init__(
+        self,
+        puts: Puts,
+        clock: Clock,
+        counts: TimingCounts,
+        stats: BrokerStats,
+        aside: SetAside,
+    ) -> None:
         self.counts = counts
         self._puts = puts
         self._clock = clock
         self._stats = stats
-        self.undeliverable = 0
-        """Timers that no store takes; each was logged."""
+        self._aside = aside
 
     def count(self, topic: str, timers: int) -> None:
         """So many more wait for this topic."""
         self.counts.add(topic, timers, self._clock.now_ms())
 
     def put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool = False) -> bool:
-        """Into its topic, or with `roll` into the wheel again; False: try again later."""
+        """Into its topic, or with `roll` into the wheel again; False: try again later.
+
+        One that no topic takes is set aside.
+        """
+        try:
+            return self._put(record, timed, enqueued_ms, roll=roll)
+        except CONTENT_ERRORS as error:
+            self._aside.take(SERVICE, place_of(record), error)
+            return True
+
+    def _put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool) -> bool:
+        if not is_deliverable(timed.topic):
+            self._aside.note(SERVICE, place_of(record), f"nothing is brought to {timed.topic!r}")
+            return True
         topic, queue_id = (WHEEL_TOPIC, 0) if roll else (timed.topic, timed.queue_id)
         properties = come_back(record.properties, enqueued_ms, self._clock.now_ms(), roll=roll)
-        status = self._puts.put_as_is(draft_again(record, topic, queue_id, properties)).status
-        if status in ILLEGAL:
+        status = self._puts.put_again(draft_again(record, topic, queue_id, properties)).status
+        if status in UNSTORABLE:
             # What was added may be too much; what came in was not.
             again = draft_again(record, topic, queue_id, record.properties)
-            status = self._puts.put_as_is(again).status
-        if status in ILLEGAL:
-            self.undeliverable += 1
-            log.error("timer.undeliverable", topic=topic, physical_offset=record.physical_offset)
+            status = self._puts.put_again(again).status
+        if status in UNSTORABLE:
+            self._aside.note(SERVICE, place_of(record), status.name)
         elif status is not PutStatus.PUT_OK:
             return False
         elif not roll:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
+from broker.errors import CONTENT_ERRORS
+from broker.services.timer_delivery import SERVICE
 from broker.tables.timers import ROLLED, Timed
-from store.format.record import records
 from store.format.tags import java_hash
 from store.format.timer import DELETE, WHEEL_TOPIC, slot_time
+from store.results import place_of
 from store.timer_store import Due
 
 if TYPE_CHECKING:
@@ -107,23 +109,31 @@ class TimerEnqueue:
     def _take(self, result: GetResult) -> bool:
         timers = self._timers
         now_ms = timers.floor(self._clock.now_ms())
-        useless = 0
+        aside = self._store.aside
         taken = True
-        for record in records(result.views):
-            timed = Timed.of(record.properties)
-            if timed is None:
-                useless += 1
-            else:
-                late = timed.out_ms < now_ms
-                taken = self._deliver(record, timed) if late else self._add(record, timed, now_ms)
+        for record in aside.records(SERVICE, result, WHEEL_TOPIC, 0, timers.queue_offset):
+            try:
+                taken = self._take_one(record, now_ms)
+            except CONTENT_ERRORS as error:
+                aside.take(SERVICE, place_of(record), error)
             if not taken:
                 break
             timers.queue_offset = record.queue_offset + 1
             self.last_store_timestamp = record.store_timestamp
-        if useless:
-            log.warning("timer.useless_messages", messages=useless, before=timers.queue_offset)
+        else:
+            timers.queue_offset = max(timers.queue_offset, result.next_begin_offset)
         self._puts.finish_round()
         return taken
+
+    def _take_one(self, record: Record, now_ms: int) -> bool:
+        """A slot, or delivery; False: try again later."""
+        timed = Timed.of(record.properties)
+        if timed is None:
+            self._store.aside.note(SERVICE, place_of(record), "it says no time or no target")
+            return True
+        if timed.out_ms < now_ms:
+            return self._deliver(record, timed)
+        return self._add(record, timed, now_ms)
 
     def _add(self, record: Record, timed: Timed, now_ms: int) -> bool:
         """Give it a slot; False while the slot of its time is in use by another time."""

@@ -87,7 +87,7 @@ class Timers:
             read_file=store.reader.cold.log,
             slots=slots,
         )
-        timer_puts = TimerPuts(puts, clock, counts, stats)
+        timer_puts = TimerPuts(puts, clock, counts, stats, store.aside)
         self.enqueue = TimerEnqueue(
             timers=self.timers,
             store=store,

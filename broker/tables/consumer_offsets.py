@@ -12,19 +12,30 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from broker.errors import LimitReached
+from broker.errors import LimitReached, NoPermission
 from broker.tables.data_version import DataVersion, bumped, version_document, version_of
 from broker.tables.documents import mapping, object_pieces, unknown_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["MARKS", "NO_OFFSET", "Clamped", "ConsumerOffsetTable"]
+__all__ = ["MARKS", "NO_OFFSET", "OWN_GROUPS", "Clamped", "ConsumerOffsetTable", "check_not_own"]
 
 NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
+OWN_GROUPS: Final = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
+"""Moved by a client they would lose transactions, and messages that were popped."""
 MARKS: Final = "SPARK_SINK_"
 """Groups of these names keep no positions: batch numbers, by the number of a Spark partition."""
+
+
+def check_not_own(group: str) -> None:
+    """Let pass any group but those whose offsets say how far a service of ours has come.
+
+    Raises: NoPermission.
+    """
+    if group in OWN_GROUPS:
+        raise NoPermission(f"the group[{group}] belongs to the broker itself")
 
 
 class Clamped(NamedTuple):
@@ -76,10 +87,28 @@ class ConsumerOffsetTable:
         """Store what `group` consumes next, unless a reset of it is still to be heard of.
 
         Every `version_step` commits the version moves. Returns whether it was stored.
-        Raises: LimitReached for a new entry in a full table, or of a group that has too many.
+        Raises: NoPermission for a group of the broker itself; LimitReached for a new entry in a
+        full table, or of a group that has too many.
         """
+        check_not_own(group)
         if self.resets and (group, topic, queue_id) in self.resets:
             return False
+        self._store(group, topic, queue_id, consumer_offset, now_ms)
+        return True
+
+    def commit_own(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> None:
+        """As `commit`, by the service that a group of the broker itself belongs to.
+
+        Such an offset speaks of what the service has put. Raises: LimitReached.
+        """
+        self.popped += 1
+        self._store(group, topic, queue_id, consumer_offset, now_ms)
+
+    def _store(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> None:
         key = f"{topic}{SEPARATOR}{group}"
         queues = self.entries.get(key)
         if queues is None or queue_id not in queues:
@@ -92,7 +121,6 @@ class ConsumerOffsetTable:
         self.commits += 1
         if self.commits % self.version_step == 0:
             self.version = bumped(self.version, now_ms)
-        return True
 
     def _count_new(self, group: str) -> None:
         """One entry more. Raises: LimitReached."""
@@ -116,8 +144,9 @@ class ConsumerOffsetTable:
     ) -> None:
         """Put a group elsewhere: its consumer hears of it with its next pull of the queue.
 
-        Until then its commits are left aside. Raises: LimitReached.
+        Until then its commits are left aside. Raises: NoPermission, LimitReached.
         """
+        check_not_own(group)
         self.resets.pop((group, topic, queue_id), None)
         self.commit(group, topic, queue_id, consumer_offset, now_ms)
         self.resets[group, topic, queue_id] = consumer_offset
@@ -155,7 +184,8 @@ class ConsumerOffsetTable:
         self.delete_pairs([(topic, group) for group in self.groups_of(topic)])
 
     def delete_group(self, group: str) -> None:
-        """Forget everything `group` consumed."""
+        """Forget everything `group` consumed. Raises: NoPermission."""
+        check_not_own(group)
         self.delete_pairs([(topic, group) for topic in self.topics_of(group)])
 
     def delete_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:

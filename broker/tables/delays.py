@@ -8,9 +8,10 @@ Source: semantics §8 (ScheduleMessageService, HookUtils.handleScheduleMessage).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from broker.errors import Refused
+from broker.tables.targets import Target, target
 from remoting.wire.codes import ResponseCode
 from store.format.properties import value_of
 from store.format.record import TRANSACTION_PREPARED
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEDULE_TOPIC",
-    "Target",
     "delay_hook",
     "how_many_due",
     "level_of",
@@ -33,15 +33,10 @@ __all__ = [
 
 # Prepared and rolled back share this bit.
 NOT_FINAL: Final = TRANSACTION_PREPARED
+REMOVED_MS: Final = 366 * 86_400_000
+"""No message of a level that the table no longer has waits for longer."""
 KEPT_BYTES: Final = 512
 """Of longer texts the target is not kept."""
-
-
-class Target(NamedTuple):
-    """Where a parked message is to go."""
-
-    topic: str
-    queue_id: int
 
 
 def level_of(text: str) -> int:
@@ -53,11 +48,11 @@ def level_of(text: str) -> int:
         raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
 
 
-def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], int], None]:
+def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], int, bool], None]:
     """The hook that parks what has a delay level; a level beyond the table counts as the last."""
     last = max(1, len(levels.delays_ms))
 
-    def park(draft: MessageDraft, properties: dict[str, str], now_ms: int) -> None:
+    def park(draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool) -> None:
         text = properties.get("DELAY")
         if text is None or draft.sys_flag & NOT_FINAL:
             return
@@ -82,9 +77,9 @@ def how_many_due(due_times_ms: Sequence[int], now_ms: int, delay_ms: int | None)
     level became shorter. `delay_ms` is None for a level that the table no longer has. What is no
     time, see `is_due_time`, and what lies behind it does not count.
     """
-    latest_ms = None if delay_ms is None else now_ms + delay_ms
+    latest_ms = now_ms + (REMOVED_MS if delay_ms is None else delay_ms)
     for count, due_ms in enumerate(due_times_ms):
-        if due_ms > now_ms and (latest_ms is None or due_ms <= latest_ms):
+        if now_ms < due_ms <= latest_ms:
             return count
         if not is_due_time(due_ms):
             return count
@@ -103,11 +98,7 @@ def target_of(properties: bytes) -> Target | None:
 
 
 def _said(properties: bytes) -> Target | None:
-    topic = value_of(properties, b"REAL_TOPIC")
-    queue_id = value_of(properties, b"REAL_QID")
-    if not topic or not queue_id or not queue_id.isdecimal():
-        return None
-    return Target(topic, int(queue_id))
+    return target(value_of(properties, b"REAL_TOPIC"), value_of(properties, b"REAL_QID"))
 
 
 _kept = lru_cache(maxsize=4_096)(_said)

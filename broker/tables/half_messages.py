@@ -12,7 +12,8 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store.format.properties import decode, encode
+from broker.tables.targets import Target, target
+from store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
 from store.format.tags import tags_code
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GIVEN_UP_TOPIC",
     "GROUP",
+    "HALF_PROPERTIES_MAX",
     "HALF_TOPIC",
     "OP_TOPIC",
     "PREPARED",
@@ -55,6 +57,8 @@ IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 OP_TAG: Final = "d"
 OP_PROPERTIES: Final = f"TAGS\x01{OP_TAG}\x02".encode()
 OFFSET_DIGITS: Final = 20
+HALF_PROPERTIES_MAX: Final = PROPERTIES_BYTES_MAX - 256
+"""Checks and the commit add some: what is accepted can be checked and committed."""
 
 
 def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
@@ -69,6 +73,9 @@ def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
 
 def half_of(draft: MessageDraft, properties: dict[str, str]) -> None:
     """Turn a message into its half. Its UNIQ_KEY is the transaction's id from now on."""
+    for name in (CHECKS, FIRST_OFFSET):
+        # What only a check may say, of a copy.
+        properties.pop(name, None)
     properties[REAL_TOPIC] = draft.topic
     properties[REAL_QUEUE] = str(draft.queue_id)
     properties["__transactionId__"] = properties[UNIQUE]
@@ -101,13 +108,13 @@ class Half(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """Where it goes when it is committed; empty for a record that is no half."""
+        """The topic that it says it is meant for; empty when it does not say."""
         return self.properties.get(REAL_TOPIC, "")
 
     @property
-    def queue_id(self) -> int:
-        """The queue it goes to."""
-        return max(0, _integer(self.properties.get(REAL_QUEUE), 0))
+    def target(self) -> Target | None:
+        """Topic and queue that it goes to; None for a record that is no half."""
+        return target(self.topic, self.properties.get(REAL_QUEUE))
 
     @property
     def checks(self) -> int:
@@ -134,8 +141,11 @@ class Half(NamedTuple):
 
     @property
     def key(self) -> int:
-        """The same for every copy of one half and for no other; good within this process."""
-        return hash((self.transaction_id, self.record.born_timestamp))
+        """The same for every copy of one half and for no other; good within this process.
+
+        Where it was born is what no other producer can claim.
+        """
+        return hash((self.transaction_id, self.record.born_timestamp, self.record.born_host))
 
     def commit(self, draft: MessageDraft) -> dict[str, str]:
         """Make a copy of the record the committed message; its properties, which hooks may turn."""
@@ -177,7 +187,7 @@ class Rules(NamedTuple):
 def next_step(half: Half, now_ms: int, rules: Rules) -> Step:
     """The first line that fits, in the order of the specification's table."""
     age_ms = now_ms - half.record.born_timestamp
-    if not half.topic or half.checks >= rules.checks_max or age_ms > rules.reserved_ms:
+    if half.target is None or half.checks >= rules.checks_max or age_ms > rules.reserved_ms:
         return Step.GIVE_UP
     if half.record.queue_offset >= rules.end_offset:
         return Step.STOP

@@ -24,6 +24,7 @@ __all__ = [
     "check_topic",
     "dead_letter_topic",
     "group_problem",
+    "is_deliverable",
     "is_sendable",
     "retry_topic",
     "topic_problem",
@@ -101,6 +102,11 @@ def check_group(group: str) -> None:
 def is_sendable(topic: str) -> bool:
     """Whether clients may send there, not only the broker itself."""
     return topic not in FORBIDDEN_TO_SEND and not topic.startswith(REVIVE_LOG_PREFIX)
+
+
+def is_deliverable(topic: str) -> bool:
+    """Whether a timer may bring something there: what clients send to, and the revive log."""
+    return topic not in FORBIDDEN_TO_SEND
 
 
 def check_sendable(topic: str) -> None:

@@ -41,6 +41,8 @@ ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDER_REVIVE_QID: Final = 999
 """In place of a revive queue, for messages handed out in order."""
+OFFSETS_MAX: Final = 65_536
+FAILURE_DIGITS: Final = 9
 BATCHED: Final = -1
 """The `ao` of an acknowledgement that carries a list."""
 RECEIPT_PARTS: Final = 8
@@ -110,6 +112,12 @@ class CheckPoint(OfPop, kw_only=True):
     revive_time: I64 = msgspec.field(name="reviveTime", default=0)
 
     @property
+    def failures(self) -> int:
+        """How often putting a message back failed; 0 where that cannot be read."""
+        text = str(self.revive_times or 0)
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= FAILURE_DIGITS else 0
+
+    @property
     def due_ms(self) -> int:
         """When what is not acknowledged becomes visible again."""
         return self.pop_time + self.invisible_time
@@ -123,8 +131,13 @@ class CheckPoint(OfPop, kw_only=True):
         )
 
     def offsets(self) -> list[int]:
-        """The queue offsets handed out; those of an old writer lie side by side."""
+        """The queue offsets handed out; those of an old writer lie side by side.
+
+        Raises: BodyError for more than anybody hands out.
+        """
         diffs = self.diffs or range(self.count)
+        if len(diffs) > OFFSETS_MAX:
+            raise BodyError(f"{len(diffs)} messages in one check point, {OFFSETS_MAX} are read")
         return [self.start_offset + diff for diff in diffs]
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
-__all__ = ["max_tries", "next_level", "returned"]
+__all__ = ["max_tries", "next_level", "returned", "tried_again"]
 
 KNOWS_TRIES: Final = 121
 """V3_4_9: from here on a client's own limit counts."""
+TRIES_MAX: Final = (1 << 31) - 1
 FIRST_LEVEL: Final = 3
 """The delay level of the first try after the first delivery: 10 s."""
 
@@ -23,6 +24,11 @@ def max_tries(group: SubscriptionGroupConfig, asked: int | None, client_version:
     if asked is not None and client_version >= KNOWS_TRIES:
         return asked
     return group.retry_max_times
+
+
+def tried_again(reconsume_times: int) -> int:
+    """One more try, within what the field of a record holds."""
+    return min(reconsume_times + 1, TRIES_MAX)
 
 
 def next_level(reconsume_times: int, delay_level: int, limit: int) -> int | None:

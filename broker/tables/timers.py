@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.errors import Refused
 from broker.tables.names import RETRY_PREFIX
+from broker.tables.targets import queue_id_of
 from remoting.wire.codes import ResponseCode
 from store.format.properties import decode, encode, value_of
 from store.format.timer import WHEEL_TOPIC
@@ -66,6 +67,8 @@ ROLLED: Final = ROLLS.encode() + b"\x01"
 """In the properties of a timer that has gone round."""
 _ENQUEUED_MARK: Final = ENQUEUED.encode() + b"\x01"
 _VERSION: Final = "v1"
+FAR_MS: Final = 10**15
+"""No limit was ever further away."""
 
 
 # ── On the way in ──
@@ -80,8 +83,18 @@ class TimerHook(NamedTuple):
     start_deliver_time: bool = False
     """Whether the property of cloud clients counts as well."""
 
-    def __call__(self, draft: MessageDraft, properties: dict[str, str], now_ms: int) -> None:
-        """Turn a message that names a time to the wheel topic. Raises: Refused."""
+    def __call__(
+        self,
+        draft: MessageDraft,
+        properties: dict[str, str],
+        now_ms: int,
+        *,
+        accepted: bool = False,
+    ) -> None:
+        """Turn a message that names a time to the wheel topic.
+
+        `accepted`: it passed the limits before, whatever they are by now. Raises: Refused.
+        """
         if ASKS_FOR_TIME.isdisjoint(properties):
             cloud = properties.get(START_DELIVER_TIME) if self.start_deliver_time else None
             if cloud is None:
@@ -93,12 +106,12 @@ class TimerHook(NamedTuple):
             return
         if OUT in properties or draft.topic == WHEEL_TOPIC:
             return
-        if not self.enabled:
+        if not (self.enabled or accepted):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false",
             )
-        out_ms = self._slot(properties, now_ms)
+        out_ms = self._slot(properties, now_ms, accepted=accepted)
         if out_ms is None:
             return
         properties[OUT] = str(out_ms)
@@ -107,14 +120,14 @@ class TimerHook(NamedTuple):
         draft.topic = WHEEL_TOPIC
         draft.queue_id = 0
 
-    def _slot(self, properties: Mapping[str, str], now_ms: int) -> int | None:
+    def _slot(self, properties: Mapping[str, str], now_ms: int, *, accepted: bool) -> int | None:
         """The time of the slot in ms; None for what is due at once. Raises: Refused."""
         deliver_ms = _deliver_ms(properties, now_ms)
         if deliver_ms <= now_ms:
             if DELETE_KEY in properties:
                 raise _illegal("the timer that it takes back is due already")
             return None
-        if deliver_ms - now_ms > self.max_delay_s * 1_000:
+        if deliver_ms - now_ms > (FAR_MS if accepted else self.max_delay_s * 1_000):
             raise _illegal(f"the time is more than timerMaxDelaySec = {self.max_delay_s} s away")
         # An exact multiple gets the slot before it: slots are delivered when they are over.
         return (deliver_ms - 1) // self.precision_ms * self.precision_ms
@@ -173,9 +186,10 @@ class Timed(NamedTuple):
         queue = value_of(properties, _QUEUE_BYTES)
         if out is None or topic is None or queue is None:
             return None
-        if not (NUMBER.fullmatch(out) and NUMBER.fullmatch(queue)):
+        queue_id = queue_id_of(queue)
+        if not NUMBER.fullmatch(out) or queue_id is None:
             return None
-        return cls(int(out), topic, int(queue), _DELETES in properties)
+        return cls(int(out), topic, queue_id, _DELETES in properties)
 
 
 def come_back(properties: bytes, enqueued_ms: int, now_ms: int, *, roll: bool = False) -> bytes:

@@ -4,7 +4,7 @@ The queues are the truth; this table is read from them at the start and can be f
 time. It is why a transaction has one end: Java's broker does not look whether there was one.
 
 Law: every half before `position` is finished, was put again behind it, or is given up; `decided`
-holds offsets at or behind `position` only, and never `position` itself.
+holds those of which this is so behind `position`, and never `position` itself.
 Source: semantics §10.2, §10.3.
 """
 
@@ -73,18 +73,34 @@ class Transactions:
         self._advance()
 
     def move(self, half: Half, to: int) -> None:
-        """The half at `position` was put again, at offset `to`."""
-        assert half.record.queue_offset == self.position < to, "halves are moved in their order"
+        """An open half was put again, at offset `to`."""
+        at = half.record.queue_offset
+        assert self.position <= at < to, "what is done with is not moved"
         self.remember_move(half.key, to)
-        self.go_on(self.position + 1)
+        self.gone(at, at + 1)
 
     def give_up(self, half: Half, now_ms: int) -> None:
-        """The half at `position` was put where people find it."""
-        assert half.record.queue_offset == self.position, "halves are given up in their order"
+        """An open half was put where people find it."""
+        at = half.record.queue_offset
+        assert self.position <= at, "what is done with is not given up"
         self.moved.pop(half.key, None)
         self.remember_given_up(half.key)
         self._count(half.topic, -1, now_ms)
-        self.go_on(self.position + 1)
+        self.gone(at, at + 1)
+
+    def gone(self, begin: int, end: int) -> None:
+        """Nothing from `begin` to before `end` is open any more."""
+        if begin <= self.position:
+            self.go_on(max(end, self.position))
+        else:
+            self.decided.update(range(begin, end))
+
+    def next_open(self, at: int) -> int:
+        """The first offset from `at` on that may be open."""
+        at = max(at, self.position)
+        while at in self.decided:
+            at += 1
+        return at
 
     def go_on(self, position: int) -> None:
         """Nothing before `position` is open any more, or it is gone from the log."""

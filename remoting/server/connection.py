@@ -152,6 +152,7 @@ class Connection:
 
     def answer(self, command: Command, answer: Answer) -> None:
         """Queue `answer` for `command`; dropped when it was one-way or the peer is gone."""
+        command.answered = True
         pool = command.pool
         if pool is not None:
             pool.depth -= 1
@@ -178,6 +179,10 @@ class Connection:
         if not self.dirty:
             self.dirty = True
             self.selector.outbox.append(self)
+
+    def failed(self, command: Command, error: Exception) -> None:
+        """Answer a held request that ended with an error when it ran again."""
+        self.answer(command, self.worker.failed(command, self, error))
 
     def announce(self, command: Command) -> None:
         """First request: if it asks for MSGPACK headers, its answer says that we speak them."""

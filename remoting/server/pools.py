@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from remoting.server.connection import Connection
-    from remoting.wire.answer import Answer
+    from remoting.server.routes import Later
     from remoting.wire.command import Command
 
 __all__ = [
@@ -75,7 +75,7 @@ class Waiting(NamedTuple):
     arrived: float
     connection: Connection
     command: Command
-    work: Awaitable[Answer | None]
+    work: Awaitable[Later]
     begun: bool = False
     """Its effect has happened: however late, it is answered and not refused."""
 

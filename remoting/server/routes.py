@@ -19,6 +19,7 @@ __all__ = [
     "PARKED",
     "Begun",
     "Handler",
+    "Later",
     "Outcome",
     "Plain",
     "Resolved",
@@ -34,16 +35,21 @@ class _Parked(Enum):
 
 
 PARKED: Final = _Parked.PARKED
-"""The handler answers later, by `connection.answer`; until then the request counts in its pool."""
+"""The handler answers by `connection.answer`: later, or just before it said so. Until then the
+request counts in its pool."""
+
+
+Later = Answer | _Parked | None
+"""What comes of waiting: an answer, PARKED, or None (held or nothing to say)."""
 
 
 class Begun(NamedTuple):
     """What was asked for has happened, only its answer waits: it is never refused for its age."""
 
-    work: Awaitable[Answer | None]
+    work: Awaitable[Later]
 
 
-Plain = Answer | _Parked | None | Begun | Awaitable[Answer | None]
+Plain = Later | Begun | Awaitable[Later]
 Steps: TypeAlias = Generator[None, None, Plain]
 """Long work that waits for nobody: each step takes a millisecond or so, then others may run.
 

@@ -24,12 +24,12 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.command import RESPONSE, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     import trio
 
     from remoting.server.connection import Connection
-    from remoting.server.routes import Plain, Resolved, Steps
+    from remoting.server.routes import Later, Plain, Resolved, Steps
     from remoting.stats import RemotingStats
     from remoting.wire.command import Command
 
@@ -139,7 +139,7 @@ class Worker:
             outcome = end.value
         except Exception as error:
             connection.unfinished = None
-            outcome = self._failed(command, connection, error)
+            outcome = self.failed(command, connection, error)
         self._settle(outcome, command, connection, route.pool, arrived)
 
     def _settle(
@@ -149,9 +149,11 @@ class Worker:
         if isinstance(outcome, Answer):
             connection.answer(command, outcome)
         elif outcome is PARKED:
-            pool.depth += 1
-            command.pool = pool
-            command.release()
+            # What it waits for may have been there already: then it has its answer.
+            if not command.answered:
+                pool.depth += 1
+                command.pool = pool
+                command.release()
         elif isinstance(outcome, Begun):
             self._admit(Waiting(arrived, connection, command, outcome.work, begun=True), pool)
         elif outcome is not None:
@@ -209,7 +211,9 @@ class Worker:
                     )
                 else:
                     answer = await self._outcome(waiting)
-                    if answer is not None:
+                    if answer is None:
+                        waiting.command.uncount()
+                    elif answer is not PARKED:
                         waiting.connection.answer(waiting.command, answer)
                 pool.kept_bytes -= len(waiting.command.body)
                 waiting.command.release()
@@ -218,14 +222,14 @@ class Worker:
         finally:
             pool.running -= 1
 
-    async def _outcome(self, waiting: Waiting) -> Answer | None:
-        work: Awaitable[Answer | None] = waiting.work
+    async def _outcome(self, waiting: Waiting) -> Later:
         try:
-            return await work
+            return await waiting.work
         except Exception as error:
-            return self._failed(waiting.command, waiting.connection, error)
+            return self.failed(waiting.command, waiting.connection, error)
 
-    def _failed(self, command: Command, connection: Connection, error: Exception) -> Answer:
+    def failed(self, command: Command, connection: Connection, error: Exception) -> Answer:
+        """The answer to a request that ended with an error, now or after its wait."""
         if isinstance(error, (HeaderError, BodyError)):
             return Answer(SYSTEM_ERROR, remark=str(error))
         answer = self._refusals(error)

@@ -66,6 +66,8 @@ class Command(msgspec.Struct, gc=False):
     body: Buffer = b""
     pool: Any = None
     """The pool that counts the request, while it does; the server's."""
+    answered: bool = False
+    """Whether it has its answer; the server's."""
 
     @property
     def oneway(self) -> bool:
@@ -96,6 +98,12 @@ class Command(msgspec.Struct, gc=False):
         if isinstance(ext, dict):
             return {name: json_header.scalar(v) for name, v in ext.items() if v is not None}
         return {}
+
+    def uncount(self) -> None:
+        """Nothing is to be said: the pool counts it no longer."""
+        if self.pool is not None:
+            self.pool.depth -= 1
+            self.pool = None
 
     def detached(self) -> Command:
         """Itself, with nothing in it that the next receive may overwrite."""
@@ -129,6 +137,7 @@ def decode(encoding: int, header: memoryview | bytes, body: memoryview | bytes) 
     command.encoding = encoding
     command.body = body
     command.pool = None
+    command.answered = False
     return command
 
 

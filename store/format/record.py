@@ -220,31 +220,28 @@ def encode(
             f"{properties_length} bytes of properties, {PROPERTIES_BYTES_MAX} fit"
         )
     family, layout = _HEADS_BY_HOSTS[len(born_host), len(store_host)]
-    return b"".join(
-        (
-            layout.pack(
-                layout.size + 2 + body_length + len(topic) + properties_length,
-                magic,
-                crc32(body) & 0x7FFFFFFF,
-                draft.queue_id,
-                draft.flag,
-                queue_offset,
-                physical_offset,
-                draft.sys_flag & ~HOST_FLAGS | family,
-                draft.born_timestamp,
-                born_host,
-                store_timestamp,
-                store_host,
-                draft.reconsume_times,
-                draft.prepared_transaction_offset,
-                body_length,
-            ),
-            body,
-            topic,
-            properties_length.to_bytes(2, "big"),
-            properties,
+    try:
+        head = layout.pack(
+            layout.size + 2 + body_length + len(topic) + properties_length,
+            magic,
+            crc32(body) & 0x7FFFFFFF,
+            draft.queue_id,
+            draft.flag,
+            queue_offset,
+            physical_offset,
+            draft.sys_flag & ~HOST_FLAGS | family,
+            draft.born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            draft.reconsume_times,
+            draft.prepared_transaction_offset,
+            body_length,
         )
-    )
+    except struct.error as error:
+        raise MessageIllegal(f"a number that no field of a record holds: {error}") from None
+    length = properties_length.to_bytes(2, "big")
+    return b"".join((head, body, topic, length, properties))
 
 
 def record_size(draft: MessageDraft) -> int:

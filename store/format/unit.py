@@ -21,6 +21,7 @@ __all__ = [
     "DelayLevels",
     "Unit",
     "code_of",
+    "has_place",
     "is_blank",
     "is_due_time",
     "units_in_use",
@@ -30,6 +31,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 BLANK_SIZE = 0x7FFFFFFF
+LEVEL_DIGITS = 9
+INT64_MAX = (1 << 63) - 1
 
 
 class Unit(NamedTuple):
@@ -75,9 +78,10 @@ def code_of(topic: str, properties: bytes, store_timestamp: int, levels: DelayLe
     """The tags code of a record's unit: hash of its tags, or the time a parked message is due."""
     if topic == SCHEDULE_TOPIC:
         text = value_of(properties, b"DELAY")
-        level = int(text) if text and text.isascii() and text.isdigit() else 0
+        short = text is not None and len(text) <= LEVEL_DIGITS
+        level = int(text) if text and short and text.isascii() and text.isdigit() else 0
         if level > 0:
-            return levels.deliver_at(level, store_timestamp)
+            return min(levels.deliver_at(level, store_timestamp), INT64_MAX)
     return tags_code_of(properties)
 
 
@@ -87,6 +91,12 @@ def is_due_time(tags_code: int) -> bool:
     4.9 writes such units when it recovers: it has not read its table of levels by then.
     """
     return tags_code > 1 << 32
+
+
+def has_place(topic: str, queue_id: int, queue_offset: int) -> bool:
+    """Whether a record with these fields can have a unit: its queue is a directory of that name."""
+    named = topic not in (".", "..") and "/" not in topic and "\0" not in topic
+    return named and queue_id >= 0 and 0 <= queue_offset <= INT64_MAX // UNIT.size
 
 
 def is_blank(physical_offset: int, size: int) -> bool:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 import trio
 
+from store.errors import CONTENT_ERRORS
 from store.files.consume_queue import ConsumeQueue
 from store.format.record import BAD, BLANK_FOUND, TRANSACTION_PREPARED, explain
-from store.format.unit import DelayLevels, code_of
-from store.results import UnitStatus
+from store.format.unit import DelayLevels, code_of, has_place
+from store.results import Place, UnitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from store.files.disk import Clock
     from store.files.mapped_file import MappedFile
     from store.format.record import Digest
+    from store.set_aside import SetAside
     from store.stats import StoreStats
 
 __all__ = ["Arrival", "DispatchRequest", "DispatchService", "Dispatcher"]
@@ -62,6 +64,7 @@ class Dispatcher:
         "_log",
         "_queues",
         "_stats",
+        "aside",
         "dispatched",
         "first_gap_timestamp",
         "followers",
@@ -71,12 +74,18 @@ class Dispatcher:
     )
 
     def __init__(
-        self, commit_log: CommitLog, queues: ConsumeQueues, levels: DelayLevels, stats: StoreStats
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        levels: DelayLevels,
+        stats: StoreStats,
+        aside: SetAside,
     ) -> None:
         self._log = commit_log
         self._queues = queues
         self._levels = levels
         self._stats = stats
+        self.aside = aside
         self.pending: deque[DispatchRequest] = deque()
         self.dispatched = 0
         """Everything in the log before this byte was dispatched (reputFromOffset)."""
@@ -118,26 +127,36 @@ class Dispatcher:
         arrival = self.on_arrival
         followers = self.followers
         count = 0
-        while pending:
-            request = pending[0]
-            queue, physical, size, tags_code, queue_offset, stored, sys_flag, properties = request
-            end = physical + size
-            if end > confirm:
-                break
-            popleft()
-            self.dispatched = end
-            self.last_store_timestamp = stored
-            count += 1
-            if not sys_flag & _NOT_QUEUED:
-                status = queue.append(queue_offset, physical, size, tags_code)
-                if status is _GAP:
-                    self._stop_queue(request)
-            for follower in followers:
-                follower(request)
-            if arrival is not None:
-                arrival(
-                    queue.topic, queue.queue_id, queue_offset + 1, tags_code, stored, properties
-                )
+        end = 0
+        while end <= confirm and pending:
+            try:
+                while pending:
+                    request = pending[0]
+                    queue, physical, size, tags_code, queue_offset, stored, sys_flag, properties = (
+                        request
+                    )
+                    end = physical + size
+                    if end > confirm:
+                        break
+                    popleft()
+                    self.dispatched = end
+                    self.last_store_timestamp = stored
+                    count += 1
+                    if not sys_flag & _NOT_QUEUED:
+                        status = queue.append(queue_offset, physical, size, tags_code)
+                        if status is _GAP:
+                            self._stop_queue(request)
+                    for follower in followers:
+                        follower(request)
+                    if arrival is not None:
+                        end_offset = queue_offset + 1
+                        arrival(
+                            queue.topic, queue.queue_id, end_offset, tags_code, stored, properties
+                        )
+            except CONTENT_ERRORS as error:
+                # Whoever waits for this message hears of it with the next one.
+                place = Place(queue.topic, queue.queue_id, queue_offset, physical)
+                self.aside.take("dispatch", place, error)
         self._stats.dispatched += count
 
     def _stop_queue(self, request: DispatchRequest) -> None:
@@ -202,6 +221,11 @@ class Dispatcher:
 
     def _dispatch_parsed(self, found: Digest) -> None:
         size, topic, queue_id, queue_offset, sys_flag, stored, properties = found
+        if not has_place(topic, queue_id, queue_offset):
+            place = Place(topic, queue_id, queue_offset, self.dispatched)
+            self.aside.note("dispatch", place, "no queue can be of that name or number")
+            self.dispatched += size
+            return
         queue = self._queues.obtain(topic, queue_id)
         tags_code = code_of(topic, properties, stored, self._levels)
         self.pending.appendleft(

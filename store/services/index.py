@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
+from store.errors import CONTENT_ERRORS
 from store.files.index_file import IndexBuilder
 from store.format.index import KeyHasher
 from store.format.record import BAD, BLANK_FOUND, TRANSACTION_MASK, TRANSACTION_ROLLBACK, parse
+from store.results import Place
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -254,17 +256,29 @@ class IndexService:
         collect = self._hasher.collect
         end = self._keys_end
         count = 0
-        for queue, physical, size, _, _, stored, sys_flag, properties in islice(pending, SLICE):
+        for queue, physical, size, _, queue_offset, stored, sys_flag, properties in islice(
+            pending, SLICE
+        ):
             if physical != end:
                 break
             end = physical + size
             count += 1
             if properties and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                collect(keys, queue.topic, properties, physical, stored)
+                try:
+                    collect(keys, queue.topic, properties, physical, stored)
+                except CONTENT_ERRORS as error:
+                    self._set_aside(error, queue.topic, queue.queue_id, queue_offset, physical)
         for _ in repeat(None, count):
             pending.popleft()
         self._keys_end = end
         self._drop_known()
+
+    def _set_aside(
+        self, error: Exception, topic: str, queue_id: int, queue_offset: int, physical: int
+    ) -> None:
+        """A message whose keys cannot be read has none."""
+        place = Place(topic, queue_id, queue_offset, physical)
+        self._dispatcher.aside.take("index", place, error)
 
     def _drop_known(self) -> None:
         """Keys of the first message that an earlier run has put into a file."""
@@ -401,9 +415,12 @@ class IndexService:
                     # No record: dispatch has reported it.
                     at = min(at - found if found < BAD else file.max_offset, until)
                 break
-            size, topic, _, _, sys_flag, stored, properties = found
+            size, topic, queue_id, queue_offset, sys_flag, stored, properties = found
             if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                self._hasher.collect(keys, topic, properties, at, stored)
+                try:
+                    self._hasher.collect(keys, topic, properties, at, stored)
+                except CONTENT_ERRORS as error:
+                    self._set_aside(error, topic, queue_id, queue_offset, at)
             at += size
             self._stats.index_parsed += 1
         self._keys_end = at

@@ -18,7 +18,7 @@ import structlog
 
 from store.format.record import BAD, BLANK_FOUND, HOST_FLAGS, TRANSACTION_PREPARED
 from store.format.sweep import NEVER, line_key, sweep
-from store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of
+from store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of, has_place
 from store.results import Recovery, RecoveryProgress, UnitStatus
 from store.services.damage import (
     LogEnd,
@@ -371,6 +371,8 @@ class _Recovery:
         key = topic, queue_id
         # Prepared and rolled-back records share this bit; they have no unit.
         if sys_flag & TRANSACTION_PREPARED or key in self.lost:
+            return
+        if not has_place(topic, queue_id, queue_offset):
             return
         queue = self.queues.obtain(topic, queue_id)
         line = line_key(topic, queue_id)

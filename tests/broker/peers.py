@@ -69,6 +69,12 @@ class Peer:
     def answer(self, command: Command, answer: Answer) -> None:
         self.answers.append(answer)
 
+    def failed(self, command: Command, error: Exception) -> None:
+        """As a connection whose worker knows no other answer to it."""
+        from remoting.wire.answer import Answer
+
+        self.answer(command, Answer(1, remark=str(error)))
+
     async def call(
         self, code: int, header: Header | None, body: bytes, timeout_s: float
     ) -> Command:

@@ -41,12 +41,16 @@ async def test_hooks_turn_a_message_in_their_order_and_know_its_store_time(tmp_p
     async with open_desk(tmp_path) as desk:
         puts, times = desk.parts.puts, []
 
-        def aside(draft: MessageDraft, properties: dict[str, str], now_ms: int) -> None:
+        def aside(
+            draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool
+        ) -> None:
             times.append(now_ms)
             properties["REAL_TOPIC"] = draft.topic
             draft.topic = "aside"
 
-        def last(draft: MessageDraft, properties: dict[str, str], now_ms: int) -> None:
+        def last(
+            draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool
+        ) -> None:
             properties["SEEN"] = draft.topic
 
         puts.hooks = (aside, last)
@@ -62,7 +66,9 @@ async def test_hooks_turn_a_message_in_their_order_and_know_its_store_time(tmp_p
 async def test_what_a_hook_refuses_is_not_stored(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
 
-        def no(draft: MessageDraft, properties: dict[str, str], now_ms: int) -> None:
+        def no(
+            draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool
+        ) -> None:
             raise Refused(13, "no")
 
         desk.parts.puts.hooks = (no,)

@@ -94,17 +94,17 @@ async def life(
     parts.load()
     put, left = parts.store.put, cut_at
 
-    def cut(*arguments: Any) -> Any:
+    def cut(*arguments: Any, **how: Any) -> Any:
         nonlocal left
         left = None if left is None else left - 1
         if left == 0 and cut_at and cut_at % 2:
             raise PowerCut
-        result = put(*arguments)
+        result = put(*arguments, **how)
         if left == 0:
             raise PowerCut
         return result
 
-    parts.store.put = cut  # type: ignore[assignment]  # where the process ends
+    parts.store.put = cut  # where the process ends
     with suppress(PowerCut):
         try:
             async with trio.open_nursery() as nursery:

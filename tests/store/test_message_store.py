@@ -22,7 +22,7 @@ from tests.kit.store_model import ManualClock, draft, open_store, read_queue, sm
 def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
     store, recovery = open_store(tmp_path / "deep" / "data", Disk())
     assert (recovery.clean, recovery.cut_bytes, recovery.end_offset) == (True, 0, 0)
-    assert store.writable
+    assert not store.flags.refusing
     assert (store.root / ABORT).exists()
     assert trio.run(store.close)
     check_closed(store.root)

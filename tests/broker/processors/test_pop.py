@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from broker.processors import pop_reader
 from broker.tables.pop_records import CheckPoint
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import pop as headers
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from broker.processors.pop_reader import Found, Wanted
     from store.format.record import Record
     from tests.broker.pops import Pops
 
@@ -551,3 +553,60 @@ async def test_a_held_pop_that_cannot_read_is_over_and_the_broker_goes_on(
 
 def no_more_files(*_: object, **__: object) -> None:
     raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.trio
+async def test_a_held_pop_that_fails_hears_of_it_and_those_beside_it_are_served(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        reader = pops.parts.processors.pop._reader
+        read_all = reader.read
+
+        def read_unless_broken(wanted: Wanted) -> Found:
+            if wanted.group == "broken":
+                raise ValueError("a message that this pop cannot be given")
+            return read_all(wanted)
+
+        for group in ("broken", "g"):
+            header = pops.header(poll_time=10_000, consumer_group=group)
+            assert pops.desk.begin(header) is None
+        monkeypatch.setattr(reader, "read", read_unless_broken)
+        await pops.send(b"a")
+        pops.parts.after_round()
+        assert [answer.code for answer in pops.desk.peer.answers] == [1, 0]
+
+
+@pytest.mark.trio
+async def test_an_attempt_has_a_name_of_bounded_length(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        answer = await pops.desk.ask(pops.header(order=True, attempt_id="x" * 256))
+        assert (answer.code, "attemptId" in (answer.remark or "")) == (29, True)
+        assert await pops.pop(order=True, attempt_id="x" * 255) == []
+
+
+@pytest.mark.trio
+async def test_a_pop_of_very_many_queues_ends_in_time_and_begins_elsewhere_next_time(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.topic("wide", read_queue_nums=1_000, write_queue_nums=1_000)
+        await pops.send(b"a", topic="wide", queue_id=700)
+        monkeypatch.setattr(pop_reader, "PASS_S", -1.0)
+        monkeypatch.setattr(pop_reader, "LOOKS", 100)
+        found: list[bytes] = []
+        tries = 0
+        while not found:
+            tries += 1
+            header = pops.header(topic="wide", poll_time=10_000)
+            answer = await pops.desk.ask(header)
+            assert answer.code in (0, ResponseCode.POLLING_TIMEOUT), "it is not held meanwhile"
+            found = [one.body for one in popped_of(answer, "wide")]
+            assert tries < 500
+        assert found == [b"a"]
+        peer = pops.desk.peer
+        notify = headers.Notification("g", "wide", -1, 10_000, pops.now_ms())
+        assert (await pops.desk.ask(notify)).code == 0
+        assert peer.held == 0

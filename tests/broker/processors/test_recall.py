@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -95,3 +96,21 @@ async def test_a_store_that_takes_nothing_is_said(tmp_path: Path) -> None:
         answer = await desk.ask(RecallMessage(topic="t", recall_handle=handle()))
         assert answer.code == 1
         assert "no room" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["rmq_sys_REVIVE_LOG_DefaultCluster", WHEEL_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g"],
+)
+async def test_nothing_of_the_broker_itself_can_be_taken_back(tmp_path: Path, topic: str) -> None:
+    async with open_desk(tmp_path, recall_message_enable=True) as desk:
+        text = f"v1 {topic} desk {START_MS + 10_000} t@0@0@g@1@desk@ck"
+        forged = base64.urlsafe_b64encode(text.encode()).decode()
+        if topic.startswith("%"):
+            desk.topic(topic)
+        end = desk.parts.store.commit_log.max_offset
+        answer = await desk.ask(
+            RecallMessage(topic=topic, recall_handle=forged, producer_group="p")
+        )
+        assert answer.code == 16
+        assert desk.parts.store.commit_log.max_offset == end

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from broker.config import FlushDiskType
+from broker.tables.drafts import draft_again
 from broker.tables.half_messages import HALF_TOPIC, OP_TOPIC
 from remoting.wire.codes import ResponseCode as Code
 from store.flags import Flag
 from store.format.message_id import read_offset_id
+from store.format.record import HEAD, encode
 from tests.broker.desk import open_desk, said
 from tests.broker.services.test_half_messages import COMMIT, ROLLBACK, Bank, end_of
 
@@ -169,3 +171,23 @@ async def test_the_answer_to_a_half_names_the_half_and_the_queue_that_was_asked_
         assert view is not None
         assert HALF_TOPIC.encode() in bytes(view)
         assert len(told["transactionId"]) == 32, "one was made for it"
+
+
+async def test_bytes_that_look_like_a_half_are_none(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        bank = Bank(desk, mock_clock)
+        half = await bank.half()
+        [real] = bank.records(HALF_TOPIC)
+        # The same queue offset as the real one, and the place where the body will lie.
+        place = desk.parts.store.commit_log.max_offset + HEAD.size
+        forged = encode(draft_again(real, HALF_TOPIC, 0, real.properties), 0, place, 1)
+        await desk.send("t", forged)
+        found = desk.parts.store.read(place)
+        assert found is not None
+        assert bytes(found) == forged, "it is a whole record"
+        refused = await bank.end(half, COMMIT, commit_log_offset=place)
+        assert refused.remark == "Find prepared transaction message failed"
+        assert desk.parts.store.message(place) is None
+        assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
+        assert bank.bodies() == [forged, b"pay"]

@@ -9,7 +9,9 @@ import pytest
 import trio
 import trio.testing
 
+from broker.services import half_messages
 from broker.tables.clients import Client
+from broker.tables.drafts import draft_again
 from broker.tables.half_messages import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
@@ -25,7 +27,8 @@ from remoting.wire.headers.transaction import EndTransaction
 from store.flags import Flag
 from store.format.message_id import read_offset_id
 from store.format.properties import decode, encode
-from store.format.record import Record, read
+from store.format.record import MessageDraft, Record, read
+from store.results import PutResult, PutStatus
 from tests.broker.desk import Caller, Desk, open_desk, said
 
 if TYPE_CHECKING:
@@ -143,6 +146,11 @@ async def open_bank(root: Path, clock: MockClock, **changes: Any) -> AsyncIterat
         await nursery.start(desk.parts.half_messages.run)
         yield Bank(desk, clock)
         nursery.cancel_scope.cancel()
+
+
+def told(producer: Caller) -> list[Any]:
+    """The headers of the questions that a producer was asked."""
+    return [header for _, header in producer.told]
 
 
 # ── a transaction ──
@@ -285,14 +293,15 @@ async def test_a_half_that_was_given_up_can_still_be_committed_once(
 
 
 @pytest.mark.trio
-async def test_an_offset_that_a_client_stores_for_the_half_queue_does_not_stay(
+async def test_no_client_moves_the_offsets_of_the_service(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     async with open_bank(tmp_path, mock_clock) as bank:
         await bank.half()
         await bank.pass_s(1)
-        await bank.desk.ask(UpdateConsumerOffset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 1))
-        assert await bank.progress() == (0, 0), "a start from there would forget the half"
+        commit = UpdateConsumerOffset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 1)
+        assert (await bank.desk.ask(commit)).code != 0
+        assert max(await bank.progress()) <= 0, "a start from there would forget the half"
 
 
 @pytest.mark.trio
@@ -321,21 +330,66 @@ async def test_a_producer_whose_clock_is_ahead_is_asked_at_the_next_round(
 
 
 @pytest.mark.trio
-async def test_an_immune_half_waits_uncounted_and_goes_on_being_the_same_transaction(
+async def test_an_immune_half_waits_where_it_is_and_those_behind_it_are_asked_for(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     async with open_bank(tmp_path, mock_clock, transaction_check_max=3) as bank:
         producer = bank.producer()
         half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="200")
-        await bank.pass_s(195)
-        assert producer.told == []
-        assert Half.of(bank.records(HALF_TOPIC)[-1]).first_offset == 0
-        await bank.pass_s(20)
+        behind = await bank.half(b"behind")
+        await bank.pass_s(35)
+        assert [header.tran_state_table_offset for header in told(producer)] == [2]
+        assert (await bank.end(behind, COMMIT)).code == 0
+        await bank.pass_s(160)
         assert len(producer.told) == 1
+        assert bank.bodies(HALF_TOPIC) == [b"pay", b"behind", b"behind"]
+        assert max(await bank.progress()) <= 0
+        await bank.pass_s(20)
+        assert len(producer.told) == 2
         assert (await bank.end(half, COMMIT, from_transaction_check=True)).code == 0
         await bank.pass_s(600)
-        assert bank.bodies() == [b"pay"]
+        assert bank.bodies() == [b"behind", b"pay"]
         assert bank.bodies(GIVEN_UP_TOPIC) == []
+
+
+@pytest.mark.trio
+async def test_what_happened_behind_an_immune_half_is_known_after_a_start(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+        half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100000")
+        await bank.half(b"given up")
+        ended = await bank.half(b"ended")
+        await bank.pass_s(31)
+        assert (await bank.end(ended, COMMIT)).code == 0
+        await bank.pass_s(60)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
+        assert max(await bank.progress()) <= 0
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+        assert bank.parts.transactions.open["t"] == 1
+        await bank.pass_s(120)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
+        assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"ended", b"pay"]
+        assert (await bank.progress())[0] == bank.parts.store.max_offset(HALF_TOPIC, 0)
+
+
+@pytest.mark.trio
+async def test_too_much_behind_an_immune_half_moves_it_to_the_end(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_messages, "HELD_BACK_MAX", 3)
+    async with open_bank(tmp_path, mock_clock) as bank:
+        half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100000")
+        for number in range(5):
+            await bank.end(await bank.half(b"%d" % number), ROLLBACK)
+        await bank.pass_s(31)
+        assert Half.of(bank.records(HALF_TOPIC)[-1]).first_offset == 0
+        assert (await bank.progress())[0] == 6
+        await bank.pass_s(300)
+        assert len(bank.records(HALF_TOPIC)) == 7, "it is stored again for others, not by the clock"
+        assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"pay"]
 
 
 @pytest.mark.trio
@@ -472,7 +526,11 @@ async def test_java_names_an_immune_half_by_its_first_place(
         await bank.half(b"other")
         await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="500")
         await bank.pass_s(31)
-        assert len(bank.records(HALF_TOPIC)) == 4
+        [_, immune, _] = bank.records(HALF_TOPIC)
+        moved = draft_again(
+            immune, HALF_TOPIC, 0, immune.properties + b"TRAN_PREPARED_QUEUE_OFFSET\x011\x02"
+        )
+        bank.parts.puts.put_as_is(moved)
         bank.parts.puts.put_as_is(op_draft(1, HOST, bank.now_ms()))
         bank.parts.puts.finish_round()
     async with open_bank(tmp_path, mock_clock) as bank:
@@ -493,3 +551,82 @@ async def test_a_delay_begins_with_the_commit_and_an_illegal_one_is_refused_with
         refused = await bank.half(DELAY="soon")
         assert refused.code == 1
         assert len(bank.records(HALF_TOPIC)) == 1
+
+
+# ── halves that cannot go on ──
+
+
+@pytest.mark.trio
+async def test_a_half_that_no_frame_can_carry_is_given_up_and_those_behind_it_are_asked_for(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_messages, "MAX_FRAME_BYTES", half_messages.QUESTION_BYTES + 2_000)
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        big = await bank.half(bytes(3_000))
+        await bank.half(b"small")
+        await bank.pass_s(31)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [bytes(3_000)]
+        assert [header.tran_state_table_offset for header in told(producer)] == [2]
+        assert bank.parts.store.stats.set_aside == {"transactions": 1}
+        assert (await bank.end(big, COMMIT)).code == 0
+        assert bank.bodies() == [bytes(3_000)], "a late commit is still taken"
+
+
+@pytest.mark.trio
+async def test_a_half_that_no_segment_takes_any_more_stops_no_round(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        await bank.half(bytes(3_000))
+        await bank.half(b"small")
+        put = bank.parts.puts.put_again
+
+        def put_if_small(draft: MessageDraft) -> PutResult:
+            if len(draft.body) > 2_000:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
+            return put(draft)
+
+        monkeypatch.setattr(bank.parts.puts, "put_again", put_if_small)
+        await bank.pass_s(31)
+        assert len(producer.told) == 1
+        assert bank.parts.store.stats.set_aside == {"transactions": 1}
+        assert (await bank.progress())[0] == 2
+
+
+@pytest.mark.trio
+async def test_properties_that_leave_no_room_for_checks_are_refused_with_the_half(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        assert (await bank.half(FILLER="x" * 32_400)).code == 13
+        half = await bank.half(FILLER="x" * 32_000, DELAY="1")
+        await bank.pass_s(31)
+        assert len(bank.records(HALF_TOPIC)) == 2
+        assert (await bank.end(half, COMMIT)).code == 0
+
+
+@pytest.mark.trio
+async def test_no_producer_claims_what_only_checks_say_of_a_half(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half(TRANSACTION_CHECK_TIMES="15", TRAN_PREPARED_QUEUE_OFFSET="0")
+        [half] = [Half.of(one) for one in bank.records(HALF_TOPIC)]
+        assert (half.was_moved, half.checks) == (False, 0)
+
+
+@pytest.mark.trio
+async def test_the_half_of_another_connection_is_never_taken_for_ones_own(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        born_ms = bank.now_ms()
+        victim = await bank.half(b"victim", born_ms=born_ms, UNIQ_KEY="SAME")
+        await bank.pass_s(31)
+        bank.desk.peer = Caller("127.0.0.1:50001")
+        twin = await bank.half(b"twin", born_ms=born_ms, UNIQ_KEY="SAME")
+        assert (await bank.end(twin, ROLLBACK)).code == 0
+        assert (await bank.end(victim, COMMIT)).code == 0
+        assert bank.bodies() == [b"victim"]

@@ -329,3 +329,50 @@ async def test_a_message_comes_back_as_it_was_from_us(
         assert back.properties.startswith(sent.properties)
         popped = await pops.pop(exp_type="TAG", exp="X")
         assert [one.body for one in popped] == [b"a"], "its tag is still its tag"
+
+
+@pytest.mark.trio
+async def test_a_message_that_was_tried_as_often_as_can_be_said_comes_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        answer = await pops.desk.send(body=b"often", reconsume_times=2**31 - 1)
+        assert answer.code == 0
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(12)
+        [again] = await pops.pop()
+        assert (again.body, again.record.reconsume_times) == (b"often", 2**31 - 1)
+
+
+@pytest.mark.trio
+async def test_a_message_that_no_topic_can_take_is_set_aside(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        named = point(0, pop_time=pops.now_ms())
+        named.group = "../g"
+        pops.parts.revive_log.check_point(named, 2)
+        pops.parts.after_round()
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(12)
+        assert pops.open_check_points() == 0
+        assert await pops.bodies() == [b"a", b"b"]
+        assert pops.parts.store.stats.set_aside == {"revive": 1}
+
+
+@pytest.mark.trio
+async def test_lowered_limits_of_timers_hold_up_no_revival(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock, timer_max_delay_s=1) as pops:
+        pops.parts.topics.max_topics = 0
+        await pops.pass_s(10)
+        assert pops.open_check_points() == 0, "a new one was put, further away than the limit"
+        pops.parts.topics.max_topics = 10_000
+        await pops.pass_s(20)
+        assert await pops.bodies(invisible_time=1_000) == [b"a"]

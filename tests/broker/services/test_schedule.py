@@ -241,11 +241,11 @@ async def test_what_can_go_nowhere_is_passed_over_and_said(
         await desk.parts.schedule.tick()
         assert bodies(desk) == [b"hello"]
         assert desk.parts.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
-        assert events(logged).count("schedule.discarded") == 2
+        assert events(logged).count("message.set_aside") == 2
         assert offsets(desk) == {1: 3}
 
 
-async def test_a_level_whose_target_refuses_waits_alone(
+async def test_a_message_that_no_topic_takes_holds_up_nothing(
     tmp_path: Path, autojump_clock: MockClock, logged: Logged
 ) -> None:
     async with still_desk(tmp_path) as desk:
@@ -255,10 +255,10 @@ async def test_a_level_whose_target_refuses_waits_alone(
         autojump_clock.jump(5)
         for _ in range(3):
             await desk.parts.schedule.tick()
-        assert bodies(desk) == [b"beside it"]
-        assert offsets(desk) == {2: 1}
-        (blocked,) = [line for line in logged if line["event"] == "schedule.blocked"]
-        assert blocked["reason"] == "MESSAGE_ILLEGAL"
+        assert sorted(bodies(desk)) == [b"behind it", b"beside it"]
+        assert offsets(desk) == {1: 2, 2: 1}
+        (aside,) = [line for line in logged if line["event"] == "message.set_aside"]
+        assert (aside["reason"], aside["queue_offset"]) == ("MESSAGE_ILLEGAL", 0)
 
 
 async def test_on_a_full_disk_everything_waits_and_goes_on_once(
@@ -326,7 +326,7 @@ async def test_a_record_that_cannot_be_read_is_passed_over(
         autojump_clock.jump(1)
         await desk.parts.schedule.tick()
         assert bodies(desk) == [b"0", b"2", b"3"]
-        assert "schedule.damaged" in events(logged)
+        assert "message.set_aside" in events(logged)
         assert offsets(desk) == {1: 4}
 
 

@@ -325,12 +325,12 @@ async def test_a_slot_goes_on_where_the_store_refused(
         await bench.pass_s(mock_clock, 1)
         puts = bench.parts.puts
         rooms = iter([True] * 100 + [False] * 2 + [True] * 100)
-        put = puts.put_as_is
+        put = puts.put_again
 
         def put_if_room(draft: MessageDraft) -> PutResult:
             return put(draft) if next(rooms) else PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
-        monkeypatch.setattr(puts, "put_as_is", put_if_room)
+        monkeypatch.setattr(puts, "put_again", put_if_room)
         await bench.pass_s(mock_clock, 5)
         assert bench.bodies() == [b"%d" % number for number in range(200)]
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import LimitReached
-from broker.tables.consumer_offsets import NO_OFFSET, Clamped, ConsumerOffsetTable
+from broker.errors import LimitReached, NoPermission
+from broker.tables.consumer_offsets import NO_OFFSET, OWN_GROUPS, Clamped, ConsumerOffsetTable
 from broker.tables.documents import PIECE_ENTRIES
 from remoting.wire import relaxed_json
 
@@ -235,3 +235,16 @@ def test_no_group_takes_the_places_of_all() -> None:
     assert restored.by_group == offsets.by_group == {"greedy": 2, "modest": 1}
     offsets.delete_group("greedy")
     assert (offsets.by_group, offsets.count) == ({"modest": 1}, 1)
+
+
+@pytest.mark.parametrize("group", sorted(OWN_GROUPS))
+def test_offsets_of_the_broker_itself_are_moved_by_its_services_alone(group: str) -> None:
+    table = ConsumerOffsetTable()
+    table.commit_own(group, "t", 0, 5, 0)
+    for move in (table.commit, table.commit_popped, table.reset):
+        with pytest.raises(NoPermission):
+            move(group, "t", 0, 9, 0)
+    with pytest.raises(NoPermission):
+        table.delete_group(group)
+    assert table.query(group, "t", 0) == 5
+    assert table.count == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import Refused
-from broker.tables.delays import SCHEDULE_TOPIC, Target, delay_hook, how_many_due, target_of
+from broker.tables.delays import SCHEDULE_TOPIC, delay_hook, how_many_due, target_of
+from broker.tables.targets import Target
 from store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, MessageDraft
 from store.format.unit import DelayLevels
 
@@ -20,7 +21,7 @@ def parked(
     properties: dict[str, str], levels: DelayLevels | None = None, sys_flag: int = 0
 ) -> tuple[MessageDraft, dict[str, str]]:
     draft = MessageDraft("t", 7, b"", b"", HOST, HOST, sys_flag=sys_flag, tags_code=42)
-    delay_hook(levels or DelayLevels())(draft, properties, NOW_MS)
+    delay_hook(levels or DelayLevels())(draft, properties, NOW_MS, False)
     return draft, properties
 
 

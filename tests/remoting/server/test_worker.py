@@ -351,3 +351,62 @@ async def test_a_round_is_told_to_be_slow_before_its_end_and_only_then(time: Han
     rounds.busy(sock, 1)
     ((began, until),) = told
     assert [began, until] == pytest.approx([100.06, 100.12])
+
+
+async def test_an_answer_that_comes_before_its_request_is_parked_frees_its_place(
+    nursery: trio.Nursery,
+) -> None:
+    def at_once(header: Any, command: Any, connection: Any) -> Any:
+        connection.answer(command, Answer(0))
+        return PARKED
+
+    async def later(header: Any, command: Any, connection: Any) -> Any:
+        return at_once(header, command, connection)
+
+    for handler in (at_once, later, lambda *request: Begun(later(*request))):
+        pool = Pool("admin", width=1, capacity=3, max_wait_ms=200)
+        stage = Stage(handler, pool=pool, nursery=nursery)
+        _, sock = stage.connect()
+        for number in range(10):
+            sock.incoming += frame(number) + frame(100 + number, oneway=True)
+            stage.round(sock)
+            await wait_all_tasks_blocked()
+        assert [a.code for a in answers(sock)] == [0] * 10
+        assert (pool.depth, pool.running) == (0, 0)
+
+
+async def test_an_async_handler_that_parks_is_counted_until_it_is_answered(
+    nursery: trio.Nursery,
+) -> None:
+    asked: list[Any] = []
+
+    async def park(header: Any, command: Any, connection: Any) -> Any:
+        asked.append((connection, command))
+        return PARKED
+
+    pool = Pool("admin", width=1, capacity=3, max_wait_ms=200)
+    stage = Stage(park, pool=pool, nursery=nursery)
+    _, sock = stage.connect()
+    sock.incoming += frame(1) + frame(2, oneway=True)
+    stage.round(sock)
+    await wait_all_tasks_blocked()
+    assert (pool.depth, pool.running) == (2, 0)
+    for connection, command in asked:
+        connection.answer(command, Answer(0))
+    assert pool.depth == 0
+
+
+async def test_an_async_handler_with_nothing_to_say_frees_its_place(
+    nursery: trio.Nursery,
+) -> None:
+    async def nothing(header: Any, command: Any, connection: Any) -> None:
+        return None
+
+    pool = Pool("admin", width=1, capacity=3, max_wait_ms=200)
+    stage = Stage(nothing, pool=pool, nursery=nursery)
+    _, sock = stage.connect()
+    for number in range(10):
+        sock.incoming += frame(number)
+        stage.round(sock)
+        await wait_all_tasks_blocked()
+    assert (pool.depth, pool.running) == (0, 0)

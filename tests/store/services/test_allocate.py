@@ -113,7 +113,7 @@ async def test_no_room_for_a_segment_that_is_not_needed_yet_refuses_nothing(
         assert store.put(draft()).status is PutStatus.PUT_OK
         await trio.to_thread.run_sync(threading.Event().wait, 0.05)
         assert store.put(draft()).status is PutStatus.PUT_OK
-        assert store.writable
+        assert not store.flags.refusing
         assert spares(tmp_path) == []
         store.dispatch()
 
@@ -139,7 +139,7 @@ async def test_without_a_needed_segment_writes_are_refused_and_go_on_by_themselv
             mock_clock.jump(1)
         await until_spare(tmp_path, LOG_BYTES)
         await wait_all_tasks_blocked(0.01)
-        assert store.writable
+        assert not store.flags.refusing
         assert store.put(draft(body=BIG)).physical_offset == LOG_BYTES
         store.dispatch()
 

@@ -170,7 +170,7 @@ async def test_above_the_forcible_limit_no_more_goes_than_is_needed(
         await pass_s(mock_clock, 60)
         assert 2 <= store.stats.segments_forced <= 4
         assert segments(tmp_path) == list(range(store.stats.segments_forced, 8))
-        assert store.writable
+        assert not store.flags.refusing
 
 
 @pytest.mark.trio
@@ -228,7 +228,7 @@ async def test_a_missing_segment_is_tried_again_as_soon_as_there_is_room(
             store.dispatch()
         assert "No space left" in store.flags.cause
         await pass_s(mock_clock, 11)
-        assert not store.writable
+        assert store.flags.refusing
         full.times = 0
         await pass_s(mock_clock, 2)
         assert store.put(draft(body=BIG)).status is PutStatus.PUT_OK

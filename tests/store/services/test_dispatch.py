@@ -1,7 +1,9 @@
 """Dispatch from the hand-over, from the log, and from one to the other."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import trio
 from hypothesis import given
@@ -9,7 +11,12 @@ from hypothesis import strategies as st
 
 from store.config import FlushDiskType
 from store.files.disk import Disk
-from store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from store.format.record import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    encode,
+)
 from store.format.tags import java_hash
 from store.message_store import MessageStore
 from store.services.dispatch import DispatchRequest, DispatchService
@@ -265,3 +272,64 @@ async def test_the_service_does_not_spin_on_what_cannot_be_dispatched(
     with trio.move_on_after(1):
         await service.run()
     assert 10 <= len(calls) <= 21
+
+
+def forged(store: MessageStore, queue_offset: int = 1, **fields: Any) -> None:
+    """A record in the log that no put has made; dispatch finds it there by itself."""
+    at = store.commit_log.max_offset
+    stored = store.commit_log.last_store_timestamp
+    odd = msgspec.structs.replace(draft(body=b"odd"), **fields)
+    assert store.commit_log.append(encode(odd, queue_offset, at, stored), stored)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": ".."},
+        {"topic": "../../T"},
+        {"queue_id": -1},
+        {"queue_offset": -1},
+        {"queue_offset": 2**63 - 1},
+    ],
+    ids=str,
+)
+def test_a_record_that_can_have_no_place_stops_no_queue(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    store, _ = open_store(tmp_path / "store", Disk(), ManualClock())
+    put(store)
+    store.dispatch()
+    forged(store, **fields)
+    put(store)
+    store.dispatch()
+    assert store.dispatch_behind_bytes == 0
+    assert store.max_offset("T", 0) == 2
+    assert not store.stats.queues_stopped
+    assert not [path for path in tmp_path.iterdir() if path.name != "store"]
+
+
+def test_an_arrival_that_fails_is_told_of_and_the_next_one_comes(store: MessageStore) -> None:
+    seen: list[int] = []
+
+    def arrival(topic: str, queue_id: int, max_offset: int, *_: object) -> None:
+        if max_offset == 2:
+            raise ValueError("a filter that this message broke")
+        seen.append(max_offset)
+
+    store.on_arrival = arrival
+    put(store, 3)
+    store.dispatch()
+    assert seen == [1, 3]
+    assert store.max_offset("T", 0) == 3
+    assert store.stats.set_aside == {"dispatch": 1}
+
+
+def test_what_is_wrong_with_us_is_no_fault_of_a_message(store: MessageStore) -> None:
+    def arrival(*_: object) -> None:
+        raise AssertionError("an invariant")
+
+    store.on_arrival = arrival
+    put(store)
+    with pytest.raises(AssertionError):
+        store.dispatch()
+    assert not store.stats.set_aside

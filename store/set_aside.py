@@ -1,0 +1,88 @@
+"""Messages that a service cannot handle because of what they say: set aside, and it goes on.
+
+Stored data comes again with every start. So an error that follows from the content of one message
+(`CONTENT_ERRORS`) must not end the process, nor hold up what lies behind it: the message stays in
+the log where it is, one line says where, a counter counts it, and the service takes the next one.
+`aerobee store dump` shows it by topic, queue and offset for as long as the log is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from store.errors import RecordDamaged
+from store.format.record import records
+from store.results import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.files.disk import Clock
+    from store.format.record import Record
+    from store.results import GetResult
+
+__all__ = ["SetAside"]
+
+LINES: Final = 20
+PERIOD_S: Final = 10.0
+"""So many lines in so many seconds: who can send one such message can send a million."""
+REASON_CHARS: Final = 200
+
+log = structlog.get_logger("store.content")
+
+
+class SetAside:
+    """What every service does with a message that it cannot handle.
+
+    except CONTENT_ERRORS as error:
+        aside.take("timers", place_of(record), error)
+    """
+
+    def __init__(self, counts: dict[str, int], clock: Clock) -> None:
+        """`counts`: service → messages set aside."""
+        self._counts = counts
+        self._clock = clock
+        self._began = float("-inf")
+        self._said = 0
+        self._left_out = 0
+
+    def take(self, service: str, place: Place, error: Exception) -> None:
+        """Set a message aside because of this error."""
+        self.note(service, place, f"{type(error).__name__}: {error}")
+
+    def records(
+        self, service: str, result: GetResult, topic: str, queue_id: int, begin: int
+    ) -> Iterator[Record]:
+        """The records of an answer that was read from `begin` on, up to one that is damaged.
+
+        That one is set aside, and `next_begin_offset` of the answer leads behind it.
+        """
+        at = begin
+        try:
+            for record in records(result.views):
+                yield record
+                at = record.queue_offset + 1
+        except RecordDamaged as error:
+            self.note(service, Place(topic, queue_id, at, -1), str(error))
+            result.next_begin_offset = at + 1
+
+    def note(self, service: str, place: Place, reason: str) -> None:
+        """Set a message aside."""
+        self._counts[service] = self._counts.get(service, 0) + 1
+        now = self._clock.monotonic()
+        if now - self._began >= PERIOD_S:
+            self._began, self._said = now, 0
+        if self._said >= LINES:
+            self._left_out += 1
+            return
+        self._said += 1
+        left_out, self._left_out = self._left_out, 0
+        log.error(
+            "message.set_aside",
+            service=service,
+            **place._asdict(),
+            reason=reason[:REASON_CHARS],
+            left_out=left_out,
+        )
