@@ -33,7 +33,9 @@ pytestmark = pytest.mark.faults
 
 MiB = 1_048_576
 SEND, PULL, CREATE_TOPIC, POP = 310, 11, 17, 200_050
-HOLD, OWN_SUBSCRIPTION = 2, 4
+UPDATE_OFFSET, QUERY_OFFSET = 15, 14
+COMMIT, HOLD, OWN_SUBSCRIPTION = 1, 2, 4
+QUERY_NOT_FOUND, INVALID_PARAMETER = 22, 29
 NOT_FOUND, FOUND = 19, 0
 PLACES = 60
 SETTINGS = {
@@ -179,3 +181,16 @@ def test_a_flood_of_connections_costs_no_write_and_no_probe(tmp_path: Path) -> N
 
         eventually(comes_in, within_s=10, what="whoever comes after the flood is served")
         assert broker.stop() == 0
+
+
+def test_an_invented_queue_gets_no_offset(broker: BrokerProcess) -> None:
+    with RawConnection(broker.address) as client:
+        pull = pull_fields("inventor", "quiet", 0, 0)
+        client.call(PULL, pull)  # makes the group
+        for queue_id in (-1, 4, 2**31 - 1):
+            place = {"consumerGroup": "inventor", "topic": "quiet", "queueId": queue_id}
+            refused = client.call(UPDATE_OFFSET, place | {"commitOffset": 1})
+            assert refused.code == INVALID_PARAMETER, refused
+            committing = {"queueId": queue_id, "sysFlag": COMMIT | OWN_SUBSCRIPTION}
+            assert client.call(PULL, pull | committing).code == INVALID_PARAMETER
+            assert client.call(QUERY_OFFSET, place).code == QUERY_NOT_FOUND

@@ -211,6 +211,20 @@ async def test_a_call_without_an_answer_ends_at_its_time(autojump_clock: MockClo
 
 
 @pytest.mark.trio
+async def test_a_peer_that_does_not_read_is_asked_and_told_nothing_more() -> None:
+    stage = Stage()
+    connection, _ = stage.connect([0] * 10)
+    connection.notify(40, None, b"x" * (LIMITS.high_water_bytes + 1))
+    stage.reactor.flush()
+    unsent = connection.unsent
+    connection.notify(40, None, b"x")
+    with pytest.raises(CallTimedOut, match="does not read"):
+        await connection.call(307, None, b"x" * 1_000, 3)
+    assert connection.unsent == unsent
+    connection.close("test")
+
+
+@pytest.mark.trio
 async def test_a_call_ends_when_the_peer_goes(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

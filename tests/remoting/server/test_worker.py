@@ -9,6 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from remoting.server import selector as selector_module
+from remoting.server import worker as worker_module
 from remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
 from remoting.server.routes import PARKED, Begun
 from remoting.wire.answer import Answer
@@ -160,6 +161,31 @@ async def test_a_held_request_counts_nowhere() -> None:
     sock.incoming += b"".join(frame(n + 1) for n in range(10))
     stage.round(sock)
     assert (pool.depth, pool.served, sock.sends) == (0, 10, 0)
+
+
+async def test_bodies_of_requests_that_wait_are_bounded_together(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "KEPT_BYTES_MAX", 1_000)
+    slow = Slow()
+    pool = Pool("admin", width=1, capacity=100, max_wait_ms=None)
+    stage = Stage(slow, pool=pool, nursery=nursery)
+    _, sock = stage.connect()
+    fields = {"topic": "t", "queueId": 1}
+    for number, size in ((1, 600), (2, 600), (3, 400), (4, 0)):
+        sock.incoming += request_frame(MAX_OFFSET, number, fields, b"x" * size)
+    stage.round(sock)
+    (refused,) = answers(sock)
+    assert (refused.opaque, refused.code, refused.remark) == (
+        2,
+        ResponseCode.SYSTEM_BUSY,
+        OVERLOAD_REMARK,
+    )
+    assert pool.kept_bytes == 1_000
+    slow.go.set()
+    await wait_all_tasks_blocked()
+    assert sorted(slow.began) == [1, 3, 4]
+    assert (pool.kept_bytes, pool.depth) == (0, 0)
 
 
 async def test_a_place_comes_back_from_a_peer_that_left(nursery: trio.Nursery) -> None:
