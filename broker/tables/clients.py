@@ -164,6 +164,8 @@ class ClientTable:
         self.groups_of: dict[int, set[tuple[str, bool]]] = {}
         self.producer_ids: dict[str, dict[int, Client]] = {}
         """Client id → its connections with a producer group, by connection id."""
+        self.id_of: dict[int, str] = {}
+        """Connection id → the client id of its producers."""
         self.max_groups = max_groups
         self.max_subscriptions = max_subscriptions
         self.max_memberships = max_memberships
@@ -236,8 +238,24 @@ class ClientTable:
                 raise LimitReached("connected producer group", self.max_groups)
             entry = self.producers[group] = {}
         refresh(entry, client)
-        self.producer_ids.setdefault(client.client_id, {})[client.connection.id] = client
+        self.name_producer(client)
         self.groups_of.setdefault(client.connection.id, set()).add((group, False))
+
+    def name_producer(self, client: Client) -> None:
+        """A connection's producers have the client id of its last heartbeat, and no other."""
+        number = client.connection.id
+        if self.id_of.get(number, client.client_id) != client.client_id:
+            self.forget_producer(number)
+        self.id_of[number] = client.client_id
+        self.producer_ids.setdefault(client.client_id, {})[number] = client
+
+    def forget_producer(self, connection_id: int) -> None:
+        """A connection has no producer under the client id that it had."""
+        client_id = self.id_of.pop(connection_id)
+        connections = self.producer_ids[client_id]
+        del connections[connection_id]
+        if not connections:
+            del self.producer_ids[client_id]
 
     def fingerprint_differs(self, group: str, fingerprint: int) -> bool:
         """Store the fingerprint of a group's heartbeat; whether another one was stored."""
@@ -262,17 +280,13 @@ class ClientTable:
     def leave_producers(self, connection_id: int, group: str) -> bool:
         """Take one connection out of a producer group; whether it was in it."""
         entry = self.producers.get(group, {})
-        client = entry.pop(connection_id, None)
-        if client is None:
+        if entry.pop(connection_id, None) is None:
             return False
         if not entry:
             del self.producers[group]
         self.forget(connection_id, (group, False))
         if all(consumes for _, consumes in self.groups_of.get(connection_id, ())):
-            connections = self.producer_ids[client.client_id]
-            connections.pop(connection_id, None)
-            if not connections:
-                del self.producer_ids[client.client_id]
+            self.forget_producer(connection_id)
         return True
 
     def leave_all(self, connection_id: int) -> list[str]:

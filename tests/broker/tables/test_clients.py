@@ -177,6 +177,22 @@ def test_a_producer_is_found_by_its_client_id() -> None:
     assert clients.producer("you") is None
 
 
+def test_a_connection_that_calls_itself_something_else_each_time_leaves_no_names_behind() -> None:
+    clients, peer, other = ClientTable(), Peer(), Peer()
+    for number in range(10):
+        clients.register_producer(f"p{number % 2}", client(peer, f"me-{number}"))
+    clients.register_producer("p0", client(other, "me-9"))
+    assert list(clients.producer_ids) == ["me-9"]
+    found = clients.producer("me-9")
+    assert found is not None
+    assert found.connection is other
+    clients.leave_all(other.id)
+    clients.leave_producers(peer.id, "p0")
+    assert clients.producer("me-9") is not None
+    clients.leave_all(peer.id)
+    assert (clients.producer_ids, clients.id_of, clients.groups_of) == ({}, {}, {})
+
+
 def test_groups_and_subscriptions_are_limited() -> None:
     clients = ClientTable(max_groups=1, max_subscriptions=1)
     member = client(Peer())
