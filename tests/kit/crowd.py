@@ -331,11 +331,11 @@ class _Engine:
         grown = {name: self.counts[name] - before[name] for name in self.counts}
         return result | {"settled_s": settled_s, "list_bytes": whole, **grown}
 
-    def do_leave(self, group: str) -> object:
-        """All members of one group close their connections at once."""
-        gone = [fd for fd, client in self.clients.items() if client.member.group == group]
-        for fd in gone:
-            self.clients.pop(fd).socket.close()
+    def do_leave(self) -> object:
+        """All close their connections at once."""
+        gone, self.clients = self.clients, {}
+        for client in gone.values():
+            client.socket.close()
         return len(gone)
 
     def do_counts(self) -> object:
@@ -392,9 +392,9 @@ class Crowd:
         """So many new members of one group; `seconds` until in, `settled_s` until all know."""
         return self._do("join", group, topic, count)
 
-    def leave(self, group: str) -> None:
-        """The members of this group close their connections."""
-        self._do("leave", group)
+    def leave(self) -> None:
+        """All close their connections at once."""
+        self._do("leave")
 
     def counts(self) -> dict[str, float]:
         """What the clients did so far."""
