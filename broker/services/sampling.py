@@ -132,17 +132,16 @@ class Sampling:
 
     async def sample(self, window: Window) -> None:
         """One more sample of everything for a window."""
-        known: set[tuple[str, str]] = set()
-        await in_slices(self._note(window, known))
-        await in_slices(self.samples.forget(known))
+        self.samples.begin()
+        await in_slices(self._note(window))
+        await in_slices(self.samples.forget())
 
-    def _note(self, window: Window, known: set[tuple[str, str]]) -> Iterator[None]:
+    def _note(self, window: Window) -> Iterator[None]:
         """What every counter says now; others may run between two of them."""
         for counter in self._counters():
             if counter is not None:
                 item, key, messages, size_bytes = counter
                 self.samples.note(item, key, window, messages, size_bytes)
-                known.add((item, key))
             yield
 
     def _counters(self) -> Iterator[tuple[str, str, int, int] | None]:

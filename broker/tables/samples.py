@@ -54,13 +54,15 @@ class Growth(NamedTuple):
 class Series:
     """The samples of messages and bytes, all windows in one array each."""
 
-    __slots__ = ("messages", "size_bytes", "taken")
+    __slots__ = ("messages", "seen", "size_bytes", "taken")
 
     def __init__(self) -> None:
         self.messages = array("q", bytes(8 * SLOTS))
         self.size_bytes = array("q", bytes(8 * SLOTS))
         self.taken = array("q", bytes(8 * len(WINDOWS)))
         """Samples so far, by window."""
+        self.seen = 0
+        """The last look in which its counters were there."""
 
     def note(self, number: int, messages: int, size_bytes: int) -> None:
         """One more sample for the window of this number."""
@@ -93,6 +95,11 @@ class Samples:
     def __init__(self, limit: int = SERIES_MAX) -> None:
         self.limit = limit
         self.series: dict[tuple[str, str], Series] = {}
+        self.looks = 0
+
+    def begin(self) -> None:
+        """Another look at all counters begins; `forget` ends it."""
+        self.looks += 1
 
     def note(self, item: str, key: str, window: Window, messages: int, size_bytes: int) -> None:
         """What a pair of counters says now."""
@@ -101,6 +108,7 @@ class Samples:
             if not messages or len(self.series) >= self.limit:
                 return
             series = self.series[item, key] = Series()
+        series.seen = self.looks
         series.note(WINDOWS.index(window), messages, size_bytes)
 
     def growth(self, item: str, key: str, window: Window = MINUTE) -> Growth | None:
@@ -108,8 +116,9 @@ class Samples:
         series = self.series.get((item, key))
         return None if series is None else series.growth(WINDOWS.index(window))
 
-    def forget(self, known: set[tuple[str, str]]) -> Iterator[None]:
-        """Drop the series whose counters are no more; others may run in between."""
-        for name in [name for name in self.series if name not in known]:
-            del self.series[name]
+    def forget(self) -> Iterator[None]:
+        """Drop the series that this look has not seen; others may run in between."""
+        for name, series in list(self.series.items()):
+            if series.seen != self.looks:
+                del self.series[name]
             yield

@@ -41,9 +41,12 @@ def test_what_never_counted_is_unknown_and_what_is_gone_is_forgotten() -> None:
     samples = noted(0)
     assert samples.growth("TOPIC_PUT", "t") is None
     samples = noted(1)
-    list(samples.forget({("TOPIC_PUT", "t")}))
+    samples.begin()
+    samples.note("TOPIC_PUT", "t", MINUTE, 2, 20)
+    list(samples.forget())
     assert samples.growth("TOPIC_PUT", "t") is not None
-    list(samples.forget(set()))
+    samples.begin()
+    list(samples.forget())
     assert samples.growth("TOPIC_PUT", "t") is None
 
 
