@@ -44,6 +44,7 @@ SMALL_TURNS, SMALL_TURN_S = 3, 0.5
 WINDOW = 64
 SMALL = 10
 """Up to so many hundreds the run is short, and its limits are those of a busy machine."""
+START_WITHIN_S = 180.0
 STEP_MS = 10.0
 SMALL_STEP_MS = 50.0
 JOIN_S = 10.0
@@ -78,6 +79,16 @@ class Figures:
         """Sends taken, beside those that an empty broker took in the turn before: the median."""
         pairs = zip(self.full_per_s, self.empty_per_s, strict=True)
         return median(full / empty for full, empty in pairs)
+
+    def line(self) -> str:
+        """What the loop did, in words."""
+        longest = ", ".join(f"{cpu_ms:.1f} {task}" for cpu_ms, task in self.steps_ms[:5])
+        long = sum(cpu_ms > STEP_MS for cpu_ms, _ in self.steps_ms)
+        return (
+            f"longest steps {longest}; {long} above {STEP_MS:g} ms · pings p50"
+            f" {self.ping_ms(0.5):.1f} p99 {self.ping_ms(0.99):.1f} ms · sends/s"
+            f" {median(self.full_per_s):,.0f} beside {median(self.empty_per_s):,.0f} · {self.join}"
+        )
 
     def ping_ms(self, share: float) -> float:
         """So many of all pings were faster."""
@@ -232,13 +243,21 @@ def measure(directory: Path, hundreds: int, *, rest_s: float) -> Figures:
         assert full.stop() == 0
         found = [step for step in steps_in(full.steps_path) if began <= step.at_s <= ended]
         figures.steps_ms = sorted(((step.cpu_ms, step.task) for step in found), reverse=True)
-        full.start()
+        print(figures.line())
+        started(full)
         pump(full.address, fill[: len(fill) // 4])
         for broker in (full, empty):
             broker.kill()
-        figures.restart_s = full.start().elapsed_s
-        figures.empty_restart_s = empty.start().elapsed_s
+        figures.restart_s = started(full)
+        figures.empty_restart_s = started(empty)
     return figures
+
+
+def started(broker: SteppedBroker) -> float:
+    """Start it, however long that takes; seconds until the ready line."""
+    began = time.monotonic()
+    broker.launch().read_until("aerobee ready ", within_s=START_WITHIN_S)
+    return time.monotonic() - began
 
 
 def scale(run: Run) -> None:
