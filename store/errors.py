@@ -10,6 +10,8 @@ StoreError
    ├─ StoreForeign           the directory carries data of a kind that is not served here
    ├─ StoreUnusable          the directory cannot be made, read or written
    └─ StoreDamaged           files contradict each other; recovery must not choose
+OSError
+└─ SyncFailed              a sync failed: what it was to make durable may be lost
 """
 
 from __future__ import annotations
@@ -35,11 +37,19 @@ __all__ = [
     "StoreLocked",
     "StoreRefused",
     "StoreUnusable",
+    "SyncFailed",
 ]
 
 
 class StoreError(Exception):
     """Base of everything the store raises on purpose."""
+
+
+class SyncFailed(OSError):
+    """fsync or fdatasync failed: the kernel takes for clean what the disk may lack, for good.
+
+    Other calls that fail, for want of descriptors, memory or room, leave everything as it was.
+    """
 
 
 class MessageIllegal(StoreError):

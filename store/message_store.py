@@ -76,10 +76,9 @@ class MessageStore:
         clock: Clock,
         topics_known: Callable[[str], bool] | None = None,
     ) -> None:
-        root = Path(config.store_path_root_dir).expanduser()
+        self.root = root = Path(config.store_path_root_dir).expanduser()
         log_directory = Path(config.store_path_commit_log or root / names.COMMIT_LOG).expanduser()
         segment_bytes = config.mapped_file_size_commit_log_bytes
-        self.root = root
         self.config = config
         self._disk = disk
         self._clock = clock
@@ -99,10 +98,8 @@ class MessageStore:
         self.levels = DelayLevels(config.message_delay_level)
         self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats, aside)
         self.reader = QueueReader(config, self.commit_log, disk, clock, self.stats)
-        self.complete = self.reader.cold.complete
+        self.complete, self.reading = self.reader.cold.complete, self.reader.cold.reading
         """`await complete(call)`: the answer of a reading call that raises NotInMemory."""
-        self.reading = self.reader.cold.reading
-        """`reading(call)`: the answer of a reading call, or what to await for it."""
         self.message = partial(self.reader.message, self.queues)
         self._lock = LockFile(disk, root / names.LOCK)
         self._abort = AbortFile(disk, root / names.ABORT)
@@ -135,7 +132,6 @@ class MessageStore:
             self._clock,
             self.stats,
         )
-        # The writer's own methods: nothing is called in between.
         self.put = self.writer.put
         self.put_batch = self.writer.put_batch
         self._log_flush = LogFlush(
@@ -177,7 +173,9 @@ class MessageStore:
         )
         self._queue_flush.index_timestamp = lambda: self.index.service.durable_timestamp
         self._dispatch_service = DispatchService(
-            self._advance, self._dispatchable_bytes, lambda: self.after_flush()
+            self._advance,
+            lambda: self.dispatcher.behind(self.confirm_offset),
+            lambda: self.after_flush(),
         )
 
     # ── Life ──
@@ -244,6 +242,7 @@ class MessageStore:
                 )
             remove_leftovers(self._disk, self.root)
             self.index.load(recovery)
+            self._disk.descriptors.hold((self.root, self.commit_log.queue.directory))
         return recovery
 
     def _begin_at(self, recovery: Recovery) -> None:
@@ -251,8 +250,7 @@ class MessageStore:
         known = clamped(self._checkpoint.value, last)
         self._log_flush.physic_timestamp = known.physic_msg_timestamp
         self._queue_flush.logics_timestamp = known.logics_msg_timestamp
-        if not recovery.clean:
-            # Recovery has synced all of it.
+        if not recovery.clean:  # Recovery has synced all of it.
             self._log_flush.physic_timestamp = self._queue_flush.logics_timestamp = last
         self.dispatcher.dispatched = self.reader.begun = self.commit_log.max_offset
         self.dispatcher.last_store_timestamp = last
@@ -282,6 +280,7 @@ class MessageStore:
             return True
         self.flags.set(Flag.SHUT_DOWN, "the store is shut down")
         self.reader.cold.waits = True
+        self._log_flush.stopping = True
         self._thread.start()
         await self.space.make_room()
         durable = await self._log_flush.reach(self.commit_log.max_offset)
@@ -321,6 +320,7 @@ class MessageStore:
     def _let_go(self) -> None:
         self.queues.close()
         self.commit_log.close()
+        self._disk.descriptors.release()
         self._lock.release()
 
     # ── Dispatch and durability ──
@@ -340,9 +340,6 @@ class MessageStore:
 
     def _advance(self) -> None:
         self.dispatcher.advance(self.confirm_offset)
-
-    def _dispatchable_bytes(self) -> int:
-        return self.dispatcher.behind(self.confirm_offset)
 
     def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
         """Call back with True once the log is on disk up to there, with False after the time limit.

@@ -17,6 +17,7 @@ import trio
 from broker.services.pace import Pace
 from broker.services.timer_delivery import TimerDelivery, TimerPuts
 from broker.services.timer_enqueue import TimerEnqueue
+from store.errors import SyncFailed
 from store.flags import Flag
 from store.format.record import read
 from store.format.timer import WHEEL_SLOTS, WHEEL_TOPIC
@@ -211,7 +212,7 @@ class Timers:
     async def _sync(self, sync: Callable[[], None]) -> None:
         try:
             await self._disk.in_thread(sync)
-        except OSError as error:
+        except SyncFailed as error:
             self.failure = error
             self._store.flags.set(Flag.NOT_WRITEABLE, f"a sync of the timers failed: {error}")
             raise

@@ -131,7 +131,11 @@ class CommitLog:
         handle = self.new_segment(path, self.segment_bytes)
         fresh = MappedFile(self._disk, path, start, self.segment_bytes, handle=handle)
         fresh.named = False
-        fresh.map_for_writes()
+        try:
+            fresh.map_for_writes()
+        except OSError:
+            fresh.close()
+            raise
         if old is not None and not old.full:
             old.close_with_blank()
         self.queue.add(fresh)

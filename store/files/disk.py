@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, Ty
 
 import trio
 
+from store.errors import SyncFailed
+from store.files.descriptors import Descriptors
 from store.format.names import backup_name, spare_path, temporary_name
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ class Handle:
         """Give the descriptor back; mappings made from it live on. A second call does nothing."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
-            self._disk._call(os.close, fd)
+            self._disk.descriptors.give_back(fd)
 
     def __enter__(self) -> Self:
         return self
@@ -157,6 +159,7 @@ class Disk:
 
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(_THREADS)
+        self.descriptors = Descriptors(self._call)
 
     def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Every system call passes here; a test's disk overrides this one method."""
@@ -211,11 +214,15 @@ class Disk:
 
     def sync_directory(self, path: Path) -> None:
         """Make the names in a directory durable."""
-        fd = self._call(os.open, path, os.O_RDONLY | os.O_DIRECTORY)
+        kept = self.descriptors.directories.get(path)
+        if kept is not None:
+            self._sync(os.fsync, kept, path)
+            return
+        fd = self.descriptors.take(os.open, path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            self._call(os.fsync, fd)
+            self._sync(os.fsync, fd, path)
         finally:
-            self._call(os.close, fd)
+            self.descriptors.give_back(fd)
 
     # ── Whole files ──
 
@@ -242,7 +249,7 @@ class Disk:
         with self.open(path, create=True) as handle:
             handle.truncate(len(data))
             handle.pwrite(data, 0)
-            self._call(os.fsync, handle.fd)
+            self._sync(os.fsync, handle.fd, path)
         self.sync_directory(path.parent)
 
     def write_atomically(self, path: Path, data: bytes, *, backup: bool = True) -> None:
@@ -254,7 +261,7 @@ class Disk:
         with self.open(temporary, create=True) as handle:
             handle.truncate(0)
             handle.pwrite(data, 0)
-            self._call(os.fsync, handle.fd)
+            self._sync(os.fsync, handle.fd, temporary)
         if backup and self.exists(path):
             self._keep_backup(path)
         self.rename(temporary, path)
@@ -278,13 +285,13 @@ class Disk:
         flags = os.O_NOFOLLOW | (os.O_RDWR if writable or create else os.O_RDONLY)
         if create:
             flags |= os.O_CREAT
-        return Handle(self, self._call(os.open, path, flags, _FILE_MODE), path)
+        return Handle(self, self.descriptors.take(os.open, path, flags, _FILE_MODE), path)
 
     def allocate(self, path: Path, size: int) -> Handle:
         """Make a file of `size` zeros with every block reserved, durably, directory included."""
         handle = self._make(path, size, fill=True)
         try:
-            self._call(os.fsync, handle.fd)
+            self._sync(os.fsync, handle.fd, path)
             self.rename(spare_path(path), path)
             self.sync_directory(path.parent)
         except BaseException:
@@ -332,7 +339,8 @@ class Disk:
     def map(self, handle: Handle, size: int, *, writable: bool) -> mmap.mmap:
         """Map the first `size` bytes, shared. The mapping outlives the handle."""
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        return self._call(mmap.mmap, handle.fd, size, access=access)
+        # The mapping keeps a descriptor of its own.
+        return self.descriptors.take(mmap.mmap, handle.fd, size, access=access)
 
     def forget_pages(self, mapping: mmap.mmap) -> None:
         """Empty the page table of a mapping; who still reads it finds its pages again.
@@ -377,8 +385,17 @@ class Disk:
     # ── Durability ──
 
     def sync(self, handle: Handle) -> None:
-        """Block until the file's bytes are on disk, those written through mappings included."""
-        self._call(os.fdatasync, handle.fd)
+        """Block until the file's bytes are on disk, those written through mappings included.
+
+        Raises: SyncFailed.
+        """
+        self._sync(os.fdatasync, handle.fd, handle.path)
+
+    def _sync(self, function: Callable[[int], None], fd: int, path: Path) -> None:
+        try:
+            self._call(function, fd)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, str(path)) from error
 
     async def sync_in_thread(self, handle: Handle) -> None:
         """`sync` while the loop goes on; a cancelled caller still waits for its end."""
@@ -396,7 +413,7 @@ class Disk:
         Raises: BlockingIOError naming the holder's pid, which may be our own.
         """
         # Closing any descriptor of a locked file drops the lock, so no second one is opened.
-        if self.exists(path) and self._identity(path) in self._held:
+        if self.exists(path) and _place(self._call(os.stat, path)) in self._held:
             raise BlockingIOError(
                 errno.EAGAIN, f"held by this process, pid {os.getpid()}", str(path)
             )
@@ -409,17 +426,13 @@ class Disk:
             if pid:
                 raise BlockingIOError(errno.EAGAIN, f"held by pid {pid}", str(path)) from error
             raise
-        self._held.add(self._identity(path))
+        self._held.add(_place(self._call(os.fstat, handle.fd)))
         return handle
 
     def unlock(self, handle: Handle) -> None:
         """Let go of a lock."""
-        self._held.discard(self._identity(handle.path))
+        self._held.discard(_place(self._call(os.fstat, handle.fd)))
         handle.close()
-
-    def _identity(self, path: Path) -> tuple[int, int]:
-        status = self._call(os.stat, path)
-        return status.st_dev, status.st_ino
 
     def process_id(self) -> int:
         """Ours."""
@@ -452,6 +465,11 @@ class Disk:
             with contextlib.suppress(OSError, ValueError):
                 total = min(total, int(self.read(limit)))
         return total
+
+
+def _place(status: os.stat_result) -> tuple[int, int]:
+    """What tells a file from all others, whatever its names are."""
+    return status.st_dev, status.st_ino
 
 
 def _holder(fd: int) -> int:

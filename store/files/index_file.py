@@ -211,8 +211,12 @@ class IndexBuilder:
         """Make the file; it begins where its head says. Raises: OSError."""
         file.disk.mkdir(file.path.parent)
         handle = file.disk.allocate(file.path, file.shape.size)
-        handle.pwrite(INDEX_HEAD.write(file.head), 0)
-        return cls(file, handle)
+        try:
+            handle.pwrite(INDEX_HEAD.write(file.head), 0)
+            return cls(file, handle)
+        except BaseException:
+            handle.close()
+            raise
 
     @classmethod
     def resume(cls, file: IndexFile) -> IndexBuilder:

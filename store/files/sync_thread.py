@@ -69,6 +69,10 @@ class SyncThread:
         assert self._thread is not None
         self._jobs.put((work, done))
 
+    def pause(self, seconds: float) -> None:
+        """Wait, in the thread, before work is tried again."""
+        threading.Event().wait(seconds)
+
     def stop(self) -> None:
         """End the thread behind the work it has; blocks as long as that takes."""
         thread, self._thread = self._thread, None

@@ -167,8 +167,17 @@ class TimerLog:
 
     def write(self, units: UnitsToWrite) -> list[MappedFile]:
         """Bring them to their files; those that had to be made. For a thread. Raises: OSError."""
-        position, rest = units.position, memoryview(units.data)
         made: list[MappedFile] = []
+        try:
+            self._write(units.position, memoryview(units.data), made)
+        except OSError:
+            # The next save makes them again.
+            for file in made:
+                file.close()
+            raise
+        return made
+
+    def _write(self, position: int, rest: memoryview, made: list[MappedFile]) -> None:
         while rest:
             file = next((f for f in made if f.end > position), None) or self.queue.find(position)
             if file is None:
@@ -178,7 +187,6 @@ class TimerLog:
             file.open().pwrite(piece, position - file.start)
             position += len(piece)
             rest = rest[len(piece) :]
-        return made
 
     def _make(self, start: int) -> MappedFile:
         directory, size = self.queue.directory, self.queue.file_size

@@ -78,11 +78,19 @@ class Allocator:
                 handle = self._take(path)
                 if handle is None:
                     return self._disk.allocate(path, size)
-                self._disk.rename(spare_path(path), path)
+                self._name(handle, path)
         except OSError as error:
             log.error("commit_log.segment_refused", path=str(path), error=str(error))
             raise
         return handle
+
+    def _name(self, handle: Handle, path: Path) -> None:
+        """Give the prepared file its name. Raises: OSError; then it is still prepared."""
+        try:
+            self._disk.rename(spare_path(path), path)
+        except OSError:
+            self._ready = handle
+            raise
 
     def starved(self, error: OSError) -> None:
         """A needed segment could not be had: try at once, then every ten seconds."""
@@ -122,9 +130,9 @@ class Allocator:
         with self._making:
             if self._ready is not None and self._ready.path == path:
                 return True
-            if self._disk.exists(path):
-                return True
             try:
+                if self._disk.exists(path):
+                    return True
                 self._ready = self._make(path, size)
             except OSError as error:
                 if not self._warned:

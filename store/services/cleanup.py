@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import trio
 
+from store.errors import SyncFailed
 from store.files.segment_head import first_store_time
 from store.services.retention import Elapsed, Level, LogFile, Reason, is_due, plan
 
@@ -261,28 +262,27 @@ class Cleanup:
         """Take the name away, durably; False leaves it to the next attempt."""
         try:
             await self._disk.in_thread(self._remove, file)
+        except SyncFailed as error:
+            # Who knows whether the name comes back; the file behind it must be whole then.
+            self._stopped = True
+            self._failed(error)
         except OSError as error:
             self._hanged, self._hanged_since_s = file, self._clock.monotonic()
             log.warning("cleanup.delete_failed", path=str(file.path), error=str(error))
             return False
         self._hanged = None
         self._held.append(_Held(file, self._clock.monotonic()))
-        try:
-            await self._disk.in_thread(self._disk.sync_directory, file.path.parent)
-        except OSError as error:
-            # Who knows whether the name comes back; the file behind it must be whole then.
-            self._stopped = True
-            self._failed(error)
-            return True
-        await self._release()
+        if not self._stopped:
+            await self._release()
         return True
 
     def _remove(self, file: MappedFile) -> None:
-        """Take the name away; the blocks stay with the handle. For a thread."""
+        """Take the name away, durably; the blocks stay with the handle. For a thread."""
         with contextlib.suppress(FileNotFoundError):
             file.open()
             self._disk.remove(file.path)
         self._marks.remove(file.start)
+        self._disk.sync_directory(file.path.parent)
 
     async def _retry_hanged(self) -> None:
         pause_s = self.config.redelete_hanged_file_interval_ms / 1000

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 import trio
 
+from store.errors import SyncFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -36,6 +38,10 @@ SLOW_S = 1.0
 UNWRITTEN_UNITS_MAX = 200_000
 """Units in memory that start a round of the queue flush before its time."""
 WRITE_TRIES = 30
+SYNC_AGAIN_S = 0.1
+"""Before a sync is tried again that could not begin, for want of descriptors or memory."""
+SYNC_TRIES_AT_STOP = 50
+"""How often a stop tries that."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,6 +75,8 @@ class LogFlush:
         self._failed = failed
         self.waiting: deque[Waiting] = deque()
         self.failure: OSError | None = None
+        self.stopping = False
+        """Nothing is waited for very long any more."""
         self.physic_timestamp = 0
         """Every record stored up to this time, in ms, is on disk."""
         self._plan: SyncPlan | None = None
@@ -107,7 +115,28 @@ class LogFlush:
         self._plan = plan = self._log.plan_sync()
         self._plan_now_ms = self._clock.now_ms()
         self._began = self._clock.monotonic()
-        self._thread.submit(partial(self._log.carry_out, plan), self._sync_ended)
+        self._thread.submit(partial(self._carry_out, plan), self._sync_ended)
+
+    def _carry_out(self, plan: SyncPlan) -> None:
+        """Sync what the plan names; until that can begin, senders wait. For the sync thread.
+
+        Raises: SyncFailed, or OSError when a stop has tried often enough.
+        """
+        tries = 0
+        while True:
+            try:
+                self._log.carry_out(plan)
+            except SyncFailed:
+                raise
+            except OSError as error:
+                if not tries:
+                    log.warning("flush.delayed", file="commitlog", error=str(error))
+                tries += 1
+                if self.stopping and tries >= SYNC_TRIES_AT_STOP:
+                    raise
+                self._thread.pause(SYNC_AGAIN_S)
+            else:
+                return
 
     async def reach(self, end_offset: int) -> bool:
         """Wait until the log is on disk up to there, however long; False when that cannot be."""
@@ -363,16 +392,23 @@ class QueueFlush:
         try:
             await self._disk.in_thread(self._queues.sync, paths)
         except OSError as error:
-            self.failure = error
-            log.error("flush.failed", file="consumequeue", error=str(error))
-            self._failed(error)
-            return False
+            return self._not_synced(error, "consumequeue")
         self._stats.queue_syncs += len(paths)
         if (elapsed := self._clock.monotonic() - began) > SLOW_S:
             log.warning("flush.slow", elapsed_ms=round(elapsed * 1000), file="consumequeue")
         for queue, position in behind:
             queue.mark_synced(position)
         return True
+
+    def _not_synced(self, error: OSError, file: str) -> bool:
+        """A sync that failed is final; one that could not begin is part of the next round."""
+        if isinstance(error, SyncFailed):
+            self.failure = error
+            log.error("flush.failed", file=file, error=str(error))
+            self._failed(error)
+        else:
+            log.warning("flush.delayed", file=file, error=str(error))
+        return False
 
     async def _store_checkpoint(self, covered: int) -> bool:
         self.logics_timestamp = max(self.logics_timestamp, covered)
@@ -384,10 +420,7 @@ class QueueFlush:
                 self.index_timestamp(),
             )
         except OSError as error:
-            self.failure = error
-            log.error("flush.failed", file="checkpoint", error=str(error))
-            self._failed(error)
-            return False
+            return self._not_synced(error, "checkpoint")
         log.debug(
             "checkpoint.written",
             physic_ms=self._log_flush.physic_timestamp,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from store.errors import CONTENT_ERRORS
+from store.errors import CONTENT_ERRORS, SyncFailed
 from store.files.index_file import IndexBuilder
 from store.format.index import KeyHasher
 from store.format.record import BAD, BLANK_FOUND, TRANSACTION_MASK, TRANSACTION_ROLLBACK, parse
@@ -360,7 +360,7 @@ class IndexService:
             return False
         try:
             await self._disk.in_thread(builder.sync)
-        except OSError as error:
+        except SyncFailed as error:
             self.failure = error
             log.error("flush.failed", file="index", error=str(error))
             self._failed(error)

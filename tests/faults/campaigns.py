@@ -8,6 +8,7 @@ from tests.faults.kills import R1, R1B, R21
 from tests.faults.nth_failures import R5
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.scale import S1
+from tests.faults.scarcity import R5B
 from tests.faults.tears import R3, R4
 from tests.kit.campaign import Campaign
 
@@ -23,6 +24,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R3,
     R4,
     R5,
+    R5B,
     R7,
     R14,
     R20,

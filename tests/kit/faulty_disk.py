@@ -134,9 +134,9 @@ class FaultyDisk(Disk):
                 if name in _SYNCS:
                     self._lose_dirty_pages(args[0])
                 raise OSError(fault.error, os.strerror(fault.error), str(call.path or ""))
-        if name == "close":
+        if name in ("close", "dup2"):
             # Before the call: another thread may get the same number right behind it.
-            self._open.pop(args[0], None)  # type: ignore[call-overload]  # as close was called
+            self._open.pop(args[-1], None)  # type: ignore[call-overload]  # as close was called
         result = function(*args, **kwargs)
         self._after(name, args, result)
         return result
@@ -153,7 +153,9 @@ class FaultyDisk(Disk):
         return call
 
     def _after(self, name: str, args: tuple[Any, ...], result: Any) -> None:
-        if name == "open":
+        if name in ("dup", "dup2"):
+            self._open[result] = self._open[args[0]]
+        elif name == "open":
             self._opened(args[0], args[1], result)
         elif name in _SYNCS:
             self._synced(args[0])
@@ -247,6 +249,7 @@ class FaultyDisk(Disk):
                 Disk._held.discard((status.st_dev, status.st_ino))
                 os.close(fd)
         self._open.clear()
+        self.descriptors.forget()
         self.dead = False
 
     def power_cut(self, target: Path, random: Random, *, keep: float = 0.5) -> Path:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import random
 import tracemalloc
 from typing import TYPE_CHECKING
@@ -484,3 +486,22 @@ def test_another_precision_counts_once_no_timer_waits(tmp_path: Path) -> None:
     save(again)
     again.close()
     assert open_timers(tmp_path, precision_ms=1_000, now_ms=NOW_MS + 7_000).precision_ms == 100
+
+
+def test_saves_on_a_full_disk_leave_no_descriptor_open(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    timers = open_timers(tmp_path, disk)
+    expected = spread(timers, range(40))
+    disk.faults = [Fault(name="pwrite", path="timerlog", error=errno.ENOSPC, times=1 << 30)]
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        picture = timers.begin_save(NOW_MS)
+        with pytest.raises(OSError, match="No space"):
+            timers.write(picture)
+        timers.not_saved(picture)
+    assert len(os.listdir("/proc/self/fd")) == before
+    disk.faults = []
+    save(timers)
+    timers.close()
+    again = open_timers(tmp_path)
+    assert {after_s: due(again, after_s) for after_s in expected} == expected

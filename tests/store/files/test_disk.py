@@ -1,5 +1,6 @@
 import errno
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from random import Random
 import pytest
 import trio
 
+from store.errors import SyncFailed
 from store.files.disk import Disk, SystemClock
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
@@ -374,3 +376,56 @@ def resident_bytes(path: Path) -> int:
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     next(line for line in lines if line.endswith(str(path)))
     return int(next(line for line in lines if line.startswith("Rss:")).split()[1]) * 1_024
+
+
+# ── Descriptors ──
+
+
+def next_descriptor() -> int | None:
+    """What a connection would get; None when there is none."""
+    try:
+        return os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        return None
+
+
+def test_a_reserve_serves_while_there_is_no_other_descriptor_and_is_full_again(
+    tmp_path: Path,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    disk = Disk()
+    disk.descriptors.hold([tmp_path], 4)
+    taken: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        while (fd := next_descriptor()) is not None:
+            taken.append(fd)
+        for number in range(20):
+            with disk.open(tmp_path / f"{number}", create=True) as handle:
+                handle.pwrite(b"data", 0)
+                disk.sync(handle)
+                mapped = disk.map(handle, 4, writable=False)
+                assert mapped[:] == b"data"
+                mapped.close()
+            disk.sync_directory(tmp_path)
+            disk.sync_directory(tmp_path.parent)
+        assert next_descriptor() is None
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    before = len(os.listdir("/proc/self/fd"))
+    disk.descriptors.release()
+    assert len(os.listdir("/proc/self/fd")) == before - 6
+
+
+def test_only_a_sync_that_failed_is_a_failed_sync(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path, Fault(name="open", error=errno.EMFILE, times=1))
+    with pytest.raises(OSError, match="Too many open files") as raised:
+        disk.sync_directory(tmp_path)
+    assert not isinstance(raised.value, SyncFailed)
+    disk.faults = [Fault(name="fsync"), Fault(name="fdatasync")]
+    with pytest.raises(SyncFailed):
+        disk.sync_directory(tmp_path)
+    with disk.open(tmp_path / "f", create=True) as handle, pytest.raises(SyncFailed):
+        disk.sync(handle)

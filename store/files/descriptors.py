@@ -1,0 +1,85 @@
+"""Descriptors set aside for the store, for the time when connections have taken all others.
+
+Whatever the store opens then takes one of them, and gives it back when it closes what it opened.
+Directories that are synced again and again are kept open, so that their syncs need none.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["DESCRIPTORS_RESERVED", "Descriptors"]
+
+DESCRIPTORS_RESERVED = 16
+"""What the store opens at the same time, with room to spare."""
+_NONE_LEFT = {errno.EMFILE, errno.ENFILE}
+_NULL = Path("/dev/null")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Descriptors:
+    """The reserve of one disk; empty until `hold`. `call` is the disk's way to the system."""
+
+    __slots__ = ("_call", "_null", "_size", "_spares", "directories")
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        self.directories: dict[Path, int] = {}
+        """Those kept open."""
+        self._spares: list[int] = []
+        self._size = 0
+        self._null = -1
+
+    def hold(self, directories: Sequence[Path], size: int = DESCRIPTORS_RESERVED) -> None:
+        """Set so many aside, and keep these directories open. Raises: OSError."""
+        if self._null < 0:
+            self._null = self._call(os.open, _NULL, os.O_RDWR)
+        while len(self._spares) < size:
+            self._spares.append(self._call(os.dup, self._null))
+        self._size = size
+        for path in directories:
+            if path not in self.directories:
+                flags = os.O_RDONLY | os.O_DIRECTORY
+                self.directories[path] = self._call(os.open, path, flags)
+
+    def release(self) -> None:
+        """Close all of them."""
+        for fd in self.forget():
+            self._call(os.close, fd)
+
+    def forget(self) -> list[int]:
+        """There is no reserve any more; what was in it."""
+        held = [*self.directories.values(), *self._spares, self._null]
+        self._size, self._null = 0, -1
+        self.directories.clear()
+        self._spares.clear()
+        return [fd for fd in held if fd >= 0]
+
+    def take(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """A call that needs a descriptor: one of the reserve if there is no other."""
+        while True:
+            try:
+                found: R = self._call(function, *args, **kwargs)
+            except OSError as error:
+                if error.errno not in _NONE_LEFT or not self._spares:
+                    raise
+            else:
+                return found
+            self._call(os.close, self._spares.pop())
+
+    def give_back(self, fd: int) -> None:
+        """Close it, or keep it where the reserve is short of one."""
+        if len(self._spares) < self._size:
+            # In one call, so that nobody takes it in between.
+            self._call(os.dup2, self._null, fd, inheritable=False)
+            self._spares.append(fd)
+        else:
+            self._call(os.close, fd)
