@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from store.files.checkpoint_file import CheckpointFile
     from store.files.commit_log import CommitLog
     from store.files.disk import Clock, Disk
+    from store.files.index_file import Recent
     from store.files.mapped_file import MappedFile
     from store.results import Recovery
     from store.services.dispatch import Dispatcher
@@ -123,7 +124,8 @@ class KeyIndex:
         await service.fresh()
         most = min(max_messages, service.config.max_msgs_num_batch)
         damaged: list[Damaged] = []
-        search = partial(self._search, topic, key, most, begin_ms, end_ms, damaged)
+        recent = service.recent(key_hash(index_key(topic, key)))
+        search = partial(self._search, topic, key, most, begin_ms, end_ms, damaged, recent)
         records = await self._disk.in_thread(search)
         for one in damaged:
             self._report(one)
@@ -137,6 +139,7 @@ class KeyIndex:
         begin_ms: int,
         end_ms: int,
         damaged: list[Damaged],
+        recent: Recent | None = None,
     ) -> list[bytes]:
         """For a thread. What is found damaged is not in the answer."""
         wanted = key.encode("utf-8", "replace")
@@ -144,7 +147,7 @@ class KeyIndex:
         found: dict[int, bytes] = {}
         seen: set[int] = set()
         size = 0
-        for physical_offset in self.service.files.candidates(value, begin_ms, end_ms):
+        for physical_offset in self.service.files.candidates(value, begin_ms, end_ms, recent):
             if len(found) >= max_messages or len(seen) >= EXAMINED_MAX:
                 break
             if physical_offset in seen:

@@ -103,6 +103,11 @@ class StoreSpace:
             nursery.start_soon(self.warmer.run)
             nursery.start_soon(self.cleanup.run)
 
+    def close(self) -> None:
+        """Let go of segments that were deleted and not yet given back, and of the reserve."""
+        self.cleanup.close()
+        self._disk.descriptors.release()
+
     async def make_room(self) -> None:
         """A stop, or whoever must write a little: where the disk is full, the reserve goes."""
         scarce = self.watch.available_bytes < 2 * self.reserve.size

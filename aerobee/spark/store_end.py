@@ -64,8 +64,8 @@ def end_of_data(segment: Segment) -> End:
                 continue
             if following is None or following[1][5] < stored:
                 end = _judged(file, at, stale=following is not None)
-                if end.used and file.digest(at) is not None:
-                    # Written while we judged.
+                if end.used and _walk(file, at, stored) != (at, stored, False):
+                    # Written while we judged: a record, or the blank that closes the segment.
                     continue
                 return end
             at = following[0]

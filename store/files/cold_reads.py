@@ -109,7 +109,10 @@ class ColdReads:
     def units(self, files: OpenFiles, path: Path, position: int, size: int) -> bytes:
         """`size` bytes of a queue's file. Raises: NotInMemory, OSError."""
         data = self._known_part(path, position, size)
-        if data is None:
+        if data is not None:
+            files.get(path)
+        elif path in files or self.waits:
+            # The first look at a file may have to read where its blocks lie.
             data = self._cached(files.get(path), position, size)
         if data is None:
             raise NotInMemory((Piece(path, position, size),))

@@ -13,16 +13,25 @@ from store.files.sync_thread import side_by_side
 from store.format.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from store.files.consume_queue import TailWrite
     from store.files.disk import Disk
     from store.results import UnitStatus
 
-__all__ = ["ConsumeQueues"]
+__all__ = ["ConsumeQueues", "slices_of"]
 
 log = structlog.get_logger("store.start")
+
+
+SLICE = 500
+"""Queues that are looked at, or written, in one go: some 2 ms of the loop."""
+
+
+def slices_of(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:
+    """So many at a time."""
+    return (queues[at : at + SLICE] for at in range(0, len(queues), SLICE))
 
 
 class ConsumeQueues:
@@ -131,11 +140,19 @@ class ConsumeQueues:
 
     # ── To the files ──
 
-    def unwritten(self) -> list[TailWrite]:
-        """Everything that is only in memory, queue by queue."""
+    def all(self) -> list[ConsumeQueue]:
+        """Every queue there is now."""
+        return list(self.table.values())
+
+    def slices(self) -> Iterator[list[ConsumeQueue]]:
+        """Every queue, so many at a time."""
+        return slices_of(self.all())
+
+    def unwritten(self, queues: Iterable[ConsumeQueue] | None = None) -> list[TailWrite]:
+        """What of them, or of all, is only in memory, queue by queue."""
         return [
             write
-            for queue in self.table.values()
+            for queue in (self.all() if queues is None else queues)
             if queue.end_offset * UNIT_SIZE != queue.written
             for write in queue.take_writes()
         ]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from store.files.disk import Disk, Handle
 
-__all__ = ["IndexBuilder", "IndexFile", "Key"]
+__all__ = ["IndexBuilder", "IndexFile", "Key", "Recent"]
 
 _BLOCK: Final = 1_024
 """Slots written together: a page of the file, whose first one also holds the head."""
@@ -50,6 +50,22 @@ class Key(NamedTuple):
     key_hash: int
     physical_offset: int
     store_timestamp: int
+
+
+class Recent(NamedTuple):
+    """The chain of one hash in the file that is being built, as its builder knows it."""
+
+    file: IndexFile
+    head: IndexHead
+    newest: int
+    first: int
+    """The first entry that may be only in memory."""
+    entries: bytearray
+    """Those; it grows."""
+
+    def entry(self, number: int) -> IndexEntry:
+        """One of those in memory."""
+        return INDEX_ENTRY.read(self.entries, (number - self.first) * INDEX_ENTRY.size)
 
 
 class IndexFile:
@@ -126,20 +142,29 @@ class IndexFile:
             dated_s = _entry(handle, self.shape, 1).time_diff_s
         return dated_s == _seconds(before.end_timestamp, self.head.begin_timestamp)
 
-    def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    def candidates(
+        self, key_hash: int, begin_ms: int, end_ms: int, recent: Recent | None = None
+    ) -> Iterator[int]:
         """Physical offsets of messages that may have the key and the time, newest first.
 
-        Times are known to the second, so a message up to a second outside may be among them. For a
-        thread. Raises: OSError.
+        Times are known to the second, so a message up to a second outside may be among them. Of the
+        file that is being built only what was written is seen without `recent`. For a thread.
+        Raises: OSError.
         """
         with self.disk.open(self.path, writable=False) as handle:
-            # The slot before the head: the head is written first.
-            at = self.shape.slot_position(key_hash % self.shape.slots)
-            number = INDEX_SLOT.read(_whole(handle, INDEX_SLOT.size, at)).newest
-            head = INDEX_HEAD.read(_whole(handle, _HEAD_BYTES, 0))
+            if recent is not None:
+                number, head = recent.newest, recent.head
+            else:
+                # The slot before the head: the head is written first.
+                at = self.shape.slot_position(key_hash % self.shape.slots)
+                number = INDEX_SLOT.read(_whole(handle, INDEX_SLOT.size, at)).newest
+                head = INDEX_HEAD.read(_whole(handle, _HEAD_BYTES, 0))
             count = min(head.index_count, self.shape.entries)
             while 0 < number < count:
-                entry = _entry(handle, self.shape, number)
+                if recent is not None and number >= recent.first:
+                    entry = recent.entry(number)
+                else:
+                    entry = _entry(handle, self.shape, number)
                 if entry.time_diff_s < 0:
                     return
                 time_ms = head.begin_timestamp + 1_000 * entry.time_diff_s
@@ -177,9 +202,9 @@ class IndexBuilder:
 
     __slots__ = (
         "_dirty",
-        "_entries",
         "_handle",
         "_slots",
+        "_unwritten",
         "begin_physical_offset",
         "begin_timestamp",
         "count",
@@ -187,7 +212,6 @@ class IndexBuilder:
         "end_timestamp",
         "file",
         "slots_used",
-        "written",
     )
 
     def __init__(self, file: IndexFile, handle: Handle) -> None:
@@ -200,8 +224,9 @@ class IndexBuilder:
         self.begin_physical_offset = head.begin_physical_offset
         self.end_physical_offset = head.end_physical_offset
         self.slots_used = head.hash_slot_count
-        self.count = self.written = head.index_count
-        self._entries = bytearray()
+        self.count = head.index_count
+        self._unwritten = head.index_count, bytearray()
+        """The first entry that is only in memory, and all of those. Replaced in one step."""
         self._slots = memoryview(file.disk.memory(file.shape.slots * INDEX_SLOT.size)).cast("i")
         self._dirty = bytearray((file.shape.slots + _HEAD_SLOTS) // _BLOCK + 1)
         """One per block: whether it differs from the file."""
@@ -248,7 +273,12 @@ class IndexBuilder:
     @property
     def unwritten(self) -> int:
         """Entries that are only in memory."""
-        return self.count - self.written
+        return self.count - self._unwritten[0]
+
+    def recent(self, key_hash: int) -> Recent:
+        """What a query must know of this file; for the loop."""
+        newest = self._slots[key_hash % len(self._slots)]
+        return Recent(self.file, self.head, newest, *self._unwritten)
 
     @property
     def head(self) -> IndexHead:
@@ -267,7 +297,7 @@ class IndexBuilder:
         slots = self._slots
         slot_count = len(slots)
         dirty = self._dirty
-        entries = self._entries
+        entries = self._unwritten[1]
         count = first = self.count
         begin = self.begin_timestamp
         physical_offset, stored = self.end_physical_offset, self.end_timestamp
@@ -302,18 +332,20 @@ class IndexBuilder:
         handle, shape = self._handle, self.file.shape
         if not self.unwritten:
             return
-        assert len(self._entries) == self.unwritten * INDEX_ENTRY.size
-        handle.pwrite(self._entries, shape.entry_position(self.written))
+        first, entries = self._unwritten
+        assert len(entries) == self.unwritten * INDEX_ENTRY.size
+        handle.pwrite(bytes(entries), shape.entry_position(first))
         head = self.head
         handle.pwrite(INDEX_HEAD.write(head), 0)
-        for first, last in _runs([block for block, differs in enumerate(self._dirty) if differs]):
-            begin = max(0, first * _BLOCK - _HEAD_SLOTS)
-            end = last * _BLOCK - _HEAD_SLOTS
+        for begin_block, end_block in _runs(
+            [block for block, differs in enumerate(self._dirty) if differs]
+        ):
+            begin = max(0, begin_block * _BLOCK - _HEAD_SLOTS)
+            end = end_block * _BLOCK - _HEAD_SLOTS
             piece = memoryview(_turned(self._slots[begin:end].tobytes())).cast("B")
             handle.pwrite(piece, shape.slot_position(begin))
-        self.written = self.count
         self.file.head = head
-        self._entries = bytearray()
+        self._unwritten = self.count, bytearray()
         self._dirty = bytearray(len(self._dirty))
 
     def sync(self) -> None:

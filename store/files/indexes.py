@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from store.files.disk import Disk
+    from store.files.index_file import Recent
 
 __all__ = ["Indexes", "Resume"]
 
@@ -170,17 +171,25 @@ class Indexes:
 
     # ── Queries ──
 
-    def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    def candidates(
+        self, key_hash: int, begin_ms: int, end_ms: int, recent: Recent | None = None
+    ) -> Iterator[int]:
         """Physical offsets of messages that may have the key and the time, newest first.
 
-        Only what was written is seen. For a thread. Raises: OSError.
+        Of the last file only what was written is seen without `recent`. For a thread.
+        Raises: OSError.
         """
         for file in reversed(list(self.files)):
-            head = file.head
-            if file.empty or head.end_timestamp < begin_ms or head.begin_timestamp > end_ms:
+            known = recent if recent is not None and recent.file is file else None
+            head = file.head if known is None else known.head
+            if (
+                head.index_count <= 1
+                or head.end_timestamp < begin_ms
+                or head.begin_timestamp > end_ms
+            ):
                 continue
             try:
-                yield from file.candidates(key_hash, begin_ms, end_ms)
+                yield from file.candidates(key_hash, begin_ms, end_ms, known)
             except FileNotFoundError:
                 # Expired meanwhile, and so are those before it.
                 return

@@ -27,6 +27,7 @@ class MappedFileQueue:
     """Files of equal size, each named by its first byte. Source: store format §1.1.
 
     Law: `files` is sorted by start; only the last one grows. `file_size` is that of files found.
+    While the store runs the list is replaced and never changed: threads look through it.
     """
 
     __slots__ = ("_disk", "_setting", "directory", "file_size", "files")
@@ -99,7 +100,8 @@ class MappedFileQueue:
     @property
     def min_offset(self) -> int:
         """First byte that is still there; 0 without files."""
-        return self.files[0].start if self.files else 0
+        files = self.files
+        return files[0].start if files else 0
 
     @property
     def max_offset(self) -> int:
@@ -120,8 +122,9 @@ class MappedFileQueue:
 
     def after(self, file: MappedFile) -> MappedFile | None:
         """The next file of the row, None behind the last. It need not begin where this one ends."""
-        later = self.files.index(file) + 1
-        return self.files[later] if later < len(self.files) else None
+        files = self.files
+        later = files.index(file) + 1
+        return files[later] if later < len(files) else None
 
     def next_start(self) -> int:
         """Where the file after the last one begins."""
@@ -137,7 +140,7 @@ class MappedFileQueue:
         """Put a new file behind the last one."""
         assert file.start == self.next_start() or not self.files, (file, self.next_start())
         assert file.size == self.file_size, (file, self.file_size)
-        self.files.append(file)
+        self.files = [*self.files, file]
 
     def truncate(self, offset: int) -> None:
         """Drop files that begin behind `offset`, set the positions of the one that holds it.
@@ -159,7 +162,8 @@ class MappedFileQueue:
     def take_first(self) -> MappedFile:
         """Take the oldest file out of the row; readers that hold it go on. It stays on disk."""
         assert len(self.files) > 1, "the last file is never dropped"
-        return self.files.pop(0)
+        first, *self.files = self.files
+        return first
 
     def remove_first(self) -> MappedFile:
         """Drop the oldest file from row and disk; readers that hold it go on. Raises: OSError."""

@@ -31,6 +31,9 @@ class OpenFiles:
     def __len__(self) -> int:
         return len(self._handles)
 
+    def __contains__(self, path: Path) -> bool:
+        return path in self._handles
+
     def get(self, path: Path) -> Handle:
         """The handle of this file. Raises: OSError."""
         handle = self._handles.get(path)

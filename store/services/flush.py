@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from store.errors import SyncFailed
+from store.files.consume_queues import slices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.files.checkpoint_file import CheckpointFile
     from store.files.commit_log import CommitLog, SyncPlan
+    from store.files.consume_queue import ConsumeQueue, TailWrite
     from store.files.consume_queues import ConsumeQueues
     from store.files.disk import Clock, Disk
     from store.files.sync_thread import SyncThread
@@ -295,6 +297,8 @@ class QueueFlush:
         self.index_timestamp: Callable[[], int] = self._index_unchanged
         """Up to which store time, in ms, all index files are on disk."""
         self.failure: OSError | None = None
+        self._unsynced: dict[ConsumeQueue, None] = {}
+        """Queues with bytes in their files that were never synced."""
         self._write_failures = 0
         self._dispatched_then = 0
         self._wanted = trio.Event()
@@ -307,6 +311,10 @@ class QueueFlush:
         """Start a round before its time when very many units are only in memory. Hot."""
         if self._stats.dispatched - self._dispatched_then > UNWRITTEN_UNITS_MAX:
             self._wanted.set()
+
+    def take_over(self) -> None:
+        """What recovery has written and not synced is part of the next round."""
+        self._unsynced = {queue: None for queue in self._queues.all() if queue.unsynced_bytes}
 
     async def run(self) -> None:
         """A round per interval, a thorough one per thorough interval; until cancelled."""
@@ -358,9 +366,15 @@ class QueueFlush:
         return stored
 
     async def _write(self) -> bool:
-        writes = self._queues.unwritten()
-        if not writes:
-            return True
+        """Write the units of all queues, so many queues at a time: others have their turn."""
+        for queues in self._queues.slices():
+            writes = self._queues.unwritten(queues)
+            if writes and not await self._write_out(writes):
+                return False
+            await trio.lowlevel.checkpoint()
+        return True
+
+    async def _write_out(self, writes: list[TailWrite]) -> bool:
         try:
             await self._disk.in_thread(self._queues.write, writes)
         except OSError as error:
@@ -375,19 +389,24 @@ class QueueFlush:
             self._stuck(None)
         for write in writes:
             write.queue.mark_written(write)
+            self._unsynced[write.queue] = None
         return True
 
     async def _sync(self, least_bytes: int) -> bool:
+        """Sync the queues with so many bytes that never were, some at a time."""
         if self.failure is not None:
             return False
-        behind = [
-            (queue, queue.written)
-            for queue in self._queues.table.values()
-            if queue.unsynced_bytes >= least_bytes
-        ]
+        for queues in slices_of(list(self._unsynced)):
+            behind = [
+                (queue, queue.written) for queue in queues if queue.unsynced_bytes >= least_bytes
+            ]
+            if behind and not await self._sync_out(behind):
+                return False
+            await trio.lowlevel.checkpoint()
+        return True
+
+    async def _sync_out(self, behind: list[tuple[ConsumeQueue, int]]) -> bool:
         paths = [path for queue, _ in behind for path in queue.unsynced_paths()]
-        if not paths:
-            return True
         began = self._clock.monotonic()
         try:
             await self._disk.in_thread(self._queues.sync, paths)
@@ -398,6 +417,8 @@ class QueueFlush:
             log.warning("flush.slow", elapsed_ms=round(elapsed * 1000), file="consumequeue")
         for queue, position in behind:
             queue.mark_synced(position)
+            if not queue.unsynced_bytes:
+                self._unsynced.pop(queue, None)
         return True
 
     def _not_synced(self, error: OSError, file: str) -> bool:

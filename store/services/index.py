@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.files.commit_log import CommitLog
     from store.files.disk import Clock, Disk
+    from store.files.index_file import Recent
     from store.files.indexes import Indexes
     from store.files.mapped_file import MappedFile
     from store.services.dispatch import Dispatcher, DispatchRequest
@@ -109,7 +110,6 @@ class IndexService:
         self._builder: IndexBuilder | None = None
         self._retry_at = 0.0
         self._write_at = 0.0
-        self._asked = False
         self._wanted = trio.Event()
         self._moved = trio.Event()
         self.failure: OSError | None = None
@@ -165,6 +165,10 @@ class IndexService:
         head = None if last is None else last.head
         return (0, 0) if head is None else (head.end_timestamp, head.end_physical_offset)
 
+    def recent(self, key_hash: int) -> Recent | None:
+        """What a query must know that is not in a file yet; for the loop."""
+        return None if self._builder is None else self._builder.recent(key_hash)
+
     # ── Clock ──
 
     async def run(self) -> None:
@@ -181,11 +185,7 @@ class IndexService:
             await self._write_if_due()
             self._tell()
             await trio.sleep(PAUSE_S)
-        if self._asked:
-            self._asked = False
-            await self._write()
-        else:
-            await self._write_if_due()
+        await self._write_if_due()
         self._tell()
 
     def _tell(self) -> None:
@@ -198,9 +198,8 @@ class IndexService:
         target = self._dispatcher.dispatched
         with trio.move_on_after(FRESH_S):
             while self.config.message_index_enable and self.failure is None:
-                if self.indexed >= target and not self._unwritten:
+                if self.indexed >= target:
                     return
-                self._asked = True
                 self._wanted.set()
                 await self._moved.wait()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,9 +33,6 @@ from aerobee.spark.store_files import (
 from store.format.names import segment_name
 from store.format.record import blank
 from tests.aerobee.spark.store_maker import NOON, StoreMaker
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KiB = 1_024
 
@@ -173,6 +170,23 @@ def test_a_half_written_record_is_the_tail(tmp_path: Path) -> None:
         assert (end.position, end.fault) == (last.place, None)
         assert 0 < end.used <= keep
         assert "half written" in end.why
+
+
+def test_a_segment_that_is_closed_while_it_is_judged_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = filled(tmp_path)
+    last = segments_of(tmp_path)[-1]
+    used_behind = SegmentFile.used_behind
+
+    def closed_meanwhile(file: SegmentFile, at: int) -> int:
+        with Path(last.path).open("r+b") as other:
+            other.seek(at - last.start)
+            other.write(blank(last.end - at))
+        return used_behind(file, at)
+
+    monkeypatch.setattr(SegmentFile, "used_behind", closed_meanwhile)
+    assert end_of_data(last) == (maker.at, 0, "", None, True)
 
 
 def test_a_large_half_written_record_is_the_tail_too(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What lies on disk is read in threads, the rest at once; the loop itself never waits."""
 
 import errno
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.errors import NotInMemory
-from store.files.cold_reads import COLD_READ_THREADS, GAP_BYTES
-from store.files.disk import Disk
+from store.files.cold_reads import COLD_READ_THREADS, GAP_BYTES, ColdReads
+from store.files.disk import Disk, Handle
+from store.files.open_files import OpenFiles
 from store.format.record import read
 from store.format.tags import TagFilter, java_hash
 from store.message_store import MessageStore
 from store.results import GetResult, GetStatus
+from store.stats import StoreStats
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.store_model import ManualClock, draft, open_store
 
@@ -260,3 +263,25 @@ def test_reads_from_disk_share_a_few_threads(store: MessageStore) -> None:
             assert limiter.borrowed_tokens <= COLD_READ_THREADS
 
     trio.run(many)
+
+
+@pytest.mark.trio
+async def test_a_file_that_was_never_open_is_opened_by_a_thread_first(tmp_path: Path) -> None:
+    path = tmp_path / "queue"
+    path.write_bytes(bytes(range(200)))
+    loop = threading.get_ident()
+    opened_by: list[int] = []
+
+    class WatchedDisk(Disk):
+        def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
+            opened_by.append(threading.get_ident())
+            return super().open(path, create=create, writable=writable)
+
+    disk = WatchedDisk()
+    cold, files = ColdReads(disk, StoreStats()), OpenFiles(disk)
+    cold.waits = False
+    read = await cold.complete(lambda: cold.units(files, path, 20, 40))
+    assert read == bytes(range(20, 60))
+    assert opened_by[0] != loop, "the first look at a file may wait for the disk"
+    assert cold.units(files, path, 60, 20) == bytes(range(60, 80)), "from the page cache, at once"
+    files.close()

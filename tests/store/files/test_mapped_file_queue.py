@@ -115,3 +115,18 @@ def test_a_new_file_must_follow_the_last_one(tmp_path: Path) -> None:
     queue.add(MappedFile(Disk(), queue.path_of(SIZE), SIZE, SIZE))
     with pytest.raises(AssertionError):
         queue.add(MappedFile(Disk(), queue.path_of(4 * SIZE), 4 * SIZE, SIZE))
+
+
+def test_a_thread_that_looks_for_a_byte_goes_on_while_segments_come_and_go(
+    tmp_path: Path,
+) -> None:
+    """A query by key reads the log in a thread; the loop deletes and adds segments meanwhile."""
+    make_files(tmp_path / "q", SIZE, 2 * SIZE, 3 * SIZE)
+    queue = load(tmp_path / "q")
+    seen = queue.files
+    names = [file.path.name for file in seen]
+    queue.take_first()
+    start = queue.next_start()
+    queue.add(MappedFile(Disk(), queue.path_of(start), start, queue.file_size))
+    assert [file.path.name for file in seen] == names, "what a thread walks does not change"
+    assert queue.files[0].start == seen[1].start

@@ -10,6 +10,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from store.config import FlushDiskType
 from store.files.checkpoint_file import CheckpointFile
+from store.files.consume_queues import SLICE
+from store.files.disk import Disk
 from store.flags import Flag
 from store.format.names import ABORT, CHECKPOINT
 from store.message_store import MessageStore
@@ -377,3 +379,27 @@ async def until(reached: object) -> None:
             return
         await trio.to_thread.run_sync(threading.Event().wait, 0.005)
     raise AssertionError("never")
+
+
+@pytest.mark.trio
+async def test_a_round_over_many_queues_lets_others_have_their_turn(tmp_path: Path) -> None:
+    async with running_store(tmp_path, Disk()) as store:
+        for number in range(2 * SLICE + 1):
+            store.put(draft(queue_id=number, body=b"x"))
+        store.dispatch()
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            assert await store.flush_queues()
+            nursery.cancel_scope.cancel()
+        assert turns > 2
+        assert max(len(queues) for queues in store.queues.slices()) == SLICE
+        assert not any(queue.unsynced_bytes for queue in store.queues.all())
+        assert not store._queue_flush._unsynced, "the next round has nothing to look at"

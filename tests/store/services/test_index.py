@@ -378,3 +378,26 @@ async def test_a_query_sees_what_was_dispatched_before_it(tmp_path: Path) -> Non
             int.from_bytes(record[28:36])
             for record in (await store.index.query("T", "k3", 64, 0, FOR_EVER)).records
         ]
+
+
+@pytest.mark.trio
+async def test_a_query_finds_what_is_only_in_memory_and_writes_nothing(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, **MANY) as store:
+        places = []
+        for number in range(60):
+            places.append(put(store, f"k{number % 3}"))
+            if number == 30:
+                while store.index.behind_bytes:
+                    await store.index.service.fresh()
+                await store.index.service._write()
+        while store.index.behind_bytes:
+            await store.index.service.fresh()
+        before = sum(call.name == "pwrite" and "index" in str(call.path) for call in disk.calls)
+        for key in range(3):
+            found = await store.index.query("T", f"k{key}", 64, 0, FOR_EVER)
+            wanted = places[key::3]
+            assert [int.from_bytes(record[28:36]) for record in found.records] == wanted
+        after = sum(call.name == "pwrite" and "index" in str(call.path) for call in disk.calls)
+        assert after == before
+        assert store.index.service._unwritten
