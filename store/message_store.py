@@ -250,7 +250,6 @@ class MessageStore:
         known = clamped(self._checkpoint.value, last)
         self._log_flush.physic_timestamp = known.physic_msg_timestamp
         self._queue_flush.logics_timestamp = known.logics_msg_timestamp
-        self._queue_flush.take_over()
         if not recovery.clean:  # Recovery has synced all of it.
             self._log_flush.physic_timestamp = self._queue_flush.logics_timestamp = last
         self.dispatcher.dispatched = self.reader.begun = self.commit_log.max_offset

@@ -40,7 +40,7 @@ class ConsumeQueues:
     All files have one size, as other brokers want it: that of the files found, else the configured.
     """
 
-    __slots__ = ("_disk", "_open", "directory", "file_size", "table")
+    __slots__ = ("_disk", "_open", "directory", "file_size", "table", "unsynced")
 
     def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
         self._disk = disk
@@ -49,6 +49,8 @@ class ConsumeQueues:
         self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
         """Rounded up to whole units."""
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        self.unsynced: dict[ConsumeQueue, None] = {}
+        """Queues with bytes in their files that were never synced."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if anything was ever put into it."""
@@ -118,6 +120,9 @@ class ConsumeQueues:
         """Find the end of every queue; see `ConsumeQueue.recover`. Raises: OSError."""
         for queue in self.table.values():
             queue.recover(scan=scan)
+            if queue.unsynced_bytes:
+                # A cut leaves zeros that the next sync takes with it.
+                self.unsynced[queue] = None
 
     def max_physical_offset(self) -> int:
         """How far into the log the units of all queues reach; −1 without any."""
@@ -127,6 +132,8 @@ class ConsumeQueues:
         """Drop every unit of a message at or behind this byte of the log. Raises: OSError."""
         for queue in self.table.values():
             queue.truncate(physical_offset)
+        # A cut leaves zeros that the next sync takes with it.
+        self.unsynced = {queue: None for queue in self.table.values() if queue.unsynced_bytes}
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
         """After the log lost its oldest segments. Raises: OSError."""
@@ -193,13 +200,24 @@ class ConsumeQueues:
         """Write, and with `sync` make durable, everything here and now. Raises: OSError."""
         writes = self.unwritten()
         self.write(writes)
-        for write in writes:
-            write.queue.mark_written(write)
+        self.mark_written(writes)
         if sync:
             behind = [queue for queue in self.table.values() if queue.unsynced_bytes]
             self.sync(path for queue in behind for path in queue.unsynced_paths())
-            for queue in behind:
-                queue.mark_synced(queue.written)
+            self.mark_synced((queue, queue.written) for queue in behind)
+
+    def mark_written(self, writes: Iterable[TailWrite]) -> None:
+        """These are in their files."""
+        for write in writes:
+            write.queue.mark_written(write)
+            self.unsynced[write.queue] = None
+
+    def mark_synced(self, ends: Iterable[tuple[ConsumeQueue, int]]) -> None:
+        """What these had written up to there, in bytes, is on disk."""
+        for queue, position in ends:
+            queue.mark_synced(position)
+            if not queue.unsynced_bytes:
+                self.unsynced.pop(queue, None)
 
     def close(self) -> None:
         """Close what is open for reading."""

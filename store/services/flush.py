@@ -297,8 +297,6 @@ class QueueFlush:
         self.index_timestamp: Callable[[], int] = self._index_unchanged
         """Up to which store time, in ms, all index files are on disk."""
         self.failure: OSError | None = None
-        self._unsynced: dict[ConsumeQueue, None] = {}
-        """Queues with bytes in their files that were never synced."""
         self._write_failures = 0
         self._dispatched_then = 0
         self._wanted = trio.Event()
@@ -311,10 +309,6 @@ class QueueFlush:
         """Start a round before its time when very many units are only in memory. Hot."""
         if self._stats.dispatched - self._dispatched_then > UNWRITTEN_UNITS_MAX:
             self._wanted.set()
-
-    def take_over(self) -> None:
-        """What recovery has written and not synced is part of the next round."""
-        self._unsynced = {queue: None for queue in self._queues.all() if queue.unsynced_bytes}
 
     async def run(self) -> None:
         """A round per interval, a thorough one per thorough interval; until cancelled."""
@@ -387,16 +381,14 @@ class QueueFlush:
             self._write_failures = 0
             log.info("flush.queue_write_recovered")
             self._stuck(None)
-        for write in writes:
-            write.queue.mark_written(write)
-            self._unsynced[write.queue] = None
+        self._queues.mark_written(writes)
         return True
 
     async def _sync(self, least_bytes: int) -> bool:
         """Sync the queues with so many bytes that never were, some at a time."""
         if self.failure is not None:
             return False
-        for queues in slices_of(list(self._unsynced)):
+        for queues in slices_of(list(self._queues.unsynced)):
             behind = [
                 (queue, queue.written) for queue in queues if queue.unsynced_bytes >= least_bytes
             ]
@@ -415,10 +407,7 @@ class QueueFlush:
         self._stats.queue_syncs += len(paths)
         if (elapsed := self._clock.monotonic() - began) > SLOW_S:
             log.warning("flush.slow", elapsed_ms=round(elapsed * 1000), file="consumequeue")
-        for queue, position in behind:
-            queue.mark_synced(position)
-            if not queue.unsynced_bytes:
-                self._unsynced.pop(queue, None)
+        self._queues.mark_synced(behind)
         return True
 
     def _not_synced(self, error: OSError, file: str) -> bool:

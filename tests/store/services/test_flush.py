@@ -402,4 +402,4 @@ async def test_a_round_over_many_queues_lets_others_have_their_turn(tmp_path: Pa
         assert turns > 2
         assert max(len(queues) for queues in store.queues.slices()) == SLICE
         assert not any(queue.unsynced_bytes for queue in store.queues.all())
-        assert not store._queue_flush._unsynced, "the next round has nothing to look at"
+        assert not store.queues.unsynced, "the next round has nothing to look at"
