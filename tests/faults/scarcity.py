@@ -104,7 +104,7 @@ class ScarceLife(Life):
                 await trio.sleep(1)
             while store.index.behind_bytes:  # noqa: ASYNC110 - nobody tells
                 await trio.sleep(1)
-        assert store.writable, store.flags
+        assert not store.flags.refusing, store.flags
         assert store.index.service.failure is None
         assert store.max_offset(TOPIC, 0) + store.max_offset(TOPIC, 1) == len(self.acked)
 
