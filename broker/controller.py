@@ -199,8 +199,6 @@ class BrokerController:
             root=root,
             clock=parts.clock,
         )
-        # The web framework takes long to import; producers need not wait for it.
-        await trio.to_thread.run_sync(http.prepare)
         await http.serve_http(listener, sources, health)
 
     # -- serve and stop --------------------------------------------------------------------------

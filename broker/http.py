@@ -15,6 +15,7 @@ A probe answers 200 or 503, and in JSON which of its checks failed and why.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from broker.stats import LoopStats, Sources
 
 __all__ = [
+    "IMPORT_PAUSE_S",
     "LOOP_LIMIT_S",
     "PORT_KEY",
     "STALLED_PEER_MS",
@@ -37,7 +39,7 @@ __all__ = [
     "Health",
     "loop_turns",
     "open_listener",
-    "prepare",
+    "prepared",
     "serve_http",
     "with_remedy",
 ]
@@ -49,6 +51,8 @@ LOOP_LIMIT_S = 5.0
 STALLED_PEER_MS = 3_000
 """A peer that takes nothing for this long is cut off; less than the grace of a stop."""
 BACKLOG = 64
+IMPORT_PAUSE_S = 0.5
+"""Before modules are looked for again, when the system had no descriptor for one of them."""
 NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
 
 Check = Callable[[], str | None]
@@ -107,6 +111,31 @@ def prepare() -> None:
     import_module("broker.http_app")
 
 
+async def prepared() -> None:
+    """Import it in a thread; as long as the system has no descriptor to give, again and again.
+
+    A flood of connections just after the start may take them all, and ends nothing.
+    """
+    while True:
+        try:
+            return await trio.to_thread.run_sync(prepare)
+        except (OSError, ImportError) as error:
+            # A library of machine code that cannot be opened is an ImportError.
+            if not _no_descriptors(error):
+                raise
+        await trio.sleep(IMPORT_PAUSE_S)
+
+
+def _no_descriptors(error: BaseException | None) -> bool:
+    """Whether that is behind it."""
+    while error is not None:
+        texts = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+        if any(text in str(error) for text in texts):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 async def serve_http(
     listener: socket.socket,
     sources: Sources,
@@ -115,7 +144,7 @@ async def serve_http(
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; takes the listener over and closes it. Started with its address."""
-    await trio.to_thread.run_sync(prepare)
+    await prepared()
     from broker.http_app import make_app, serve
 
     await serve(make_app(sources, health), listener, task_status=task_status)

@@ -45,6 +45,8 @@ LINES: Final = 100
 """Of one event in `PERIOD_S`, below the level debug."""
 LINES_OF: Final = {"request.failed": 5}
 """Of events whose lines are long: a traceback."""
+LIBRARY_LINES: Final = 5
+"""Of one logger of a library."""
 PERIOD_S: Final = 10.0
 EVENTS_MAX: Final = 1_000
 """Events that are counted; the names of ours are literals, those of libraries are not."""
@@ -133,6 +135,19 @@ class LineLimits:
         return event
 
 
+class LibraryLimits(logging.Filter):
+    """Drops what is beyond the limit of its logger: what libraries say may have a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limits: dict[str, LogLimit] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        limit = self._limits.setdefault(record.name, LogLimit(LIBRARY_LINES, PERIOD_S))
+        return limit.admit(monotonic()) is not None
+
+
 def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Every value made safe to print; numbers, booleans and None stay as they are."""
     most = MAX_REFUSAL_CHARS if event.get("event") == "broker.refused" else MAX_VALUE_CHARS
@@ -172,6 +187,7 @@ def adopt_standard_library(target: TextIO, render: Processor, level: int) -> Non
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
         )
     )
+    handler.addFilter(LibraryLimits())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))

@@ -1,9 +1,10 @@
 """Fields of a record that nothing protects, held against what a broker can have written.
 
-Records flow in, in the order of the log; findings flow out. A user's flag, an address or a
-property may be anything. What is looked at: ports, sysFlags, counts and times that cannot be, store
-times that do not fit between those of the neighbours, and property strings that are broken or one
-bit away from what brokers write into each message.
+Records flow in, in the order of the log; findings flow out. What only a broker writes is damaged
+when it cannot be: ports, the place of a half, store times that do not fit between those of the
+neighbours. What a client says is taken as it comes, so it is only doubted: sysFlags, counts and
+times that no client library sends, and property strings that are broken or one bit away from what
+is in nearly every message. A user's flag, an address or the value of a property may be anything.
 """
 
 from __future__ import annotations
@@ -82,16 +83,16 @@ class FieldCheck:
         if (
             born_host[_PORT_FRONT] != _NO_PORT
             or store_host[_PORT_FRONT] != _NO_PORT
-            or not 0 <= times < TIMES_MAX
-            or not 0 <= born < BORN_MAX
-            or not 0 <= flags <= KNOWN_FLAGS
             or (prepared and not flags & TRANSACTION_MASK)
         ):
             text = (
-                f"one of these cannot be: sysFlag {flags:#x}, bornTimestamp {born}, reconsumeTimes "
-                f"{times}, preparedTransactionOffset {prepared}, the ports of the hosts"
+                f"one of these cannot be: preparedTransactionOffset {prepared} with sysFlag "
+                f"{flags:#x}, the ports of the hosts"
             )
             self._damaged(position, digest, text)
+        if not 0 <= times < TIMES_MAX or not 0 <= born < BORN_MAX or not 0 <= flags <= KNOWN_FLAGS:
+            text = f"sysFlag {flags:#x}, bornTimestamp {born}, reconsumeTimes {times}"
+            self._doubted(position, digest, text)
         for piece in digest[6].split(b"\x02"):
             if piece not in self._seen:
                 self._see(piece, position, digest)
@@ -117,15 +118,18 @@ class FieldCheck:
         self._seen.add(piece)
         name, equals, value = piece.partition(b"\x01")
         if not equals and len(piece) >= PIECE_MIN:
-            self._damaged(position, digest, f"a property without a value: {piece[:40]!r}")
+            self._doubted(position, digest, f"a property without a value: {piece[:40]!r}")
         elif name not in OWN_NAMES:
             if any(_one_bit_apart(name, known) for known in OWN_NAMES):
-                self._damaged(position, digest, f"a property named {name!r}")
+                self._doubted(position, digest, f"a property named {name!r}")
         elif name in CONSTANT:
             last = self._values.get(name, value)
             if _one_bit_apart(last, value) or (value and min(value) < PRINTABLE):
-                self._damaged(position, digest, f"{name.decode()} is {value!r} after {last!r}")
+                self._doubted(position, digest, f"{name.decode()} is {value!r} after {last!r}")
             self._values[name] = value
+
+    def _doubted(self, position: int, digest: Digest, text: str) -> None:
+        self._findings.doubted("field", f"{digest[1]}-{digest[2]}", text, position)
 
     def _damaged(self, position: int, digest: Digest, text: str) -> None:
         self._findings.damaged("field", f"{digest[1]}-{digest[2]}", text, position)

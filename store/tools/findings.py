@@ -28,6 +28,8 @@ class Findings(msgspec.Struct):
     notes: list[Finding] = msgspec.field(default_factory=list)
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     """Damage by kind, those not listed included."""
+    doubts: Counter[str] = msgspec.field(default_factory=Counter)
+    """Notes by kind about what a disk may have done, and a client as well."""
 
     def damaged(
         self, kind: str, place: object, text: str, physical_offset: int | None = None
@@ -42,3 +44,11 @@ class Findings(msgspec.Struct):
     ) -> None:
         """Something that may be so."""
         self.notes.append(Finding(kind, str(place), text, physical_offset))
+
+    def doubted(
+        self, kind: str, place: object, text: str, physical_offset: int | None = None
+    ) -> None:
+        """Something that brokers and their usual clients do not write, but a client may have."""
+        self.doubts[kind] += 1
+        if self.doubts[kind] <= LISTED_MAX:
+            self.noted(kind, place, f"{text}; sent so, or damaged", physical_offset)

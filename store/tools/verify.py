@@ -1,7 +1,7 @@
 """Is everything in a store directory as it must be? Reads only.
 
-Checked: names and sizes of files; of each record length, magic, own place, body CRC, that no text
-holds NUL bytes or broken UTF-8 (a lost sector reads as zeros), and fields that cannot be;
+Checked: names and sizes of files; of each record length, magic, own place, body CRC and fields that
+cannot be (what only looks odd, NUL bytes in a text say, is noted: a client may have sent it);
 the blanks between segments; that queue offsets are dense; that consume queues and log agree, tags
 codes included; that the checkpoint promises no more than there is; that index files agree with
 themselves and lead to messages with the keys they say; that configuration files can be read.
@@ -184,7 +184,7 @@ class _Run:
             wrong = wrong or "bytes that are no UTF-8"
         if wrong:
             place = f"{digest[1]}-{digest[2]}"
-            self.found.damaged("text", place, f"properties hold {wrong}", position)
+            self.found.doubted("text", place, f"properties hold {wrong}", position)
 
     def _check_end(self) -> None:
         if not self.passage.remains:

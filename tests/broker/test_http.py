@@ -167,6 +167,31 @@ async def test_a_peer_that_connects_before_the_server_runs_is_answered() -> None
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        OSError(errno.EMFILE, "Too many open files", "x.py"),
+        ImportError("x.so: cannot open shared object file: Too many open files"),
+    ],
+)
+async def test_without_descriptors_the_framework_is_imported_later(
+    lacking: Exception, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    outcomes: list[Exception | None] = [lacking, lacking, None]
+
+    def imported(name: str) -> None:
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+
+    monkeypatch.setattr(http, "import_module", imported)
+    await http.prepared()
+    assert not outcomes
+    outcomes.append(ImportError("No module named 'hypercorn'"))
+    with pytest.raises(ImportError, match="hypercorn"):
+        await http.prepared()
+
+
+@pytest.mark.trio
 async def test_a_peer_that_reads_nothing_does_not_keep_the_server_from_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -144,6 +144,15 @@ def test_warnings_of_libraries_leave_in_the_same_form() -> None:
     assert (line["event"], line["level"]) == (r"hello \u001b", "warning")
 
 
+def test_a_library_that_repeats_itself_writes_a_few_lines() -> None:
+    lines = io.StringIO()
+    log.configure(stream=lines)
+    for number in range(100):
+        logging.getLogger("trio.serve_listeners").error("accept failed %d", number)
+    logging.getLogger("another").warning("once")
+    assert len(lines.getvalue().splitlines()) == log.LIBRARY_LINES + 1
+
+
 def test_nothing_goes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
     log.configure()
     structlog.get_logger().info("part.happened")

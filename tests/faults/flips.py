@@ -192,7 +192,8 @@ def flip_once(template: Template, random: Random, scratch: Path) -> tuple[Flip, 
         data = bytearray((scratch / flip.path).read_bytes())
         data[flip.position] ^= 1 << flip.bit
         (scratch / flip.path).write_bytes(data)
-        found = not looked_at(scratch).sound
+        seen = looked_at(scratch)
+        found = not seen.sound or bool(seen.doubts)
         refused, served = trio.run(_start, scratch, template, flip)
         if refused:
             assert flip.path.name in refused, f"{flip}: {refused}"

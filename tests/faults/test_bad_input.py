@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import rss_anon
 from tests.kit.playbook import Playbook
 from tests.kit.raw_client import (
     RawConnection,
@@ -139,14 +140,6 @@ def test_a_claimed_length_costs_no_memory(broker: AnyBroker, bystander: RawConne
     finally:
         for connection in connections:
             connection.close()
-
-
-def rss_anon(pid: int) -> int:
-    """Private memory of a process in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1_024
-    raise AssertionError("no RssAnon")
 
 
 @pytest.mark.ours

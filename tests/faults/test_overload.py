@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_bad_input import rss_anon
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import rss_anon
 from tests.kit.odd_broker import slow_by
 from tests.kit.open_loop import ask, closed_loop, open_loop
 from tests.kit.raw_client import RawAnswer, RawConnection

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.faults.test_bad_input import rss_anon
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import rss_anon
 from tests.kit.raw_client import (
     Closed,
     RawConnection,

@@ -44,6 +44,8 @@ class Shape:
     batch: int = 5
     """Messages in a batch; the last connection sends nothing else."""
     tags: Sequence[str] = ("load",)
+    rest_s: float = 0.0
+    """How long a connection is silent after a refusal."""
     text: bool = False
     """Bodies are plain text, for readers that would stumble over other bytes."""
 
@@ -108,6 +110,8 @@ class _Sender:
         uids = self.pending.pop(answer.opaque)
         if answer.code != SUCCESS:
             self.load.refused.append(f"{answer.code}: {answer.remark}")
+            if self.load.shape.rest_s:
+                self.load.over.wait(self.load.shape.rest_s)
             return
         first = int(answer.ext["queueOffset"])
         for at, uid in enumerate(uids):

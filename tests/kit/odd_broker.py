@@ -3,20 +3,22 @@
 python -m tests.kit.odd_broker dies:17 broker run …     killed at its 17th change of a file
 python -m tests.kit.odd_broker lies broker run …        syncs say done and do nothing
 python -m tests.kit.odd_broker slow:500 broker run …    each message takes 500 us longer to store
+python -m tests.kit.odd_broker files:100 broker run …   the system gives it 100 descriptors
 
 The first hits any point of a start or a recovery, repeatably. The second is the control of power
 cuts: a test of durability that such a broker passes tests nothing. The third has a capacity that a
-few test clients can exceed many times over.
+few test clients can exceed many times over. The fourth runs out of descriptors.
 """
 
 import os
+import resource
 import signal
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LIES", "dies_at", "slow_by"]
+__all__ = ["LIES", "dies_at", "few_files", "slow_by"]
 
 CHANGES = (
     "fdatasync",
@@ -40,6 +42,11 @@ def dies_at(count: int) -> tuple[str, str]:
 def slow_by(microseconds: int) -> tuple[str, str]:
     """The `module` of a `BrokerProcess` that takes so much longer to store a message."""
     return (__name__, f"slow:{microseconds}")
+
+
+def few_files(count: int) -> tuple[str, str]:
+    """The `module` of a `BrokerProcess` that may have so many descriptors and no more."""
+    return (__name__, f"files:{count}")
 
 
 LIES = (__name__, "lies")
@@ -95,6 +102,8 @@ def main(way: str, words: list[str]) -> None:
         die_at(int(count))
     elif name == "slow":
         slow_down(int(count))
+    elif name == "files":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(count), int(count)))
     else:
         lie()
     aerobee(words)

@@ -293,6 +293,6 @@ def _record(data: bytes, at: int) -> RawRecord:
     (properties_length,) = struct.unpack_from(">H", rest, topic_end)
     assert topic_end + 2 + properties_length == len(rest), f"lengths of the record at {physical}"
     topic, properties = bytes(rest[topic_at:topic_end]), bytes(rest[topic_end + 2 :])
-    return RawRecord(
-        topic.decode(), queue_id, queue_offset, physical, stored, body, properties.decode()
-    )
+    # A client may have stored any bytes as properties.
+    text = properties.decode("utf-8", "surrogateescape")
+    return RawRecord(topic.decode(), queue_id, queue_offset, physical, stored, body, text)

@@ -1,8 +1,8 @@
 """The real broker with a second ticker in its loop, one that looks every 5 ms and keeps each gap.
 
-`python -m tests.kit.stall_watch FILE broker run …` is `aerobee broker run …` that writes, when it
-ends, one line per late turn to FILE: monotonic seconds, by how many ms it came late, and how many
-of them the thread was ready and another process had the core, which is no standstill of ours.
+`python -m tests.kit.stall_watch FILE broker run …` is `aerobee broker run …` that writes one line
+per late turn to FILE: monotonic seconds, by how many ms it came late, how many of them the thread
+was ready and another process had the core, which is no standstill of ours, and how many it ran.
 """
 
 import os
@@ -35,6 +35,8 @@ class Gap(NamedTuple):
     late_ms: float
     robbed_ms: float
     """Of these, the time another process had our core."""
+    cpu_ms: float
+    """How long the thread of the loop ran since the turn before."""
 
     @property
     def stall_ms(self) -> float:
@@ -43,7 +45,7 @@ class Gap(NamedTuple):
 
 
 def gaps_in(path: Path) -> list[Gap]:
-    """The gaps a broker has written. Raises: OSError before it has ended."""
+    """The gaps a broker has written so far. Raises: OSError before it runs."""
     return [Gap(*map(float, line.split())) for line in path.read_text().splitlines()]
 
 
@@ -53,8 +55,8 @@ class WatchedBroker(BrokerProcess):
 
     @property
     def gaps_path(self) -> Path:
-        """Where the gaps of the last run are."""
-        return self.data.parent / f"{self.data.name}.gaps"
+        """Where the gaps of the last run are: beside its log, whatever disk its data are on."""
+        return self.log.with_suffix(".gaps")
 
     def command(self) -> list[str]:
         """As `BrokerProcess`, through this module."""
@@ -79,26 +81,20 @@ class WatchedBroker(BrokerProcess):
 
 
 async def _watch(path: Path) -> NoReturn:
-    gaps: list[Gap] = []
-    fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-    try:
-        robbed_ns = _ready_ns(fd)
+    ready = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    gaps = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    robbed_ns, ran_s = _ready_ns(ready), time.thread_time()
+    slept_from = time.monotonic()
+    while True:
+        await trio.sleep(TICK_S)
+        now = time.monotonic()
+        late_ms = (now - slept_from - TICK_S) * 1_000
+        if late_ms > KEEP_MS:
+            robbed_ms = (_ready_ns(ready) - robbed_ns) / 1e6
+            cpu_ms = (time.thread_time() - ran_s) * 1_000
+            os.write(gaps, f"{now:.6f} {late_ms:.3f} {robbed_ms:.3f} {cpu_ms:.3f}\n".encode())
+        robbed_ns, ran_s = _ready_ns(ready), time.thread_time()
         slept_from = time.monotonic()
-        while True:
-            await trio.sleep(TICK_S)
-            now = time.monotonic()
-            late_ms = (now - slept_from - TICK_S) * 1_000
-            if late_ms > KEEP_MS:
-                gaps.append(Gap(now, late_ms, (_ready_ns(fd) - robbed_ns) / 1e6))
-            robbed_ns = _ready_ns(fd)
-            slept_from = time.monotonic()
-    finally:
-        lines = [f"{at:.6f} {late:.3f} {robbed:.3f}\n" for at, late, robbed in gaps]
-        _keep(path, "".join(lines))
-
-
-def _keep(path: Path, text: str) -> None:
-    path.write_text(text)
 
 
 def _ready_ns(fd: int) -> int:

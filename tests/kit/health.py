@@ -1,0 +1,72 @@
+"""How a broker process is, seen from outside: its log, its metrics, its descriptors, its memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import urllib.request
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kit.broker_process import BrokerProcess
+
+__all__ = ["events", "metrics_of", "open_descriptors", "rss_anon", "waiting_in_pools"]
+
+SCRAPE_WITHIN_S = 30.0
+LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def metrics_of(broker: BrokerProcess) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of each series. Raises: OSError."""
+    url = f"http://127.0.0.1:{broker.ports.metrics}/metrics"
+    with urllib.request.urlopen(url, timeout=SCRAPE_WITHIN_S) as page:
+        text = page.read().decode()
+    for line in text.splitlines():
+        if not line.startswith("#") and (found := LINE.fullmatch(line)):
+            yield found[1], dict(LABEL.findall(found[2] or "")), float(found[3])
+
+
+def waiting_in_pools(broker: BrokerProcess) -> dict[str, int]:
+    """Pool → requests read and not answered, of those that have any."""
+    return {
+        labels["processor"]: int(value)
+        for name, labels, value in metrics_of(broker)
+        if name == "rocketmq_processor_watermark" and value
+    }
+
+
+def open_descriptors(pid: int) -> Counter[str]:
+    """What its descriptors lead to: `socket`, `pipe`, or the path of a file."""
+    found: Counter[str] = Counter()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            found[target.partition(":")[0] if ":[" in target else target] += 1
+    return found
+
+
+def rss_anon(pid: int) -> int:
+    """Private memory of a process in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1_024
+    raise AssertionError("no RssAnon")
+
+
+def events(log: str) -> Iterator[dict[str, Any]]:
+    """The lines of a log. Raises: AssertionError for what is no event, such as a traceback."""
+    for line in log.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        fine = isinstance(event, dict) and "event" in event
+        assert fine, f"no event in the log: {line[:300]}"
+        yield event
