@@ -6,24 +6,31 @@ match; nothing here waits for the disk while the next segment is prepared.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from store.errors import MessageIllegal
 from store.format.properties import PROPERTIES_BYTES_MAX
 from store.format.record import (
     BLANK_BYTES,
+    HEAD,
     TRANSACTION_PREPARED,
     MessageDraft,
     batch_items,
     encode,
+    record_size,
+    store_timestamp_at,
 )
 from store.format.tags import tags_code_of
 from store.format.unit import has_place
 from store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from store.config import StoreConfig
     from store.files.commit_log import CommitLog
     from store.files.consume_queue import ConsumeQueue
@@ -43,6 +50,14 @@ LONG_TOPIC_BYTES = 255
 LONG_TOPICS = ("%RETRY%", "%DLQ%")
 QUEUE_ID_MAX = (1 << 31) - 1
 """What the field of a record holds."""
+
+BATCH_STEP = 500
+"""Messages of a batch that are read, or encoded, in one step: one to two milliseconds."""
+PLACE_AT = HEAD.offset["queue_offset"]
+SYS_FLAG = slice(HEAD.offset["sys_flag"], HEAD.offset["sys_flag"] + 4)
+_place_into = struct.Struct(">qq").pack_into
+_stored_into = struct.Struct(">q").pack_into
+assert HEAD.offset["physical_offset"] == PLACE_AT + 8, "the two are written at once"
 
 PUT_OK = PutStatus.PUT_OK
 # Prepared and rolled back share this bit; such records take no queue offset.
@@ -152,22 +167,88 @@ class Writer:
 
         `draft` carries what they share. Flag, body, properties and tags code are each item's own.
         """
-        if self._flags.refusing:
-            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
-        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
-        if queue is None or len(items) > self.config.max_message_size_bytes:
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        if (refused := self._unfit(draft, items)) is not None:
+            return self._refuse(refused)
+        drafts: list[MessageDraft] | None = None
+        splitting = self._split(draft, items)
         try:
-            drafts = _split(draft, items)
+            while True:
+                next(splitting)
+        except StopIteration as end:
+            drafts = end.value
+        return self._append_batch(draft, drafts, None, now_ms)
+
+    def put_batch_in_steps(
+        self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
+    ) -> Generator[None, None, PutResult]:
+        """As `put_batch`. Others may run at each yield, and append; nothing is stored before the
+        last step, which stores all of it.
+        """
+        if (refused := self._unfit(draft, items)) is not None:
+            return self._refuse(refused)
+        drafts = yield from self._split(draft, items)
+        try:
+            records = yield from _encode_placeless(drafts or [])
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        if not drafts or draft.sys_flag & NOT_QUEUED:
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        return self._append_batch(queue, drafts, now_ms)
+        if (refused := self._unfit(draft, items)) is not None:
+            return self._refuse(refused)
+        return self._append_batch(draft, drafts, records, now_ms)
+
+    def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
+        """Why a batch cannot be stored now, whatever is in it."""
+        if self._flags.refusing:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
+        if queue is None or len(items) > self.config.max_message_size_bytes:
+            return PutStatus.MESSAGE_ILLEGAL
+        return None
+
+    def _split(
+        self, shared: MessageDraft, items: bytes | memoryview
+    ) -> Generator[None, None, list[MessageDraft] | None]:
+        """One draft per message of a batch body; None when their records would be too long."""
+        drafts: list[MessageDraft] = []
+        left = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
+        try:
+            overhead = record_size(msgspec.structs.replace(shared, body=b"", properties=b""))
+            for flag, body, properties in batch_items(items):
+                left -= overhead + len(body) + len(properties)
+                if left < 0:
+                    return None
+                drafts.append(
+                    MessageDraft(
+                        shared.topic,
+                        shared.queue_id,
+                        body,
+                        properties,
+                        shared.born_host,
+                        shared.store_host,
+                        flag,
+                        shared.sys_flag,
+                        shared.born_timestamp,
+                        shared.reconsume_times,
+                        0,
+                        tags_code_of(properties),
+                    )
+                )
+                if not len(drafts) % BATCH_STEP:
+                    yield
+        except MessageIllegal:
+            return None
+        return drafts
 
     def _append_batch(
-        self, queue: ConsumeQueue, drafts: list[MessageDraft], now_ms: int | None
+        self,
+        shared: MessageDraft,
+        drafts: list[MessageDraft] | None,
+        placeless: list[bytes] | None,
+        now_ms: int | None,
     ) -> PutResult:
+        """`placeless`: its records where they were encoded before their place was known."""
+        if not drafts or shared.sys_flag & NOT_QUEUED:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        queue = self._queues.obtain(shared.topic, shared.queue_id)
         commit_log = self._log
         stored = self._clock.now_ms() if now_ms is None else now_ms
         stored = max(stored, commit_log.last_store_timestamp)
@@ -175,18 +256,19 @@ class Writer:
         queue_offset = queue.next_offset
         physical_offset = commit_log.max_offset
         try:
-            records = _encode_all(drafts, queue_offset, physical_offset, stored)
+            records = placeless or _encode_all(drafts, queue_offset, physical_offset, stored)
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
-        data = b"".join(records)
-        if len(data) > self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES:
-            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        data = (
+            _placed(records, queue_offset, physical_offset, stored)
+            if placeless
+            else b"".join(records)
+        )
         if not commit_log.append(data, stored):
             if (refused := self._roll(len(data))) is not None:
                 return self._refuse(refused)
             physical_offset = commit_log.max_offset
-            records = _encode_all(drafts, queue_offset, physical_offset, stored)
-            data = b"".join(records)
+            data = _placed(records, queue_offset, physical_offset, stored)
             commit_log.append(data, stored)
         queue.next_offset = queue_offset + len(drafts)
         offer = self._dispatcher.offer
@@ -245,27 +327,6 @@ class Writer:
         return PutResult(status)
 
 
-def _split(shared: MessageDraft, items: bytes | memoryview) -> list[MessageDraft]:
-    """One draft per message of a batch body. Raises: MessageIllegal."""
-    return [
-        MessageDraft(
-            shared.topic,
-            shared.queue_id,
-            body,
-            properties,
-            shared.born_host,
-            shared.store_host,
-            flag,
-            shared.sys_flag,
-            shared.born_timestamp,
-            shared.reconsume_times,
-            0,
-            tags_code_of(properties),
-        )
-        for flag, body, properties in batch_items(items)
-    ]
-
-
 def _encode_all(
     drafts: list[MessageDraft], queue_offset: int, physical_offset: int, stored: int
 ) -> list[bytes]:
@@ -276,3 +337,25 @@ def _encode_all(
         records.append(record)
         physical_offset += len(record)
     return records
+
+
+def _encode_placeless(drafts: list[MessageDraft]) -> Generator[None, None, list[bytes]]:
+    """Records that do not know yet where they will lie."""
+    records = []
+    for draft in drafts:
+        records.append(encode(draft, 0, 0, 0))
+        if not len(records) % BATCH_STEP:
+            yield
+    return records
+
+
+def _placed(records: list[bytes], queue_offset: int, physical_offset: int, stored: int) -> bytes:
+    """Records side by side from `physical_offset`, with what their place says written into them."""
+    data = bytearray().join(records)
+    stored_at = store_timestamp_at(int.from_bytes(records[0][SYS_FLAG]))
+    at = 0
+    for number, record in enumerate(records, queue_offset):
+        _place_into(data, at + PLACE_AT, number, physical_offset + at)
+        _stored_into(data, at + stored_at, stored)
+        at += len(record)
+    return bytes(data)

@@ -7,12 +7,13 @@ others go the ordinary way, and what that stored is noted. Halves of transaction
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
 from broker.tables.targets import queue_id_of
-from remoting.server.routes import PARKED, Begun
+from remoting.server.routes import PARKED, Begun, finished
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.send import SendMessageResponse
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from broker.processors.send import Send
     from broker.services.dedupe import Dedupe
     from remoting.server.connection import Connection
-    from remoting.server.routes import Later, Outcome
+    from remoting.server.routes import Later, Outcome, Plain
     from remoting.wire.command import Command
     from remoting.wire.headers.send import SendMessage, SendMessageV2
     from store.message_store import MessageStore
@@ -173,7 +174,7 @@ class DedupingSend:
         begins_at = self._store.commit_log.max_offset
         new = [item.raw for item, first in zip(items, firsts, strict=True) if first is None]
         if len(new) == len(items):
-            outcome = self._send.batch(header, command, connection)
+            outcome: Outcome = at_once(self._send.batch(header, command, connection))
         else:
             self._dedupe.repeats[header.topic] += len(items) - len(new)
             outcome = self._rest(header, new, command, Merged(command, connection, firsts))
@@ -202,7 +203,7 @@ class DedupingSend:
         """Store what is left of a batch; its answer speaks of all of the batch."""
         reduced = replace(command, body=b"".join(new))
         # Of a connection the send processor knows host and answer, and these it has.
-        outcome = self._send.batch(header, reduced, cast("Connection", merged))
+        outcome = at_once(self._send.batch(header, reduced, cast("Connection", merged)))
         if isinstance(outcome, Answer):
             return merged.answer_for(outcome)
         if isinstance(outcome, Begun):
@@ -244,6 +245,11 @@ class Merged:
         if isinstance(first := self._firsts[0], Record):
             response.queue_id, response.queue_offset = _queue_id(first), first.queue_offset
         return answer
+
+
+def at_once(outcome: Outcome) -> Plain:
+    """What a send ends with: nobody may store another first message while it goes on."""
+    return finished(outcome) if isinstance(outcome, Generator) else outcome
 
 
 def _id(record: Record) -> str:

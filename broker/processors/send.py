@@ -21,7 +21,7 @@ from broker.tables.drafts import BROKER_BITS
 from broker.tables.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
 from broker.tables.names import RETRY_PREFIX
 from broker.tables.timers import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
-from remoting.server.routes import PARKED, Begun
+from remoting.server.routes import PARKED, Begun, finished
 from remoting.wire.answer import Answer
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
@@ -34,7 +34,7 @@ from store.format.timer import WHEEL_TOPIC
 from store.results import PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator
 
     from broker.config import BrokerConfig
     from broker.processors.dead_letters import DeadLetters
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from broker.tables.topics import TopicConfig
     from broker.tables.transactions import Transactions
     from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
+    from remoting.server.routes import Outcome, Plain, Steps
     from remoting.wire.command import Command
     from remoting.wire.headers.send import SendMessage, SendMessageV2
     from store.message_store import MessageStore
@@ -69,6 +69,10 @@ MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+SHORT_BATCH_BYTES: Final = 64 << 10
+"""A batch up to here is stored in one step."""
+ITEMS_STEP: Final = 500
+"""Messages of a batch whose properties are read in one step."""
 GROUP_MARK: Final = "%"
 """Begins the names of topics that belong to a group."""
 
@@ -172,18 +176,33 @@ class Send:
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Outcome:
         """Store each message of a batch (code 320, or the batch flag under another code)."""
+        if len(command.body) > SHORT_BATCH_BYTES:
+            return self._long_batch(header, command, connection)
+        draft, waits = finished(self._batch_draft(header, command, connection))
+        result = self._store.put_batch(draft, command.body)
+        return self._answer(result, draft, draft.queue_id, None, command, connection, waits=waits)
+
+    def _long_batch(
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+    ) -> Steps:
+        draft, waits = yield from self._batch_draft(header, command, connection)
+        result = yield from self._store.writer.put_batch_in_steps(draft, command.body)
+        return self._answer(result, draft, draft.queue_id, None, command, connection, waits=waits)
+
+    def _batch_draft(
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+    ) -> Generator[None, None, tuple[MessageDraft, bool]]:
+        """What the messages of a batch share, and whether its answer waits for the disk."""
         try:
             topic = self._destinations.topic(header)
             queue_id = self._destinations.queue_id(header, topic)
             properties = decode(header.properties or "")
             _refuse_in_batch(header, properties)
-            _refuse_in_items(command.body)
+            yield from _refuse_in_items(command.body)
         except Refused as refused:
             raise self._with_region(refused) from None
-        draft = self._draft(header, command, connection, queue_id)
-        result = self._store.put_batch(draft, command.body)
         waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
-        return self._answer(result, draft, queue_id, None, command, connection, waits=waits)
+        return self._draft(header, command, connection, queue_id), waits
 
     # -- halves ----------------------------------------------------------------------------------
 
@@ -251,7 +270,7 @@ class Send:
         kind: str = NORMAL,
         handle: str | None = None,
         waits: bool,
-    ) -> Outcome:
+    ) -> Plain:
         status = result.status
         if status is not PutStatus.PUT_OK:
             return self._refused(status)
@@ -337,22 +356,25 @@ def _wants_keys(topic: TopicConfig) -> bool:
     return topic.attributes.get("cleanup.policy") == "COMPACTION"
 
 
-def _refuse_in_items(body: bytes | memoryview) -> None:
+def _refuse_in_items(body: bytes | memoryview) -> Iterator[None]:
     """The same for the messages of a batch, whose properties are stored as they came.
 
-    Most batches hold none of these names, and then nothing is parsed.
+    Most batches hold none of these names, and then nothing is parsed. Others may run at each yield.
     """
     raw = bytes(body)
     if not any(name in raw for name in ALONE_BYTES):
         return
     try:
-        items = [decode(properties) for _, _, properties in batch_items(raw)]
+        for number, (_, _, properties) in enumerate(batch_items(raw)):
+            item = decode(properties)
+            timed = not ASKS_FOR_TIME.isdisjoint(item)
+            if _is_delayed(item) or timed or _is_transaction(item, 0):
+                reason = "a message of the batch asks for delay or transaction"
+                raise Refused(MESSAGE_ILLEGAL, reason)
+            if number % ITEMS_STEP == ITEMS_STEP - 1:
+                yield
     except MessageIllegal as error:
         raise Refused(MESSAGE_ILLEGAL, str(error)) from error
-    for item in items:
-        timed = not ASKS_FOR_TIME.isdisjoint(item)
-        if _is_delayed(item) or timed or _is_transaction(item, 0):
-            raise Refused(MESSAGE_ILLEGAL, "a message of the batch asks for delay or transaction")
 
 
 def _is_delayed(properties: dict[str, str]) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store import writer
 from store.files.disk import Disk
 from store.flags import Flag
 from store.format.record import MAGIC_V1, MAGIC_V2, TRANSACTION_PREPARED, MessageDraft, read
@@ -244,3 +245,60 @@ def test_the_records_of_a_batch_may_not_outgrow_the_limit_by_much(tmp_path: Path
     assert store.max_offset("T", 0) == 0
     store.dispatch()
     assert store.max_offset("T", 0) == 1_000
+
+
+def test_a_batch_in_steps_is_stored_in_the_last_one_wherever_others_put_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BATCH_STEP", 3)
+    store, _ = open_store(tmp_path, Disk(), ManualClock())
+    body = batch_body(items(10))
+    steps = store.writer.put_batch_in_steps(draft(), body)
+    others = []
+    try:
+        while True:
+            next(steps)
+            others.append(store.put(draft()).queue_offset)
+    except StopIteration as end:
+        result = end.value
+    assert others == list(range(6))
+    assert (result.status, result.queue_offset, result.count) == (PutStatus.PUT_OK, 6, 10)
+    store.dispatch()
+    assert read_queue(store, "T", 0)[6:] == items(10)
+    assert [read(store.read(at) or b"").physical_offset for at in result.offsets] == result.offsets
+    check_running(store)
+
+
+def test_a_batch_of_many_messages_is_that_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes, whichever way they were encoded; IPv6 as well, and behind a roll."""
+    logs = []
+    for number, step in enumerate((1, 1_000)):
+        monkeypatch.setattr(writer, "BATCH_STEP", step)
+        store, _ = open_store(tmp_path / str(number), Disk(), ManualClock())
+        host = bytes(range(20))
+        shared = MessageDraft("T", 0, b"", b"", host, HOST, born_timestamp=7, reconsume_times=2)
+        for _ in range(4):
+            store.put_batch(shared, batch_body(items(5, 30)))
+        store.dispatch()
+        logs.append([bytes(store.read(at) or b"") for at in offsets_of(store)])
+    assert logs[0] == logs[1]
+    assert len(logs[0]) == 20
+
+
+def offsets_of(store: MessageStore) -> list[int]:
+    queue = store.queues.table["T", 0]
+    units = [queue.unit(number) for number in range(queue.end_offset)]
+    return [unit[0] for unit in units if unit]
+
+
+def test_a_batch_whose_records_would_be_too_long_is_refused_before_it_is_encoded(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encoded(*_: object) -> bytes:
+        raise AssertionError("encoded")
+
+    monkeypatch.setattr(writer, "encode", encoded)
+    body = batch_body([Sent(b"", b"")] * 180_000)
+    assert store.put_batch(draft(), body).status is PutStatus.MESSAGE_ILLEGAL

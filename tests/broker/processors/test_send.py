@@ -27,6 +27,7 @@ from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import Sent, batch_body
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -518,3 +519,20 @@ async def test_a_batch_is_refused_whole_when_one_of_its_messages_asks_for_what_i
         answer = await desk.ask(send_header(cls=SendBatchMessage, batch=True), body)
         assert answer.code == Code.MESSAGE_ILLEGAL
         assert desk.parts.store.max_offset("t", 0) == 0
+
+
+async def test_a_long_batch_is_stored_in_steps_and_answered_as_a_short_one(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=1, write_queue_nums=1)
+        body = batch_body([Sent(bytes(100), b"")] * 1_500)
+        steps = desk.begin(send_header("t", batch=True), body)
+        answers = list(until_its_end(steps))
+        assert len(answers) >= 4
+        assert answers[-1].code == Code.SUCCESS
+        assert len(answers[-1].header.msg_id.split(",")) == 1_500
+        assert desk.parts.store.stats.messages_put == 1_500
+
+
+def until_its_end(steps: Any) -> Iterator[Any]:
+    """What steps yield, and then what they end with."""
+    yield (yield from steps)
