@@ -53,6 +53,9 @@ what goes: with thousands of held pulls, of which each replaces another, hundred
 young objects come together unseen, and one look at all of them took 0.2 s."""
 LOOKS: Final = 5
 """After so many looks, those that they left are looked at once more; then they rest."""
+FEW_S: Final = 0.004
+"""If the looks took longer, they left too many: those rest unseen until all are looked at. What
+thousands of connections bring at once has no cycles."""
 WHOLE_S: Final = 86_400.0
 """How often everything is looked at, which takes 0.1 s per million objects."""
 
@@ -126,12 +129,19 @@ async def _collect() -> NoReturn:
     """Look for cyclic garbage a little at a time."""
     whole_at = trio.current_time() + WHOLE_S
     while True:
+        spent_s = 0.0
         for _ in range(LOOKS):
             await trio.sleep(YOUNG_S)
+            began = trio.current_time()
             gc.collect(0)
-        gc.collect(1)
+            spent_s += trio.current_time() - began
+        if spent_s <= FEW_S:
+            gc.collect(1)
+        else:
+            gc.freeze()
         if trio.current_time() >= whole_at:
             whole_at = trio.current_time() + WHOLE_S
+            gc.unfreeze()
             gc.collect()
 
 
