@@ -4,7 +4,8 @@
       → rows of `aerobee.store`, bodies checked against their CRCs → the table, by segment
       → read back and counted → entry of the manifest → mark in the store root
 
-Law: each step is durable before the next one begins, and each may be done again. So a run that is
+Law: nothing of another log gets in or over the archive (`same_log`), and less never over more.
+Each step is durable before the next one begins, and each may be done again. So a run that is
 killed anywhere leaves what the next one completes or replaces: every record of a marked segment is
 in the table, once. Source: spark §9.
 """
@@ -39,6 +40,15 @@ from aerobee.spark.jobs.manifest import (
     marked,
 )
 from aerobee.spark.jobs.places import Place, alone, sync, sync_tree
+from aerobee.spark.jobs.same_log import (
+    OF_A_RECORD,
+    Found,
+    compared,
+    ends_of,
+    holds,
+    keep_id,
+    kept_id,
+)
 from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
 from store.format.names import segment_name
 from store.format.record import BLANK_MAGIC, START
@@ -114,11 +124,11 @@ def archive(spark: SparkSession, task: Archive) -> Outcome:
             held.enter_context(alone(spark, lock, f"an archive job of {task.store}"))
             run.clear()
         segments = segments_of(task.store)
-        known = run.manifest.load()
-        missing = [one for one in segments[:-1] if not run.is_archived(one, known.get(one.start))]
-        work = deque(grouped(missing, task.segments_per_write))
-        if task.tail and segments:
-            work.append([segments[-1]])
+        missing = run.missing(segments)
+        tail = [one for one in missing if one == segments[-1]]
+        work = deque(grouped(missing[: len(missing) - len(tail)], task.segments_per_write))
+        if task.tail and tail:
+            work.append(tail)
         return run.through(work, last=segments[-1] if segments else None)
 
 
@@ -131,6 +141,9 @@ class Run:
         self.kind = KINDS[task.kind]
         self.manifest = Manifest(Place(spark, task.manifest_path))
         self.place = Place(spark, task.output) if self.kind.is_path else None
+        self.known: dict[int, Entry] = {}
+        """What the archive holds."""
+        self.log_id = ""
 
     def clear(self) -> None:
         """Take away what a killed run was writing. Only for whom no other run is beside."""
@@ -139,17 +152,34 @@ class Run:
                 if name.startswith(STAGING):
                     self.place.remove(name)
 
-    def is_archived(self, segment: Segment, entry: Entry | None) -> bool:
+    def missing(self, segments: Sequence[Segment]) -> list[Segment]:
+        """The segments to be archived; a mark that is missing is made.
+
+        Raises: AerobeeError, when anything of another log, or of a longer one, would be replaced.
+        """
+        task = self.task
+        self.known = self.manifest.load()
+        self.log_id = kept_id(task.store)
+        found = compared(segments, self.known, self.log_id, task.output)
+        if task.marks:
+            self.log_id = keep_id(task.store, self.known)
+        return [
+            one
+            for one in segments
+            if one.start not in found
+            or not self.is_archived(one, self.known[one.start], found[one.start])
+        ]
+
+    def is_archived(self, segment: Segment, entry: Entry, found: Found) -> bool:
         """Whether there is nothing to do; a mark that is missing is made.
 
-        Raises: AerobeeError, when the archive has another log's segment of that name.
+        Raises: AerobeeError, when the archive has another one of that name.
         """
-        if entry is None or not entry.sealed:
-            return False
         task = self.task
-        if not task.marks or marked(task.store, entry):
-            return True
-        if (entry.bytes, entry.crc32) == (segment.size, crc_of_file(segment.path)):
+        same = found is Found.SAME
+        if same and (not entry.sealed or not task.marks or marked(task.store, entry)):
+            return entry.sealed
+        if same and (entry.bytes, entry.crc32) == (segment.size, crc_of_file(segment.path)):
             mark(task.store, entry)
             return True
         if not task.replace:
@@ -159,6 +189,27 @@ class Run:
                 "crash took back the end of this log, replace what is archived with --replace"
             )
         return False
+
+    def refuse_unknown(self, group: Sequence[Segment]) -> None:
+        """Rows that no entry knows are what a killed run left, or somebody else's.
+
+        Raises: AerobeeError, when they are not of this log.
+        """
+        from pyspark.sql import functions as sql
+
+        there = set(self.place.names()) if self.place is not None else set()
+        for one in group:
+            if one.start in self.known or f"{SEGMENT}={one.start}" not in there:
+                continue
+            rows = self.kind.read(self.spark, self.task.output, [one.start])
+            rows = rows.withColumn("storeTimestamp", sql.unix_millis("storeTimestamp"))
+            row = rows.orderBy("commitLogOffset").select("commitLogOffset", *OF_A_RECORD).first()
+            if row is not None and not holds(one, row.asDict()):
+                raise AerobeeError(
+                    f"{self.task.output} has rows of segment {one.name} that no entry of "
+                    f"{self.task.manifest_path} knows, and that are not of this store: give each "
+                    "store its own --output, or remove them"
+                )
 
     def through(self, work: deque[list[Segment]], last: Segment | None) -> Outcome:
         """All the groups; one that fails is tried again segment by segment."""
@@ -182,13 +233,14 @@ class Run:
         """Archive neighbouring segments. Raises: AerobeeError, PySparkException, OSError."""
         task = self.task
         starts = [one.start for one in group]
+        self.refuse_unknown(group)
         self.kind.write(self.rows(group, sealed=sealed), task.output, starts)
         written = self.kind.read(self.spark, task.output, starts)
         found = {row[SEGMENT]: row for row in counted(written)}
         entries = []
         for one in group:
             check(one, found.get(one.start), sealed=sealed)
-            entries.append(entry_of(one, found[one.start], task.job, sealed=sealed))
+            entries.append(entry_of(one, found[one.start], task.job, self.log_id, sealed=sealed))
         self.make_durable(starts)
         for entry in entries:
             self.manifest.put(entry)
@@ -257,6 +309,7 @@ def counted(rows: DataFrame) -> list[Any]:
             sql.count_distinct("commitLogOffset").alias("places"),
             sql.sum(sql.col("storeSize").cast("bigint")).alias("bytes"),
             sql.min("commitLogOffset").alias("first"),
+            sql.max("commitLogOffset").alias("last"),
             sql.max(sql.col("commitLogOffset") + sql.col("storeSize")).alias("end"),
             sql.sum(spoilt.cast("int")).alias("spoilt"),
             sql.unix_millis(sql.min("storeTimestamp")).alias("oldest"),
@@ -300,8 +353,9 @@ def ends_at(segment: Segment, end: int) -> bool:
     return len(head) == START.size and START.unpack_from(head) == (rest, BLANK_MAGIC)
 
 
-def entry_of(segment: Segment, found: Any, job: str, *, sealed: bool) -> Entry:
-    """What is to be remembered of a segment that was read back."""
+def entry_of(segment: Segment, found: Any, job: str, log_id: str, *, sealed: bool) -> Entry:
+    """What is to be remembered of a segment that was read back. Raises: OSError."""
+    first, last = ends_of(segment, found["last"])
     return Entry(
         segment=segment_name(segment.start),
         bytes=segment.size if sealed else found["bytes"],
@@ -311,6 +365,10 @@ def entry_of(segment: Segment, found: Any, job: str, *, sealed: bool) -> Entry:
         sealed=sealed,
         min_store_timestamp=found["oldest"],
         max_store_timestamp=found["newest"],
+        log=log_id,
+        first_crc32=first,
+        last_offset=found["last"],
+        last_crc32=last,
     )
 
 

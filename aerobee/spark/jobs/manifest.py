@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from aerobee.spark.jobs.places import Place
 
-__all__ = ["MANIFEST", "Entry", "Manifest", "crc_of_file", "make_marks", "mark", "marked"]
+__all__ = ["MANIFEST", "Entry", "Manifest", "crc_of_file", "give", "make_marks", "mark", "marked"]
 
 MANIFEST = "_manifest"
 """Below the archive; readers of its rows pass over names that begin so."""
@@ -52,6 +52,13 @@ class Entry(Mark, frozen=True):
     sealed: bool = True
     min_store_timestamp: int = 0
     max_store_timestamp: int = 0
+    log: str = ""
+    """Id of the log, as `same_log` keeps it in the store root; empty where none is kept."""
+    first_crc32: int = 0
+    """Of the whole record that the segment begins with."""
+    last_offset: int = 0
+    """Where its last archived record begins in the log."""
+    last_crc32: int = 0
 
     @property
     def start(self) -> int:
@@ -93,7 +100,7 @@ def make_marks(store: Path) -> Path:
     directory = store / ARCHIVE
     if not directory.is_dir():
         directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        _give(directory, store)
+        give(directory, store)
     return directory
 
 
@@ -111,12 +118,12 @@ def mark(store: Path, entry: Entry) -> None:
     draft.write_bytes(msgspec.json.encode(said) + b"\n")
     sync(draft)
     draft.chmod(FILE_MODE)
-    _give(draft, store)
+    give(draft, store)
     draft.replace(path)
     sync(directory)
 
 
-def _give(path: Path, store: Path) -> None:
+def give(path: Path, store: Path) -> None:
     """What root makes becomes the broker's, which has to remove it."""
     owner = store.stat()
     if os.geteuid() == 0 and owner.st_uid:

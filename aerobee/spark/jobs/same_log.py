@@ -1,0 +1,185 @@
+"""Whether a store and an archive are of the same log: nothing of another one gets in or over it.
+
+    segments of the store + entries of the manifest → what each segment is to its entry
+
+A record holds its place, its times and its hosts, so the first and the last record of a segment
+tell it from every other one. Law: where store and archive have segments in common, one of them at
+least begins with the same record, and none ends in front of what is archived of it. Where they have
+none, the store goes on behind the archive and carries its id, or begins where it ends.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+from zlib import crc32
+
+from aerobee.errors import AerobeeError
+from aerobee.spark.jobs.manifest import give, make_marks
+from aerobee.spark.jobs.places import sync
+from store.format.names import ARCHIVE, temporary_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from aerobee.spark.jobs.manifest import Entry
+    from aerobee.spark.segments import Segment
+    from aerobee.spark.store_files import SegmentFile
+
+__all__ = [
+    "OF_A_RECORD",
+    "Found",
+    "compared",
+    "ends_of",
+    "holds",
+    "keep_id",
+    "kept_id",
+    "record_crc",
+]
+
+ID = ".log"
+"""Beside the marks: a line with the id of the log, which every entry of its archives has."""
+
+OF_A_RECORD = ("storeSize", "topic", "queueId", "queueOffset", "storeTimestamp")
+"""What tells the record of one log at a place from that of another."""
+
+
+class Found(Enum):
+    """What a segment is to the entry of its name."""
+
+    SAME = "same"
+    OTHER_END = "other end"
+    """It begins with the same record and goes on otherwise: a crash took the end of the log."""
+    SHORTER = "shorter"
+    FOREIGN = "foreign"
+    """It begins with another record."""
+
+
+def compared(
+    segments: Sequence[Segment], known: Mapping[int, Entry], log_id: str, archive: str
+) -> dict[int, Found]:
+    """What the segments are to the entries of their names, by their starts.
+
+    `log_id` is the store's, empty if it has none; `archive` is what errors call the archive.
+    Raises: AerobeeError for another log, and where the archive has more of a segment; OSError.
+    """
+    found = {
+        one.start: _compared(one, known[one.start], is_last=one == segments[-1])
+        for one in segments
+        if one.start in known
+    }
+    if known and segments and not found:
+        _check_goes_on(segments[0], list(known.values()), log_id, archive)
+    if found and all(one is Found.FOREIGN for one in found.values()):
+        start = min(found)
+        raise AerobeeError(
+            f"{archive} is of another log: segment {known[start].segment} there, by "
+            f"{known[start].job}, begins with another record than the one of this store. Give each "
+            "store its own --output"
+        )
+    for start, one in found.items():
+        if one is Found.SHORTER:
+            raise AerobeeError(
+                f"{archive} has more of segment {known[start].segment} than this store: an older "
+                "copy, or a log that lost its end. What is archived is not replaced by less; "
+                "archive what the store has in another --output"
+            )
+    return found
+
+
+def _compared(segment: Segment, entry: Entry, *, is_last: bool) -> Found:
+    from aerobee.spark.store_end import end_of_data
+    from aerobee.spark.store_files import SegmentFile
+
+    with SegmentFile(segment) as file:
+        if record_crc(file, segment.start) != entry.first_crc32:
+            return Found.FOREIGN
+        if is_last and end_of_data(segment).position <= entry.last_offset:
+            return Found.SHORTER
+        same_end = record_crc(file, entry.last_offset) == entry.last_crc32
+        if entry.sealed and not is_last and segment.size != entry.bytes:
+            same_end = False
+    return Found.SAME if same_end else Found.OTHER_END
+
+
+def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archive: str) -> None:
+    """Raises: AerobeeError, unless a store without any archived segment continues the archive."""
+    from aerobee.spark.store_files import first_store_time
+
+    end = max(entry.start + entry.bytes for entry in entries)
+    newest_ms = max(entry.max_store_timestamp for entry in entries)
+    stored_ms = first_store_time(first)
+    behind = first.start >= end and stored_ms is not None and stored_ms >= newest_ms
+    ids = {entry.log for entry in entries} - {""}
+    known = log_id in ids if log_id and ids else first.start == end
+    if not (behind and known):
+        raise AerobeeError(
+            f"{archive} has no segment in common with this store, which begins at "
+            f"{first.start} while the archive ends at {end}, and nothing shows that both are of "
+            "the same log. Give each store its own --output"
+        )
+
+
+def record_crc(file: SegmentFile, position: int) -> int | None:
+    """CRC-32 of a whole record with all that it says of itself; None where there is none.
+
+    Raises: OSError.
+    """
+    if file.digest(position) is None:
+        return None
+    return crc32(file.read(position, position + file.size_at(position)))
+
+
+def ends_of(segment: Segment, last_offset: int) -> tuple[int, int]:
+    """CRC-32 of the first record of a segment and of the one there. Raises: OSError."""
+    from aerobee.spark.store_files import SegmentFile
+
+    with SegmentFile(segment) as file:
+        return record_crc(file, segment.start) or 0, record_crc(file, last_offset) or 0
+
+
+def holds(segment: Segment, row: Mapping[str, Any]) -> bool:
+    """Whether a row of an archive is a record of this segment. Raises: OSError."""
+    from aerobee.spark.store_files import SegmentFile
+
+    with SegmentFile(segment) as file:
+        found = file.digest(row["commitLogOffset"])
+    if found is None:
+        return False
+    size, topic, queue_id, queue_offset, _, stored_ms, _ = found
+    said = (size, topic, queue_id, queue_offset, stored_ms)
+    return said == tuple(row[name] for name in OF_A_RECORD)
+
+
+# ── The id ──
+
+
+def kept_id(store: Path) -> str:
+    """The id of the log that a store root holds; empty if nobody gave it one. Raises: OSError."""
+    try:
+        return (store / ARCHIVE / ID).read_text(encoding="ascii", errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def keep_id(store: Path, known: Mapping[int, Entry]) -> str:
+    """The id of the log, kept in the store root from now on: that of its archive, or a new one.
+
+    Only for a store that `compared` has found to be of the archive's log. Raises: OSError.
+    """
+    if told := kept_id(store):
+        return told
+    ids = [entry.log for entry in known.values() if entry.log]
+    log_id = ids[-1] if ids else uuid4().hex
+    directory = make_marks(store)
+    path = directory / ID
+    draft = path.with_name(temporary_name(path.name))
+    draft.write_text(f"{log_id}\n", encoding="ascii")
+    sync(draft)
+    give(draft, store)
+    os.replace(draft, path)
+    sync(directory)
+    return log_id
