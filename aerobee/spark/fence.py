@@ -6,7 +6,8 @@ offset that nobody stored. Every broker of the topic is told; the highest answer
 
 Law: a mark is set when all tasks of its batch have ended well, by the driver: a task cannot tell
 the end of its rows from a failure in front of it. So a marked batch is in the topic, whole, however
-its rows were divided among tasks. Whatever is not known is not written yet. Source: spark §5.7.
+its rows were divided among tasks. What a broker does not know is not written yet; while none is
+there to be asked, nothing is decided. Source: spark §5.7.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from __future__ import annotations
 import logging
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aerobee.errors import (
     AerobeeError,
     BrokerError,
+    BrokerNotFoundError,
     ConfigurationError,
     OffsetNotFoundError,
     RouteNotFoundError,
@@ -37,6 +40,8 @@ from remoting.wire.headers.offset import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from aerobee.route import TopicRoute
     from remoting.wire.command import Command
     from remoting.wire.header import Header
@@ -45,8 +50,11 @@ __all__ = ["Brokers", "Fence", "group_of"]
 
 log = logging.getLogger("aerobee.spark")
 
+T = TypeVar("T")
+
 PREFIX = "SPARK_SINK_"
 MARKED_QUEUE = 0
+PAUSE_S = 1.0
 
 
 class Brokers(Protocol):
@@ -57,6 +65,9 @@ class Brokers(Protocol):
 
     def call(self, address: str, header: Header, body: bytes = b"") -> Command:
         """One request. Raises: AerobeeError."""
+
+    def brokers(self) -> Mapping[str, Sequence[str]]:
+        """The addresses of each broker that is there now. Raises: NoNameServerError."""
 
 
 def group_of(sink_id: str, query_id: str | None) -> str:
@@ -78,12 +89,29 @@ class Fence:
     brokers: Brokers
     topic: str
     group: str
+    timeout_s: float = 0.0
+    """How long it waits for brokers that are away."""
 
     def passed(self, batch_id: int) -> bool:
         """Whether this batch is written already.
 
-        Raises: ConfigurationError if a later one is; the last error if no broker answers.
+        Raises: ConfigurationError if a later one is; the last error if no broker answers in time.
         """
+        return self._patiently(lambda: self._passed(batch_id))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """The answer; what may pass is asked again until the time-out. Raises: the last error."""
+        give_up_at = monotonic() + self.timeout_s
+        while True:
+            try:
+                return ask()
+            except (AerobeeError, RemotingError) as error:
+                passes = isinstance(error, RemotingError) or error.retryable
+                if not passes or monotonic() >= give_up_at:
+                    raise
+            sleep(PAUSE_S)
+
+    def _passed(self, batch_id: int) -> bool:
         marks: list[int] = []
         failed: list[AerobeeError | RemotingError] = []
         addresses = self._masters()
@@ -120,6 +148,19 @@ class Fence:
 
     def store(self, batch_id: int) -> None:
         """Mark a batch that is written. Failures are logged: the rows are there all the same."""
+        try:
+            self._patiently(lambda: self._store(batch_id))
+        except (AerobeeError, RemotingError) as error:
+            log.warning(
+                "no broker keeps that batch %d is written to topic %s (%s): a restart of this "
+                "batch writes it again",
+                batch_id,
+                self.topic,
+                error,
+            )
+
+    def _store(self, batch_id: int) -> None:
+        """Raises: the last error if no broker has the mark."""
         header = UpdateConsumerOffset(
             consumer_group=self.group,
             topic=self.topic,
@@ -127,19 +168,16 @@ class Fence:
             commit_offset=batch_id + 1,
         )
         stored = 0
+        error: AerobeeError | RemotingError = RouteNotFoundError(f"no broker has {self.topic}")
         for address in self._masters():
             try:
                 self._update(address, header)
                 stored += 1
-            except (AerobeeError, RemotingError) as error:
-                log.warning("batch %d is written, but %s: %s", batch_id, address, error)
+            except (AerobeeError, RemotingError) as failed:
+                log.warning("batch %d is written, but %s: %s", batch_id, address, failed)
+                error = failed
         if not stored:
-            log.warning(
-                "no broker keeps that batch %d is written to topic %s: a restart of this batch "
-                "writes it again",
-                batch_id,
-                self.topic,
-            )
+            raise error
 
     def _update(self, address: str, header: UpdateConsumerOffset) -> None:
         try:
@@ -156,9 +194,14 @@ class Fence:
         self.brokers.call(address, CreateGroup(), config.to_bytes())
 
     def _masters(self) -> list[str]:
-        """Where marks are; nowhere while the topic is not made yet."""
+        """Where marks are; nowhere while the topic is not made yet.
+
+        Raises: BrokerNotFoundError, while there is no broker at all.
+        """
         try:
             route = self.brokers.route(self.topic, fresh=True)
         except (RouteNotFoundError, TopicNotFoundError):
+            if not self.brokers.brokers():
+                raise BrokerNotFoundError("the name servers know no broker") from None
             return []
         return [by_id[MASTER_ID] for by_id in route.brokers.values() if MASTER_ID in by_id]

@@ -1,8 +1,9 @@
 """`format("aerobee.lag")`: how far consumer groups are behind, as a table. Batch reads only.
 
-A row is a queue of a group, as the broker of the queue sees it; one partition asks one broker, and
-all rows of a query have the same `snapshotTime`. The brokers are asked when an action runs, anew
-each time. Nothing heavier than Spark's own module is loaded at import.
+A row is a queue of a group, as the broker of the queue sees it. One task asks all brokers, so that
+all rows of an action have the same `snapshotTime`, and asks them when it runs: Spark keeps the plan
+of a DataFrame for its later actions, so what is planned must not grow old. Nothing heavier than
+Spark's own module is loaded at import.
 """
 
 from __future__ import annotations
@@ -68,16 +69,14 @@ class LagReader(DataSourceReader):
         self.names = names
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each broker. Raises: AerobeeError."""
-        from aerobee.spark.lag_read import plan
+        """One for all brokers. Raises: AerobeeError, for what no broker knows too."""
+        from aerobee.spark.lag_read import check
 
-        return [InputPartition(ask) for ask in plan(self.options)]
+        check(self.options)
+        return [InputPartition(0)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one broker. Raises: AerobeeError."""
-        # An empty plan comes as one partition without a value.
-        if partition is None or partition.value is None:
-            return
+        """The rows of all brokers, as they are now. Raises: AerobeeError."""
         from aerobee.spark.lag_read import read
 
-        yield read(partition.value, self.options, self.names)
+        yield read(self.options, self.names)

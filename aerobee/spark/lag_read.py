@@ -1,4 +1,4 @@
-"""How far groups are, asked of brokers: partitions and rows of `format("aerobee.lag")`, no pyspark.
+"""How far groups are, asked of all brokers: the rows of `format("aerobee.lag")`, no pyspark.
 
 Nothing is changed at a broker, and groups and topics are not made by asking.
 """
@@ -6,11 +6,13 @@ Nothing is changed at a broker, and groups and topics are not made by asking.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.progress import groups_in, is_system_group, lags, progress_in
+from aerobee.spark.store_choice import is_system
 from remoting.errors import BodyError
 from remoting.wire.headers.admin import GetConsumeStats
 from remoting.wire.headers.group import GetAllGroupConfig
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from aerobee.spark.progress import Lag, Progress
     from remoting.wire.command import Command
 
-__all__ = ["COLUMNS", "Ask", "arrow_schema", "plan", "read"]
+__all__ = ["COLUMNS", "arrow_schema", "check", "read"]
 
 T = TypeVar("T")
 Buffer: TypeAlias = bytes | memoryview
@@ -44,43 +46,58 @@ COLUMNS = {
 }
 """Name → Spark type; the order is that of `progress.Lag`."""
 NAMED = 10
+"""So many of what there is are told to whom asks for something else."""
+AT_ONCE = 8
+"""Brokers asked at the same time."""
 
 
-class Ask(NamedTuple):
-    """What one partition asks of one broker; all of a query have the same time."""
+def check(options: LagOptions) -> None:
+    """Ask whether there is what the options name: a typing error would look like no lag.
 
-    broker: str
-    address: str
-    snapshot_ms: int
-
-
-def plan(options: LagOptions) -> list[Ask]:
-    """One for each broker; progress is kept by masters, so these are asked.
-
-    Raises: ConfigurationError for a group that no broker knows, AerobeeError when a name server or
-    a broker does not answer.
+    Raises: ConfigurationError for a group or a topic that no broker knows, AerobeeError when a name
+    server or a broker does not answer.
     """
     cluster = cluster_of(options.name_servers)
-    snapshot_ms = time.time_ns() // 1_000_000
-    asks = [Ask(name, addresses[0], snapshot_ms) for name, addresses in cluster.brokers().items()]
+    if options.topics:
+        known = cluster.topics()
+        for topic in options.topics:
+            if topic not in known:
+                users = [one for one in known if not is_system(one)]
+                raise ConfigurationError(
+                    f"option topics: no broker knows a topic {topic}; {_some(users)}"
+                )
     if options.groups:
-        _check_groups(cluster, asks, options.groups)
-    return asks
+        _check_groups(cluster, _masters(cluster), options.groups)
 
 
-def read(ask: Ask, options: LagOptions, names: Sequence[str]) -> pa.RecordBatch:
-    """These columns of the rows of one broker. Raises: AerobeeError."""
+def read(options: LagOptions, names: Sequence[str]) -> pa.RecordBatch:
+    """These columns of the rows of all brokers, as they are now. Raises: AerobeeError."""
     cluster = cluster_of(options.name_servers)
+    snapshot_ms = time.time_ns() // 1_000_000
+    # Progress is kept by masters, so these are asked.
+    masters = _masters(cluster)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        per_broker = list(
+            threads.map(lambda address: _rows(cluster, address, options, snapshot_ms), masters)
+        )
+    return _batch([row for rows in per_broker for row in rows], names)
+
+
+def _masters(cluster: Cluster) -> list[str]:
+    return [addresses[0] for addresses in cluster.brokers().values()]
+
+
+def _rows(cluster: Cluster, address: str, options: LagOptions, snapshot_ms: int) -> list[Lag]:
+    """The rows of one broker. Raises: AerobeeError."""
     groups: Sequence[str] = options.groups
     if not groups:
-        groups = [one for one in _groups(cluster, ask.address) if not is_system_group(one)]
+        groups = [one for one in _groups(cluster, address) if not is_system_group(one)]
     topics = frozenset(options.topics)
-    rows = [
+    return [
         row
         for group in sorted(set(groups))
-        for row in lags(group, _progress(cluster, ask.address, group), topics, ask.snapshot_ms)
+        for row in lags(group, _progress(cluster, address, group), topics, snapshot_ms)
     ]
-    return _batch(rows, names)
 
 
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
@@ -96,16 +113,18 @@ def arrow_schema(names: Sequence[str]) -> pa.Schema:
     return pa.schema([(name, types[COLUMNS[name]]) for name in names])
 
 
-def _check_groups(cluster: Cluster, asks: Sequence[Ask], groups: Sequence[str]) -> None:
-    """A group with a typing error would look like one without lag."""
-    known = {group for ask in asks for group in _groups(cluster, ask.address)}
+def _check_groups(cluster: Cluster, masters: Sequence[str], groups: Sequence[str]) -> None:
+    known = sorted({group for address in masters for group in _groups(cluster, address)})
     for group in groups:
-        if group in known or any(_progress(cluster, ask.address, group) for ask in asks):
+        if group in known or any(_progress(cluster, address, group) for address in masters):
             continue
-        some = ", ".join(sorted(known)[:NAMED]) or "none"
         raise ConfigurationError(
-            f"option groups: no broker knows a consumer group {group}; there are {some}"
+            f"option groups: no broker knows a consumer group {group}; {_some(known)}"
         )
+
+
+def _some(known: Sequence[str]) -> str:
+    return f"there are {', '.join(known[:NAMED]) or 'none'}"
 
 
 def _groups(cluster: Cluster, address: str) -> list[str]:

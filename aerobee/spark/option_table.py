@@ -155,11 +155,6 @@ TABLE: Final = (
         "Column names as other sources have them: `rocketmq-spark` or `kafka`.",
     ),
     Option(
-        "pushFilters", "batch", values.boolean, "false",
-        "Use the query's filters to read less; needs the Spark setting "
-        "`spark.sql.python.filterPushdown.enabled=true`.",
-    ),
-    Option(
         "decompress", "batch stream store", values.boolean, "true",
         "Unpack compressed bodies.",
     ),
@@ -216,6 +211,11 @@ TABLE: Final = (
     Option(
         "retries", "write", values.integer(0, 100), "2",
         "Further tries of a failed request, at other brokers where the row names none.",
+    ),
+    Option(
+        "deliveryTimeoutMs", "write", values.integer(0, 86_400_000), "120000",
+        "How long a request is tried again while its broker, or every name server, is away or not "
+        "ready, beyond `retries`: a restart in that time passes.",
     ),
     Option(
         "compress", "write", values.choice("none", "zlib", "zstd", "lz4"), "none",

@@ -49,6 +49,7 @@ __all__ = [
 
 WITHOUT: Final = ("accessKey", "secretKey", "credentialsFile", "tls", "tlsCaFile")
 """Known only to be refused: silently ignored, they would look like safety."""
+PUSH_FILTERS: Final = "pushfilters"
 NOT_OURS: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
 """What Spark itself puts among the options of a table or a stream."""
 ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
@@ -82,7 +83,6 @@ class ReadOptions:
     columns: str | None
     """As given; `columns.chosen` reads it."""
     schema_preset: Literal["aerobee", "rocketmq-spark", "kafka"]
-    push_filters: bool
     decompress: bool
     batch_rows: int
     batch_bytes: int
@@ -106,6 +106,7 @@ class WriteOptions:
     window: int
     send_timeout_ms: int
     retries: int
+    delivery_timeout_ms: int
     compress: Literal["zlib", "zstd", "lz4"] | None
     compress_over: int
     on_error: Literal["fail"]
@@ -258,6 +259,12 @@ def _refuse(word: str, key: str, known: Mapping[str, Option]) -> None:
         raise ConfigurationError(
             f"option {refused}: this version has neither access keys nor TLS; leave it out, and "
             "reach the cluster over a network that you trust"
+        )
+    if word == PUSH_FILTERS:
+        raise ConfigurationError(
+            "option pushFilters: there is none, because Spark keeps the filters of one query for "
+            "the next ones of the same DataFrame or view, which gives wrong rows. Say by options "
+            "what is read: subscribe, assign, startingTimestamp, offsets, subExpression"
         )
     if word in NOT_OURS:
         return

@@ -3,9 +3,10 @@
     send → backlog → queue chosen → in the air → stored, or after a pause again into the backlog
 
 Law: a shipment is stored, or its failure ends the delivery; none is forgotten, and none waits for
-longer than its tries and their time-outs take. Shipments for one queue that was asked for are in
-the air one after the other and stay with that queue, so their order is kept; all others go to
-whichever broker has room. Source: spark §5.6, client §5.3.
+longer than its tries and their time-outs take. While its broker, or every name server, is away it
+is tried again until the delivery's own time-out: a restart passes, and costs no task. Shipments for
+one queue that was asked for are in the air one after the other and stay with that queue, so their
+order is kept; all others go to whichever broker has room. Source: spark §5.6, client §5.3.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from aerobee.config import DEFAULT_RETRY
 from aerobee.errors import (
     AerobeeError,
     Attempt,
+    BrokerError,
     BrokerNotFoundError,
+    NoNameServerError,
     RequestTimeoutError,
     RouteNotFoundError,
     SendFailedError,
@@ -38,10 +41,11 @@ from aerobee.steps.instance import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.steps.sending import ROUTE_IS_OLD, STATUS, request, worth_retrying
 from aerobee.transport import transport_error
 from remoting.errors import RemotingError
+from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.send import SendMessageResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from aerobee.message import MessageQueue
@@ -58,8 +62,13 @@ BACKLOG_REQUESTS = 256
 """What waits for room at a broker or for its turn in a queue; more makes `send` wait."""
 PAUSE_S = 0.25
 """Before the second try, and once more before each further one."""
+PAUSE_MAX_S = 2.0
 ROUTE_AGE_S = 2.0
 """A route that failed is asked for again at most that often."""
+NOT_READY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""What a broker answers that starts, stops, has a full disk or too much to do."""
+TRIES_TOLD = 8
+"""An error names so many of the last tries."""
 
 
 class Routes(Protocol):
@@ -71,18 +80,22 @@ class Routes(Protocol):
     def channel(self, address: str) -> BlockingChannel:
         """An open connection. Raises: TransportError, RemotingError."""
 
+    def brokers(self) -> Mapping[str, Sequence[str]]:
+        """The addresses of each broker that is there now. Raises: NoNameServerError."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
     """How to send. `window` counts requests in the air per broker, `retries` tries after the first.
 
-    `timeout_s` is for one try.
+    `timeout_s` is for one try, `delivery_timeout_s` for all of them while a broker is away.
     """
 
     group: str = "spark_sink"
     window: int = 8
     timeout_s: float = 3.0
     retries: int = 2
+    delivery_timeout_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -105,7 +118,10 @@ class Flight:
     """A shipment on its way, try after try."""
 
     shipment: Shipment
-    tries: list[Attempt] = field(default_factory=list)
+    tries: deque[Attempt] = field(default_factory=lambda: deque(maxlen=TRIES_TOLD))
+    tried: int = 0
+    give_up_at: float = 0.0
+    """Set by the first try."""
     queue: MessageQueue | None = None
     ask: Ask | None = None
     deadline: float = 0.0
@@ -133,6 +149,8 @@ class Delivery:
         self._later: list[tuple[float, int, Flight]] = []
         self._air: dict[int, Flight] = {}
         """In the order of their deadlines."""
+        self._away: dict[str, tuple[float, AerobeeError | RemotingError]] = {}
+        """Addresses that could not be connected to: until when that is believed, and why."""
         self._busy: Counter[str] = Counter()
         """Requests in the air, by address."""
         self._heard: dict[str, float] = {}
@@ -240,7 +258,11 @@ class Delivery:
             if not self._start(flight, flight.shipment.queue):
                 self._heads.append(flight)
         while self._free:
-            queue = self._choose(self._free[0])
+            try:
+                queue = self._choose(self._free[0])
+            except BrokerNotFoundError as error:
+                self._not_started(self._free.popleft(), error)
+                continue
             if queue is None or not self._start(self._free[0], queue):
                 return
             self._free.popleft()
@@ -283,6 +305,7 @@ class Delivery:
             return False
         parcel, sending = flight.shipment.parcel, self._sending
         address = self._address(queue)
+        flight.give_up_at = flight.give_up_at or time.monotonic() + sending.delivery_timeout_s
         born_ms = flight.shipment.born_ms or time.time_ns() // 1_000_000
         flight.queue = queue
         flight.ask = Ask(
@@ -302,7 +325,7 @@ class Delivery:
         try:
             if not address:
                 raise BrokerNotFoundError(f"no address of the master of {queue.broker_name}")
-            channel = self._routes.channel(address)
+            channel = self._connected(address)
         except (AerobeeError, RemotingError) as error:
             self._end_try(number, error)
             return True
@@ -363,6 +386,30 @@ class Delivery:
         self._busy[flight.ask.address] -= 1
         return flight
 
+    def _connected(self, address: str) -> BlockingChannel:
+        """A connection; where none was to be had a moment ago, the same error without waiting.
+
+        Raises: AerobeeError, RemotingError.
+        """
+        until, why = self._away.get(address, (0.0, None))
+        if why is not None and time.monotonic() < until:
+            raise why
+        try:
+            channel = self._routes.channel(address)
+        except (AerobeeError, RemotingError) as error:
+            self._away[address] = time.monotonic() + PAUSE_S, error
+            raise
+        self._away.pop(address, None)
+        return channel
+
+    def _not_started(self, flight: Flight, error: BrokerNotFoundError) -> None:
+        """Its broker has left the route. Raises: SendFailedError."""
+        now = time.monotonic()
+        flight.give_up_at = flight.give_up_at or now + self._sending.delivery_timeout_s
+        self._waiting -= 1
+        self._waiting_bytes -= len(flight.shipment.parcel.body)
+        self._come_back(flight, error, flight.shipment.broker or "?")
+
     def _end_try(self, number: int, error: AerobeeError | RemotingError) -> None:
         """Come back later, or end the delivery. Raises: SendFailedError."""
         flight = self._out_of_the_air(number)
@@ -370,15 +417,27 @@ class Delivery:
         assert flight.queue is not None
         if isinstance(error, RemotingError):
             error = transport_error(flight.ask, error)
-        flight.tries.append(Attempt(flight.queue.broker_name, error))
-        if not worth_retrying(error, DEFAULT_RETRY) or len(flight.tries) > self._sending.retries:
+        self._come_back(flight, error, flight.queue.broker_name)
+
+    def _come_back(self, flight: Flight, error: AerobeeError, broker: str) -> None:
+        """Try again after a pause, while tries are left or the broker is away and may return.
+
+        Raises: SendFailedError.
+        """
+        flight.tries.append(Attempt(broker, error))
+        flight.tried += 1
+        now = time.monotonic()
+        left = flight.tried <= self._sending.retries
+        patient = is_away(error) and now < flight.give_up_at
+        if not worth_retrying(error, DEFAULT_RETRY) or not (left or patient):
             raise self._failure(flight)
         if error.code in ROUTE_IS_OLD:
             self._renew(flight.shipment.parcel.topic)
         self._waiting += 1
         self._waiting_bytes += len(flight.shipment.parcel.body)
-        at = time.monotonic() + PAUSE_S * len(flight.tries)
-        heappush(self._later, (at, number, flight))
+        self._numbers += 1
+        at = now + min(PAUSE_S * flight.tried, PAUSE_MAX_S)
+        heappush(self._later, (at, self._numbers, flight))
 
     def _failure(self, flight: Flight) -> SendFailedError:
         """The error of a shipment, told when what else is in the air has been counted."""
@@ -398,23 +457,52 @@ class Delivery:
             f"sending {len(parcel.uniq_ids)} rows ({len(parcel.body)} bytes) to topic "
             f"{parcel.topic}, when {self.report.sent} rows of the task were stored,"
         )
-        return SendFailedError(what, flight.tries)
+        if flight.tried > len(flight.tries):
+            what += f" {flight.tried} times,"
+        return SendFailedError(what, list(flight.tries))
 
     # ── Routes ──
 
     def _route(self, topic: str) -> TopicRoute:
         route = self._known.get(topic)
         if route is None:
-            route = self._known[topic] = self._ask_route(topic)
+            route = self._known[topic] = self._first_route(topic)
             self._asked_at[topic] = time.monotonic()
         return route
+
+    def _first_route(self, topic: str) -> TopicRoute:
+        """The route of a topic; waits while no name server answers, or none knows any broker.
+
+        Raises: RouteNotFoundError, NoNameServerError and their kin.
+        """
+        give_up_at = time.monotonic() + self._sending.delivery_timeout_s
+        told = False
+        while True:
+            try:
+                return self._ask_route(topic)
+            except (RouteNotFoundError, NoNameServerError) as error:
+                if time.monotonic() >= give_up_at or not self._nobody_there(error):
+                    raise
+                if not told:
+                    log.warning("waiting for a broker of topic %s: %s", topic, error)
+                told = True
+            time.sleep(PAUSE_S)
+
+    def _nobody_there(self, error: AerobeeError) -> bool:
+        """Whether brokers and name servers are away: else it is the topic that is not there."""
+        try:
+            return isinstance(error, NoNameServerError) or not self._routes.brokers()
+        except NoNameServerError:
+            return True
 
     def _renew(self, topic: str) -> None:
         """Ask for the route again; what cannot be had stays as it was."""
         if time.monotonic() - self._asked_at.get(topic, 0.0) < ROUTE_AGE_S:
             return
         try:
-            self._known[topic] = self._ask_route(topic)
+            route = self._routes.route(topic, fresh=True)
+            if route.to_publish:
+                self._known[topic] = route
         except (AerobeeError, RemotingError) as error:
             log.warning("route of %s not refreshed: %s", topic, error)
         # Counted from here: a silent name server takes seconds, and many requests fail at once.
@@ -443,3 +531,13 @@ def planned(topic: str, model: TopicRoute) -> TopicRoute:
         q._replace(topic=topic) for q in model.to_publish if q.queue_id < DEFAULT_TOPIC_QUEUES
     ]
     return TopicRoute(tuple(queues), (), model.brokers)
+
+
+def is_away(error: AerobeeError) -> bool:
+    """Whether a broker is not there, or not ready, for now; more tries may outlast that.
+
+    What it refuses for a reason of its own, such as an unknown topic, is tried `retries` times.
+    """
+    if isinstance(error, BrokerError):
+        return error.code in NOT_READY
+    return error.retryable

@@ -57,12 +57,11 @@ class AerobeeSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises: ConfigurationError for a wrong option or column."""
-        from aerobee.spark.batch_reader import BatchReader, PushingReader
+        from aerobee.spark.batch_reader import BatchReader
         from aerobee.spark.options import read_options
 
         options = read_options(read_later(self.options, schema, SUBSCRIPTIONS), stream=False)
-        made = PushingReader if options.push_filters else BatchReader
-        return made(options, _names(schema, options))
+        return BatchReader(options, _names(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
         """A stream. Raises: ConfigurationError for a wrong option or column."""

@@ -127,6 +127,7 @@ class WriterBase:
             window=options.window,
             timeout_s=options.send_timeout_ms / 1000,
             retries=options.retries,
+            delivery_timeout_s=options.delivery_timeout_ms / 1000,
         )
         with Delivery(cluster, sending) as delivery:
             encoder = Encoder(
@@ -178,7 +179,12 @@ class WriterBase:
                 "foreachBatch"
             )
         group = group_of(self.options.sink_id or "", task.query_id)
-        return Fence(cluster_of(self.options.name_servers), self.options.topic or "", group)
+        return Fence(
+            cluster_of(self.options.name_servers),
+            self.options.topic or "",
+            group,
+            self.options.delivery_timeout_ms / 1000,
+        )
 
     def committed(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         """All tasks have ended well: mark that, and say what was stored."""

@@ -12,7 +12,7 @@ from tests.kit.reading import max_offset
 if TYPE_CHECKING:
     from tests.conftest import AnyBroker
 
-__all__ = ["LAGS", "fill_with_groups"]
+__all__ = ["LAGS", "commit", "fill_with_groups"]
 
 UPDATE_OFFSET = 15
 CREATE_GROUP = 200
@@ -43,5 +43,6 @@ def fill_with_groups(broker: AnyBroker) -> None:
 
 
 def commit(connection: RawConnection, group: str, topic: str, queue_id: int, at: int) -> None:
+    """Store how far a group is."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": at}
     assert connection.call(UPDATE_OFFSET, fields).code == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
+from pyspark.sql.datasource import InputPartition
 
 from aerobee.errors import (
     ConfigurationError,
@@ -17,9 +17,8 @@ from aerobee.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
-from aerobee.spark.batch_reader import BatchReader, PushingReader
+from aerobee.spark.batch_reader import BatchReader
 from aerobee.spark.columns import chosen
-from aerobee.spark.offsets import Queue
 from aerobee.spark.options import read_options
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 
@@ -53,9 +52,9 @@ def given(broker: AnyBroker, **options: object) -> dict[str, str]:
     return {name.lower(): str(value) for name, value in named.items() if value is not None}
 
 
-def reader(broker: AnyBroker, kind: type[BatchReader] = BatchReader, **wanted: object) -> Any:
+def reader(broker: AnyBroker, **wanted: object) -> Any:
     options = read_options(given(broker, **wanted), stream=False)
-    return kind(options, chosen(options.columns, options.schema_preset))
+    return BatchReader(options, chosen(options.columns, options.schema_preset))
 
 
 def planned(made: BatchReader) -> list[tuple[int, int, int]]:
@@ -201,43 +200,6 @@ def test_a_broker_that_goes_in_the_middle_is_a_clear_end(start_broker: StartBrok
 # -- conditions of the query -----------------------------------------------------------------------
 
 
-def test_conditions_shorten_the_plan(broker: AnyBroker) -> None:
-    made = reader(broker, PushingReader)
-    offset, queue = GreaterThanOrEqual(("queueOffset",), 390), EqualTo(("queueId",), 2)
-    body = EqualTo(("body",), b"x")
-    assert made.pushFilters([offset, body, queue]) == [body]
-    assert planned(made) == [(2, 390, EACH)]
-
-
-def test_conditions_on_tags_go_to_the_broker(broker: AnyBroker) -> None:
-    made = reader(broker, PushingReader)
-    tag = EqualTo(("tags",), "tag1")
-    assert made.pushFilters([tag]) == [tag]
-    assert {row["tags"] for row in rows(made)} == {"tag1"}
-    with_own = reader(broker, PushingReader, subExpression="tag2")
-    assert with_own.pushFilters([tag]) == [tag]
-    assert {row["tags"] for row in rows(with_own)} == {"tag2"}
-
-
-def test_conditions_on_the_store_time_are_asked_of_the_broker(broker: AnyBroker) -> None:
-    first = rows(reader(broker))[0]["storeTimestamp"]
-    made = reader(broker, PushingReader)
-    before = LessThan(("storeTimestamp",), first.replace(year=2020))
-    assert made.pushFilters([before]) == [before]
-    assert planned(made) == []
-    made = reader(broker, PushingReader)
-    made.pushFilters([GreaterThanOrEqual(("storeTimestamp",), first)])
-    assert len(planned(made)) == QUEUES
-
-
-def test_conditions_do_not_disturb_offsets_of_other_queues(broker: AnyBroker) -> None:
-    start = json.dumps({"orders": {BROKER: {"0": 1, "1": 2, "2": 3}}})
-    made = reader(broker, PushingReader, startingOffsets=start)
-    made.pushFilters([EqualTo(("queueId",), 1)])
-    assert planned(made) == [(1, 2, EACH)]
-    assert made.partitions()[0].value[0].queue == Queue("orders", BROKER, 1)
-
-
 # -- through Spark ---------------------------------------------------------------------------------
 
 
@@ -265,16 +227,42 @@ def test_spark_hears_what_went_wrong(spark: SparkSession, broker: AnyBroker) -> 
         load(spark, broker, startingOffsets=start).count()
 
 
-def test_spark_pushes_filters_when_both_sides_want_it(
+def test_actions_of_one_load_see_the_same_and_a_new_load_sees_more(
     spark: SparkSession, broker: AnyBroker
 ) -> None:
-    messages = load(spark, broker, pushFilters="true")
-    wanted = messages.where("queueId in (0, 2) and queueOffset >= 390 and tags <> 'tag0'")
+    make_topic(broker, "growing")
+    fill(broker, "growing", bodies(7))
+    messages = load(spark, broker, topic="growing")
+    messages.createOrReplaceTempView("growing")
+    options = f"nameServer '{broker.namesrv_address}', topic 'growing'"
+    spark.sql(f"CREATE TABLE growing_table USING aerobee OPTIONS ({options})")
+    try:
+        asked = (messages, spark.table("growing"))
+        assert [one.count() for one in asked] == [7, 7]
+        assert spark.sql("SELECT count(*) FROM growing_table").first()[0] == 7  # type: ignore[index]  # one row
+        fill(broker, "growing", bodies(5))
+        assert [one.count() for one in asked] == [7, 7], "a view is what its load was"
+        assert len(messages.where("queueOffset >= 0").collect()) == 7
+        assert load(spark, broker, topic="growing").count() == 12
+        assert spark.sql("SELECT count(*) FROM growing_table").first()[0] == 12  # type: ignore[index]  # one row
+    finally:
+        spark.sql("DROP TABLE growing_table")
+
+
+def test_filters_of_one_query_do_not_stick_to_the_next(
+    spark: SparkSession, broker: AnyBroker
+) -> None:
+    """Spark offers them to a reader that has `pushFilters`, once for all queries of a DataFrame."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        assert wanted.rdd.getNumPartitions() == 2
-        assert wanted.count() == 10
+        messages = load(spark, broker)
+        one, two = messages.where("queueId = 0"), messages.where("queueOffset < 10")
+        assert one.count() == EACH
+        assert two.count() == 10 * QUEUES
+        assert one.union(two).count() == EACH + 10 * QUEUES
+        assert one.join(messages.where("queueId = 1"), "queueOffset").count() == EACH
+        assert messages.count() == EACH * QUEUES
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    with pytest.raises(PySparkException, match="DATA_SOURCE_PUSHDOWN_DISABLED"):
-        load(spark, broker, pushFilters="true").where("queueId = 0").count()
+    with pytest.raises(PySparkException, match="gives wrong rows"):
+        load(spark, broker, pushFilters="true")

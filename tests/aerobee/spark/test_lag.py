@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.aerobee.spark.groups import LAGS, fill_with_groups
+from tests.aerobee.spark.filling import bodies, fill
+from tests.aerobee.spark.groups import LAGS, commit, fill_with_groups
+from tests.kit.raw_client import RawConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +53,21 @@ def test_every_group_is_there_with_its_distance_to_the_end(
     assert found["shop", "bills", 0]["timeLagMs"] == 0
     fresh = found["lake", "orders", 1]
     assert (fresh["lastTimestamp"], fresh["timeLagMs"]) == (None, None)
+
+
+def test_a_dataframe_that_is_used_again_asks_again(spark: SparkSession, broker: AnyBroker) -> None:
+    """As a job that looks every five minutes does; the plan is that of the first look."""
+    reader = spark.read.format("aerobee.lag").option("nameServer", broker.namesrv_address)
+    lag = reader.option("groups", "lake").load().where("topic = 'bills'")
+    [first] = lag.collect()
+    fill(broker, "bills", bodies(2))
+    try:
+        [second] = lag.collect()
+    finally:
+        with RawConnection(broker.address) as connection:
+            commit(connection, "shop", "bills", 0, 5)
+    assert (first["lag"], second["lag"]) == (3, 5)
+    assert second["snapshotTime"] > first["snapshotTime"]
 
 
 def test_it_works_in_sql_as_a_view_and_as_a_table_and_columns_can_be_chosen(

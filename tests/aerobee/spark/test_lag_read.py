@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.errors import ConfigurationError, NoNameServerError
-from aerobee.spark.lag_read import COLUMNS, arrow_schema, plan, read
+from aerobee.spark.lag_read import COLUMNS, arrow_schema, check, read
 from aerobee.spark.options import LagOptions, lag_options
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.groups import LAGS, fill_with_groups
@@ -32,8 +32,8 @@ def asked(broker: AnyBroker, **raw: str) -> LagOptions:
 
 def lags(options: LagOptions) -> dict[tuple[str, str, int], tuple[int, int]]:
     """As LAGS."""
-    [ask] = plan(options)
-    batch = read(ask, options, tuple(COLUMNS))
+    check(options)
+    batch = read(options, tuple(COLUMNS))
     assert batch.schema == arrow_schema(tuple(COLUMNS))
     return {
         (row["group"], row["topic"], row["queueId"]): (row["brokerOffset"], row["consumerOffset"])
@@ -50,18 +50,24 @@ def test_groups_and_topics_can_be_chosen(broker: AnyBroker) -> None:
 
 def test_a_batch_has_the_columns_that_are_asked_for_in_their_order(broker: AnyBroker) -> None:
     options = asked(broker, groups="shop")
-    [ask] = plan(options)
-    assert read(ask, options, ("lag", "topic")).to_pylist() == [{"lag": 0, "topic": "bills"}]
+    assert read(options, ("lag", "topic")).to_pylist() == [{"lag": 0, "topic": "bills"}]
 
 
 def test_a_group_that_nobody_knows_is_named_with_those_that_there_are(broker: AnyBroker) -> None:
     with pytest.raises(ConfigurationError, match=r"no broker knows .* group lke; there are .*lake"):
-        plan(asked(broker, groups="lake,lke"))
+        check(asked(broker, groups="lake,lke"))
+
+
+def test_a_topic_that_nobody_knows_is_named_with_those_that_there_are(broker: AnyBroker) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"no broker knows a topic orrs; there are .*bills"
+    ):
+        check(asked(broker, topics="orders,orrs"))
 
 
 def test_a_name_server_that_does_not_answer_is_named() -> None:
     with pytest.raises(NoNameServerError, match=r"127\.0\.0\.1:1"):
-        plan(lag_options({"nameserver": "127.0.0.1:1"}))
+        read(lag_options({"nameserver": "127.0.0.1:1"}), ("lag",))
 
 
 def test_a_group_that_only_one_broker_knows_has_its_lag_there(
@@ -73,7 +79,5 @@ def test_a_group_that_only_one_broker_knows_has_its_lag_there(
     ) as second:
         make_topic(second, "orders", 2)
         options = asked(broker, groups="shop")
-        asks = plan(options)
-        assert len(asks) == 2
-        rows = [row for ask in asks for row in read(ask, options, ("topic", "lag")).to_pylist()]
-        assert rows == [{"topic": "bills", "lag": 0}]
+        check(options)
+        assert read(options, ("topic", "lag")).to_pylist() == [{"topic": "bills", "lag": 0}]

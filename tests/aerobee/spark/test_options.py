@@ -44,7 +44,6 @@ def test_defaults_are_those_of_the_table() -> None:
     assert (found.pull_batch_size, found.pull_timeout_ms, found.pull_window) == (1024, 3000, 8)
     assert found.fail_on_data_loss
     assert found.decompress
-    assert not found.push_filters
     assert found.read_from == "master"
     assert found.max_offsets_per_trigger is found.min_partitions is None
     assert found.columns is None
@@ -81,6 +80,10 @@ def test_an_unknown_option_is_refused_with_the_closest_one() -> None:
 def test_what_spark_adds_is_let_through() -> None:
     read(path="spark-warehouse/t")
     write_options({"nameserver": "h", "checkpointlocation": "/c", "queryname": "q"})
+
+
+def test_filters_are_not_pushed_down_and_the_option_says_why() -> None:
+    assert "wrong rows" in refused(pushFilters="true")
 
 
 @pytest.mark.parametrize("name", ["accessKey", "secretKey", "credentialsFile", "tls", "tlsCaFile"])

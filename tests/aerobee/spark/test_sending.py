@@ -238,6 +238,9 @@ class Relay:
     def channel(self, address: str) -> BlockingChannel:
         return self._cluster.channel(address)
 
+    def brokers(self) -> dict[str, tuple[str, ...]]:
+        return self._cluster.brokers()
+
     def fall_silent(self) -> None:
         """Nothing goes either way any more on the connections that there are."""
         self._silent = len(self._open)
@@ -318,3 +321,47 @@ def test_a_broker_that_is_gone_for_good_ends_the_delivery_soon_and_says_what_is_
         assert monotonic() - began < 10
     assert f"to topic {topic}, when 100 rows of the task were stored" in str(error.value)
     assert len(error.value.attempts) == 2
+
+
+@pytest.mark.parametrize("first", [0, 20], ids=["before the first", "in order, in between"])
+def test_a_broker_that_is_away_for_a_while_ends_no_delivery(
+    start_broker: StartBroker, connect_to: ConnectTo, topic: str, first: int
+) -> None:
+    """With its name server; its tries are over long before it is back."""
+    broker = start_broker()
+    assert isinstance(broker, BrokerProcess)
+    make_topic(broker, topic)
+    bodies = numbered(100)
+    columns = {"queueId": [0] * 100} if first else {}
+    patient = Sending(timeout_s=1.0, retries=0, delivery_timeout_s=60.0)
+    with Delivery(connect_to(broker), patient) as delivery:
+        if first:
+            # The route is known, and the connection open, when the broker goes.
+            wanted = list(shipments(delivery, topic, bodies, **columns))  # type: ignore[arg-type]  # none is `compress`
+            for shipment in wanted[: first // 10]:
+                delivery.send(shipment)
+        broker.kill()
+        timer = threading.Timer(2.0, broker.start)
+        timer.start()
+        try:
+            if not first:
+                wanted = list(shipments(delivery, topic, bodies))
+            report = send_all(delivery, wanted[first // 10 :])
+        finally:
+            timer.join()
+    assert report.sent == 100
+    stored = [message.body for message in read_back(broker, topic, 100)]
+    assert sorted(set(stored)) == bodies
+    assert not first or list(dict.fromkeys(stored)) == bodies
+
+
+def test_a_topic_that_is_not_there_is_not_waited_for(
+    start_broker: StartBroker, connect_to: ConnectTo, topic: str
+) -> None:
+    broker = start_broker(autoCreateTopicEnable="false")
+    patient = Sending(delivery_timeout_s=60.0)
+    with Delivery(connect_to(broker), patient) as delivery:
+        began = monotonic()
+        with pytest.raises(RouteNotFoundError):
+            send_all(delivery, list(shipments(delivery, topic, [b"x"])))
+        assert monotonic() - began < 20

@@ -100,7 +100,6 @@ def test_all_of_it_can_be_pickled() -> None:
     for made in (
         source(),
         source().reader(BODY),
-        source(pushFilters="true").reader(BODY),
         source(startingTimestamp="0", endingOffsets="latest").reader(BODY),
     ):
         again = pickler.loads(pickler.dumps(made))
