@@ -4,7 +4,8 @@
 
 Planned is a topic of so many queues with a message in each, in this process and then by Spark's own
 planner. The memory is the highest of any Python worker (VmHWM): first after a source that gives
-one row as an Arrow batch, then of the same workers after a write and a read with default settings.
+one row as an Arrow batch, then of the same workers after a write and a read with default settings,
+and at last after a read of messages of 200 KB.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-MANY, LONG = "many-queues", "long"
+MANY, LONG, LARGE = "many-queues", "long", "large"
+LARGE_BYTES, LARGE_COUNT = 200_000, 2_000
 CREATE_TOPIC, SEND_MESSAGE_V2 = 17, 310
 BODY_BYTES = 256
 MiB = 1 << 20
@@ -83,8 +85,13 @@ def main() -> None:
         print(
             f"memory of a worker: {bare / MiB:.0f} MiB bare, {written / MiB:.0f} after writing "
             f"{given.messages:,} messages, {read / MiB:.0f} after reading them: "
-            f"{(read - bare) / MiB:.0f} MiB more   target {MEMORY_MIB} MiB"
+            f"{(read - bare) / MiB:.0f} MiB more   target {MEMORY_MIB} MiB",
+            flush=True,
         )
+        fill_with_large(broker)
+        drain(source.option("topic", LARGE).load())
+        large = workers_peak_bytes()
+        print(f"after reading {LARGE_COUNT:,} messages of {LARGE_BYTES:,} bytes: {large / MiB:.0f}")
 
 
 def make_topics(broker: BrokerProcess, queues: int) -> None:
@@ -95,6 +102,16 @@ def make_topics(broker: BrokerProcess, queues: int) -> None:
         for queue_id in range(queues):
             fields = send_fields(MANY, queue_id, i=properties_text(UNIQ_KEY=f"{queue_id:032X}"))
             assert connection.call(SEND_MESSAGE_V2, fields, b"x").code == 0
+
+
+def fill_with_large(broker: BrokerProcess) -> None:
+    """Large messages in one queue."""
+    with RawConnection(broker.address) as connection:
+        connection.call(CREATE_TOPIC, topic_fields(LARGE, 1))
+        body = bytes(LARGE_BYTES)
+        for number in range(LARGE_COUNT):
+            fields = send_fields(LARGE, 0, i=properties_text(UNIQ_KEY=f"{number:032X}"))
+            assert connection.call(SEND_MESSAGE_V2, fields, body).code == 0
 
 
 def usual(work: Callable[[], object]) -> float:

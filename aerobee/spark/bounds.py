@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.errors import ConfigurationError
 from aerobee.spark.offsets import At
 from aerobee.spark.plan import checked
-from aerobee.spark.positions import resolved
+from aerobee.spark.positions import check_expression, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +30,11 @@ def bounds(
 ) -> tuple[Offsets, Offsets]:
     """The first offset of each queue, and the one behind the last.
 
-    Raises: ConfigurationError for offsets that run backwards, DataLossError for what is not there
+    Raises: ConfigurationError for offsets that run backwards and for conditions that a broker
+    refuses, DataLossError for what is not there
     any more (with failOnDataLoss; else it is logged), and the errors of brokers and connections.
     """
+    check_expression(cluster, queues, options)
     start = resolved(cluster, options.starting, queues, options)
     end = resolved(cluster, options.ending, queues, options)
     for queue in queues:

@@ -17,6 +17,7 @@ from aerobee.config import name_servers as addresses_of
 from aerobee.errors import (
     AerobeeError,
     BrokerNotFoundError,
+    ConfigurationError,
     NoNameServerError,
     RouteNotFoundError,
     TopicNotFoundError,
@@ -66,10 +67,16 @@ NOTHING_THERE = (
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.PULL_OFFSET_MOVED,
 )
+NOT_UNDERSTOOD = (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED)
+"""To a pull with an expression: conditions are not enabled, or it is none."""
+NOWHERE = 1 << 62
+"""An offset that no queue reaches."""
 NAME_SERVER = "name server"
 
 
-def pull_of_one(group: str, queue: Queue, offset: int) -> PullMessage:
+def pull_of_one(
+    group: str, queue: Queue, offset: int, expression: str = "*", expression_type: str = "TAG"
+) -> PullMessage:
     """The request for one message, which commits nothing and is answered at once."""
     return PullMessage(
         consumer_group=group,
@@ -80,9 +87,9 @@ def pull_of_one(group: str, queue: Queue, offset: int) -> PullMessage:
         sys_flag=SUBSCRIPTION_INLINE,
         commit_offset=0,
         suspend_timeout_millis=0,
-        subscription="*",
+        subscription=expression,
         sub_version=0,
-        expression_type="TAG",
+        expression_type=expression_type,
     )
 
 
@@ -251,6 +258,28 @@ class Cluster:
             offset = header_of(ask, expect(ask, answer, queue.broker), OffsetResponse).offset
             found[queue] = offset if offset >= 0 else None
         return found
+
+    def check_expression(
+        self, group: str, queues: Sequence[Queue], expression: str, expression_type: str
+    ) -> None:
+        """Have each broker look at a subscription, which is answered before anything is read.
+
+        Raises: ConfigurationError for one that a broker does not understand or does not allow;
+        BrokerError, TransportError.
+        """
+        one_each = {queue.broker: queue for queue in queues}
+        asked: dict[Queue, Header] = {
+            queue: pull_of_one(group, queue, NOWHERE, expression, expression_type)
+            for queue in one_each.values()
+        }
+        for queue, (ask, answer) in self._ask(asked).items():
+            if answer.code in NOT_UNDERSTOOD:
+                raise ConfigurationError(
+                    f"option subExpression: {expression!r} ({expression_type}) is refused: "
+                    f"{error_of(ask, answer, queue.broker)}"
+                )
+            if answer.code != ResponseCode.SUCCESS and answer.code not in NOTHING_THERE:
+                raise error_of(ask, answer, queue.broker)
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Store where the group stands, at the masters, and wait until they have it.

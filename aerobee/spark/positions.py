@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aerobee.spark.offsets import Offsets, Position, Queue
     from aerobee.spark.options import ReadOptions
 
-__all__ = ["queues_of", "resolved", "topics_of"]
+__all__ = ["check_expression", "queues_of", "resolved", "topics_of"]
 
 ASKED_FOR_PREFIXES = ("%RETRY%", "%DLQ%")
 """Topics of groups; a pattern means them only when it begins so."""
@@ -45,6 +45,17 @@ def topics_of(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
     if options.assign is not None:
         return tuple(dict.fromkeys(queue.topic for queue in options.assign))
     return options.subscribe or ()
+
+
+def check_expression(cluster: Cluster, queues: Sequence[Queue], options: ReadOptions) -> None:
+    """Have the brokers look at a condition before any task is made for it.
+
+    Raises: ConfigurationError, and the errors of brokers and connections.
+    """
+    if options.expression_type != "TAG":
+        cluster.check_expression(
+            options.group, queues, options.sub_expression, options.expression_type
+        )
 
 
 def matching(pattern: str, topics: Sequence[str]) -> tuple[str, ...]:

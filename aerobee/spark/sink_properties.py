@@ -32,6 +32,7 @@ STAMP = "AB_SINK"
 TEXTS = {"tags": "TAGS", "keys": "KEYS", "shardingKey": "__SHARDINGKEY"}
 """Column → property."""
 DELAYS = {"delayLevel": "DELAY", "deliverTime": "TIMER_DELIVER_MS", "delayMs": "TIMER_DELAY_MS"}
+TAGS_APART = "||"
 NAMES_KEPT = 10_000
 """So many names of properties are remembered as good."""
 
@@ -59,6 +60,11 @@ class PropertyTexts:
             if column in columns:
                 named[name] = as_text(columns[column])
                 check_text(column, named[name], place)
+        if "keys" in columns:
+            check_keys(columns["keys"], place)
+        if "tags" in columns and "msgId" not in columns:
+            # A copy keeps what the message had.
+            check_tags(named["TAGS"], place)
         if self._tags is not None:
             tags = pa.scalar(self._tags)
             named["TAGS"] = pc.coalesce(named["TAGS"], tags) if "TAGS" in named else tags
@@ -156,6 +162,29 @@ def check_text(name: str, column: Any, place: Place) -> None:
         raise ConfigurationError(
             f"{place(row)}: column {name} is {column[row].as_py()!r}; "
             "\\x01 and \\x02 separate properties"
+        )
+
+
+def check_keys(column: Any, place: Place) -> None:
+    """Refuse a key of a list that would come out as several. Raises: ConfigurationError."""
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return
+    keys = column.flatten()
+    found = pc.index(pc.match_substring(keys, " "), True).as_py()
+    if found >= 0:
+        row = pc.list_parent_indices(column)[found].as_py()
+        raise ConfigurationError(
+            f"{place(row)}: key {keys[found].as_py()!r} has a space, which separates keys"
+        )
+
+
+def check_tags(column: Any, place: Place) -> None:
+    """Refuse a tag that no subscription can name. Raises: ConfigurationError."""
+    row = pc.index(pc.match_substring(column, TAGS_APART), True).as_py()
+    if row >= 0:
+        raise ConfigurationError(
+            f"{place(row)}: column tags is {column[row].as_py()!r}; a message has one tag, and "
+            f"{TAGS_APART} separates those of a subscription"
         )
 
 

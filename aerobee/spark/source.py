@@ -36,6 +36,12 @@ TABLE_WRITE = (
     'df.write.format("aerobee").option(…), INSERT INTO a temporary view, or name them in the '
     "statement: INSERT INTO t WITH (nameServer '…', topic '…') SELECT …"
 )
+TABLE_WITH_COLUMNS = (
+    "options: there are none. Of a table that was made with a list of columns Spark keeps the "
+    "columns only: DROP it and say CREATE TABLE t USING aerobee OPTIONS (nameServer '…', topic "
+    "'…', columns 'body,keys') without one, or name the options in the query: SELECT … FROM t "
+    "WITH (nameServer '…', topic '…')"
+)
 
 
 class AerobeeSource(DataSource):
@@ -60,7 +66,7 @@ class AerobeeSource(DataSource):
         from aerobee.spark.batch_reader import BatchReader
         from aerobee.spark.options import read_options
 
-        options = read_options(read_later(self.options, schema, SUBSCRIPTIONS), stream=False)
+        options = read_options(self._of_table(schema), stream=False)
         return BatchReader(options, _names(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  (Spark's)
@@ -68,7 +74,7 @@ class AerobeeSource(DataSource):
         from aerobee.spark.options import read_options
         from aerobee.spark.stream_reader import StreamReader
 
-        options = read_options(read_later(self.options, schema, SUBSCRIPTIONS), stream=True)
+        options = read_options(self._of_table(schema), stream=True)
         return StreamReader(options, _names(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -86,6 +92,13 @@ class AerobeeSource(DataSource):
         from aerobee.spark.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+    def _of_table(self, schema: StructType) -> dict[str, str]:
+        """The options of a read. Raises: ConfigurationError for a table that has lost them."""
+        found = read_later(self.options, schema, SUBSCRIPTIONS)
+        if not found:
+            raise ConfigurationError(TABLE_WITH_COLUMNS)
+        return found
 
     def _read_options(self) -> ReadOptions:
         """The options of a read, of either kind: Spark does not say yet which it will be."""

@@ -33,7 +33,7 @@ from aerobee.spark.plan import (
     ranges_of,
     waits,
 )
-from aerobee.spark.positions import resolved
+from aerobee.spark.positions import check_expression, resolved
 from aerobee.spark.state_location import StateLocation
 from aerobee.spark.streaming import StreamCluster
 
@@ -178,6 +178,7 @@ class StreamReader(DataSourceStreamReader):
                 return from_nested(kept, f"offsets of {state.place}")
         self._at.look_up(strict=True)
         queues = list(self._at.routed)
+        check_expression(self._at.cluster, queues, options)
         initial = resolved(self._at.cluster, options.starting, queues, options)
         if isinstance(options.starting, Committed) and options.commit_offsets:
             # A restart before the first batch is done finds these again.

@@ -290,6 +290,11 @@ def checked(options: Mapping[str, str]) -> WriteOptions:
     found = write_options(options)
     compression.check(found.compress)
     check_separators(found.tags or "")
+    if "||" in (found.tags or ""):
+        raise ConfigurationError(
+            f"option tags: {found.tags!r} is not the tag of one message; || separates those of a "
+            "subscription"
+        )
     if found.topic is not None:
         check_topic(found.topic)
     if found.dedupe == "fence":

@@ -7,7 +7,7 @@ the origin, how often a message was tried, and when.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -22,7 +22,16 @@ from aerobee.spark.jobs.common import (
     session_options,
     source_options,
 )
-from aerobee.spark.jobs.sending import BORN, NEEDED, new_run, outgoing, planned, send
+from aerobee.spark.jobs.sending import (
+    BORN,
+    NEEDED,
+    REPLAY,
+    new_run,
+    not_sent_yet,
+    outgoing,
+    planned,
+    send,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,6 +113,17 @@ def analysed(messages: DataFrame) -> DataFrame:
     )
 
 
+def check_groups(name_server: str, groups: Sequence[str]) -> None:
+    """Raises: ConfigurationError for a group without dead letters that no broker knows."""
+    from aerobee.spark.brokers import cluster_of
+    from aerobee.spark.lag_read import check
+    from aerobee.spark.options import lag_options
+
+    there = set(cluster_of(tuple(name_server.split(";"))).topics())
+    if unsure := [group for group in groups if f"{PREFIX}{group}" not in there]:
+        check(lag_options({"nameserver": name_server, "groups": ",".join(unsure)}))
+
+
 def readable_topics(name_server: str, wanted: tuple[str, ...]) -> tuple[list[str], list[str]]:
     """Topics of dead letters that can be read, and those whose queues cannot.
 
@@ -154,18 +174,29 @@ class Choice:
         return found.where(self.condition) if self.condition is not None else found
 
 
+def _choice(tags: tuple[str, ...], keys: tuple[str, ...], **rest: Any) -> Choice:
+    """Raises: ConfigurationError, for a key that no message can have."""
+    for key in keys:
+        if not key or key != "".join(key.split()):
+            raise ConfigurationError(
+                f"--key {key!r}: a key has no spaces; give --key once for each"
+            )
+    each = tuple(word.strip() for tag in tags for word in tag.split("||") if word.strip())
+    return Choice(tags=each, keys=keys, **rest)
+
+
 choice_options = gathered(
     (
         click.option("--group", "groups", multiple=True, help="Of this consumer group."),
         click.option("--origin", "origins", multiple=True, help="That came from this topic."),
-        click.option("--tag", "tags", multiple=True, help="With this tag."),
+        click.option("--tag", "tags", multiple=True, help="With this tag, or 'a||b'."),
         click.option("--key", "keys", multiple=True, help="With this key."),
         click.option(
             "--where", "condition", metavar="SQL", help="Any condition: 'reconsumeTimes < 3'."
         ),
     ),
     "choice",
-    Choice,
+    _choice,
     ("groups", "origins", "tags", "keys", "condition"),
 )
 
@@ -215,6 +246,9 @@ def redriven(
 @click.option("--redrive", is_flag=True, help="Send them to where they came from.")
 @click.option("--to-topic", metavar="TOPIC", help="Send them there instead.")
 @click.option("--record", metavar="PATH", help="Parquet: what was sent is never sent again.")
+@click.option(
+    "--run", metavar="NAME", help="Name of the run; what one of that name has sent is left out."
+)
 @click.option("--yes", is_flag=True, help="Send; without, only say what would be sent.")
 @output_options
 @session_options
@@ -225,6 +259,7 @@ def command(
     redrive: bool,
     to_topic: str | None,
     record: str | None,
+    run: str | None,
     yes: bool,
     output: Output,
     session: Session,
@@ -233,8 +268,8 @@ def command(
 
     Exit code 5 if a topic of dead letters cannot be read; how to open it is said on stderr.
     """
-    if not redrive and (yes or to_topic or record):
-        raise ConfigurationError("--yes, --to-topic and --record are for --redrive")
+    if not redrive and (yes or to_topic or record or run):
+        raise ConfigurationError("--yes, --to-topic, --record and --run are for --redrive")
     with session.opened("dead-letters") as spark:
         output.check(spark)
         letters, closed = found(spark, source, choice, (*COLUMNS, *NEEDED) if redrive else COLUMNS)
@@ -244,7 +279,15 @@ def command(
         if not redrive:
             output.deliver(analysed(letters))
         else:
-            again(letters, source.name_server, output, to_topic=to_topic, record=record, yes=yes)
+            again(
+                letters,
+                source.name_server,
+                output,
+                to_topic=to_topic,
+                record=record,
+                run=run,
+                yes=yes,
+            )
     return REFUSED if closed else DONE
 
 
@@ -260,6 +303,7 @@ def found(
         return choice.of(source.read(spark, columns)), []
     if source.pattern:
         raise ConfigurationError("--topic-pattern: name groups by --group")
+    check_groups(source.name_server, choice.groups)
     readable, closed = readable_topics(source.name_server, source.topics or choice.topics)
     if not readable:
         return spark.createDataFrame([], ddl_of(columns)), closed
@@ -273,6 +317,7 @@ def again(
     *,
     to_topic: str | None,
     record: str | None,
+    run: str | None,
     yes: bool,
 ) -> None:
     """Say what would be sent, or send it and say what was."""
@@ -281,14 +326,21 @@ def again(
     target = origin() if to_topic is None else sql.lit(to_topic)
     # Without the time of birth: a message that is sent again begins anew.
     letters = not_sent_before(letters, record).drop(BORN)
+    if run is not None:
+        rows = letters.select(target.alias("to")).distinct().collect()
+        targets = [row["to"] for row in rows if row["to"] is not None]
+        letters = not_sent_yet(letters, name_server, targets, run)
     if not yes:
         output.deliver(planned(outgoing(letters, target, "", keep_queues=False)))
         click.echo("nothing sent: say --yes", err=True)
         return
-    run = new_run()
+    run = run or new_run()
+    click.echo(
+        f"sending with {REPLAY}={run}; where it is interrupted, repeat --run {run}", err=True
+    )
     sent = redriven(letters, target, name_server, record=record, run=run)
     # Before the table is written, which may fail: what was sent is sent.
-    click.echo(f"sent with AB_REPLAY={run}", err=True)
+    click.echo(f"sent with {REPLAY}={run}", err=True)
     output.deliver(sent)
 
 

@@ -13,15 +13,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from aerobee.spark.jobs.charts import (
-    Bar,
-    Series,
-    bars,
-    bytes_text,
-    count_text,
-    duration_text,
-    lines,
-)
+from aerobee.spark.jobs.charts import bars, bytes_text, count_text, duration_text, over_time
 from aerobee.spark.jobs.style import STYLE
 
 if TYPE_CHECKING:
@@ -131,23 +123,14 @@ def _throughput(report: Report) -> str:
         by_topic[row["topic"]][_ms(row["windowStart"])] = row["messagesPerSecond"]
     largest = sorted(by_topic, key=lambda topic: -sum(by_topic[topic].values()))
     shown, rest = largest[:TOPICS_SHOWN], largest[TOPICS_SHOWN:]
-    series = [
-        Series(topic, [by_topic[topic].get(at, 0.0) for at in times], f"s{place}")
-        for place, topic in enumerate(shown)
-    ]
+    series = {topic: [by_topic[topic].get(at, 0.0) for at in times] for topic in shown}
     if rest:
-        values = [sum(by_topic[topic].get(at, 0.0) for topic in rest) for at in times]
-        series.append(Series(f"{len(rest)} more", values, "rest"))
-    picture = lines(
-        _seen(times, report),
-        _twice(series),
-        _rate,
-        "messages per second",
-        stacked=True,
-    )
+        name = f"{len(rest)} more"
+        series[name] = [sum(by_topic[topic].get(at, 0.0) for topic in rest) for at in times]
+    picture = over_time(*_seen(times, series, report), _rate, stacked=True)
     columns = ("windowStart", "topic", "messages", "messagesPerSecond", "bytesPerSecond")
     table = _table(report.rates, columns)
-    return _section("Throughput", "messages per second", _legend(series) + picture, table, "wide")
+    return _section("Throughput", "messages per second", picture, table, "wide")
 
 
 def _latency(report: Report) -> str:
@@ -156,110 +139,107 @@ def _latency(report: Report) -> str:
         return ""
     rows = {_ms(row["windowStart"]): row for row in report.totals}
     names = {"p50": "latencyP50Ms", "p90": "latencyP90Ms", "p99": "latencyP99Ms"}
-    series = [
-        Series(name, [rows[at][column] if at in rows else None for at in times], f"q{place}")
-        for place, (name, column) in enumerate(names.items())
-    ]
-    picture = lines(
-        _seen(times, report), _twice(series), duration_text, "store latency percentiles", log=True
-    )
+    series = {
+        name: [rows[at][column] if at in rows else None for at in times]
+        for name, column in names.items()
+    }
+    picture = over_time(*_seen(times, series, report), duration_text, log=True)
     about = "born to stored, without delayed messages and retries; log scale"
     table = _table(report.totals, ("windowStart", *names.values(), "latencyMaxMs"))
-    return _section("Latency", about, _legend(series) + picture, table)
+    return _section("Latency", about, picture, table)
 
 
 def _topics(report: Report) -> str:
-    if not report.topics:
-        return ""
-    largest = sorted(report.topics, key=lambda row: -row["messages"])[:BARS_SHOWN]
-    shown = [Bar(row["topic"], row["messages"], count_text(row["messages"])) for row in largest]
+    largest = sorted(report.topics, key=lambda row: -row["messages"])
     columns = ("topic", "messages", "bytes", "sizeMean", "latencyP50Ms", "latencyP99Ms")
-    return _section(
-        "Topics", "messages", bars(shown, "messages per topic"), _table(report.topics, columns)
+    return _ranking(
+        ("Topics", "messages", 0),
+        [(row["topic"], row["messages"], count_text(row["messages"])) for row in largest],
+        _table(report.topics, columns),
     )
 
 
 def _sizes(report: Report) -> str:
-    if not report.topics:
-        return ""
-    largest = sorted(report.topics, key=lambda row: -(row["bytes"] or 0))[:BARS_SHOWN]
-    shown = [
-        Bar(
-            row["topic"],
-            row["bytes"] or 0,
-            f"{bytes_text(row['bytes'] or 0)} · p99 {bytes_text(row['sizeP99'] or 0)}",
-            "s2",
-        )
-        for row in largest
-    ]
+    largest = sorted(report.topics, key=lambda row: -(row["bytes"] or 0))
     columns = ("topic", "bytes", "sizeMean", "sizeP50", "sizeP99", "sizeMax")
-    picture = bars(shown, "bytes per topic")
-    return _section("Sizes", "bytes of whole records", picture, _table(report.topics, columns))
+    return _ranking(
+        ("Sizes", "bytes of whole records", 2),
+        [
+            (
+                row["topic"],
+                row["bytes"] or 0,
+                f"{bytes_text(row['bytes'] or 0)} · p99 {bytes_text(row['sizeP99'] or 0)}",
+            )
+            for row in largest
+        ],
+        _table(report.topics, columns),
+    )
 
 
 def _lag(report: Report) -> str:
     if report.lag is None:
         return ""
-    about = "messages that a group has not consumed yet"
-    if not report.lag:
-        return _section("Lag", about, '<p class="empty">No consumer groups.</p>', "")
-    behind = sorted(report.lag, key=lambda row: -(row["lag"] or 0))[:BARS_SHOWN]
-    shown = [
-        Bar(f"{row['group']} ← {row['topic']}", max(0, row["lag"] or 0), _behind(row), "s3")
-        for row in behind
-    ]
-    columns = ("group", "topic", "lag", "timeLagMs", "queues")
-    return _section("Lag", about, bars(shown, about), _table(report.lag, columns))
+    behind = sorted(report.lag, key=lambda row: -(row["lag"] or 0))
+    return _ranking(
+        ("Lag", "messages that a group has not consumed yet", 3),
+        [(f"{row['group']} ← {row['topic']}", row["lag"] or 0, _behind(row)) for row in behind],
+        _table(report.lag, ("group", "topic", "lag", "timeLagMs", "queues")),
+        '<p class="empty">No consumer groups.</p>',
+    )
 
 
 def _dead_letters(report: Report) -> str:
     if report.dead_letters is None:
         return ""
-    about = "messages that a group gave up"
-    if not report.dead_letters:
-        return _section("Dead letters", about, '<p class="empty good">None.</p>', "")
-    shown = [
-        Bar(
-            " · ".join(filter(None, (f"{row['group']} ← {row['origin'] or '?'}", row["tags"]))),
-            row["messages"],
-            f"{count_text(row['messages'])} · {_tries(row['tries'])}",
-            "bad",
-        )
-        for row in report.dead_letters[:BARS_SHOWN]
-    ]
     columns = ("group", "origin", "tags", "why", "tries", "messages", "first", "last")
-    return _section("Dead letters", about, bars(shown, about), _table(report.dead_letters, columns))
+    return _ranking(
+        ("Dead letters", "messages that a group gave up", 4),
+        [
+            (
+                " · ".join(filter(None, (f"{row['group']} ← {row['origin'] or '?'}", row["tags"]))),
+                row["messages"],
+                f"{count_text(row['messages'])} · {_tries(row['tries'])}",
+            )
+            for row in report.dead_letters
+        ],
+        _table(report.dead_letters, columns),
+        '<p class="empty good">None.</p>',
+    )
 
 
 def _delays(report: Report) -> str:
-    if not report.delays:
-        return ""
-    shown = [
-        Bar(
-            f"{row['topic']} · {row['delay']}",
-            max(0, row["lateP99Ms"]),
-            f"p99 {duration_text(row['lateP99Ms'])}",
-            "s4",
-        )
-        for row in report.delays[:BARS_SHOWN]
-    ]
-    about = "how late delayed messages came, behind the time they asked for"
     columns = ("topic", "delay", "messages", "lateMinMs", "lateP50Ms", "lateP99Ms", "lateMaxMs")
-    return _section("Delays", about, bars(shown, about), _table(report.delays, columns))
+    return _ranking(
+        ("Delays", "how late delayed messages came, behind the time they asked for", 1),
+        [
+            (
+                f"{row['topic']} · {row['delay']}",
+                row["lateP99Ms"],
+                f"p99 {duration_text(row['lateP99Ms'])}",
+            )
+            for row in report.delays
+        ],
+        _table(report.delays, columns),
+    )
 
 
 # ── Pieces ──
+
+
+def _ranking(
+    head: tuple[str, str, int], shown: Sequence[tuple[str, float, str]], table: str, empty: str = ""
+) -> str:
+    """A section of bars, of its name, what they are, and their colour; none without rows."""
+    name, about, colour = head
+    if not shown:
+        return _section(name, about, empty, "") if empty else ""
+    return _section(name, about, bars(shown[:BARS_SHOWN], colour), table)
 
 
 def _section(name: str, about: str, picture: str, table: str, more: str = "") -> str:
     said = f"<p>{escape(about)}</p>" if about else ""
     folded = f"<details><summary>numbers</summary>{table}</details>" if table else ""
     return f'<section class="{more}"><h2>{escape(name)}</h2>{said}{picture}{folded}</section>\n'
-
-
-def _legend(series: Sequence[Series]) -> str:
-    names = "".join(f'<li class="{one.style}"><i></i>{escape(one.name)}</li>' for one in series)
-    return f'<ul class="legend">{names}</ul>'
 
 
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:
@@ -325,16 +305,14 @@ def _span(report: Report) -> str:
     return f"{first} to {last}"
 
 
-def _seen(times: Sequence[int], report: Report) -> Sequence[int]:
+def _seen(
+    times: Sequence[int], series: dict[str, list[Any]], report: Report
+) -> tuple[Sequence[int], dict[str, list[Any]]]:
     """A single window is drawn from its beginning to its end, or there would be nothing to see."""
-    return times if len(times) > 1 else [times[0], times[0] + report.window_ms]
-
-
-def _twice(series: Sequence[Series]) -> Sequence[Series]:
-    return [
-        one if len(one.values) > 1 else one._replace(values=[*one.values, *one.values])
-        for one in series
-    ]
+    if len(times) > 1:
+        return times, series
+    doubled = {name: values * 2 for name, values in series.items()}
+    return [times[0], times[0] + report.window_ms], doubled
 
 
 def _ms(at: datetime) -> int:

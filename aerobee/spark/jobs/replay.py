@@ -1,7 +1,7 @@
 """Job `replay`: a range of a topic, by time or by offsets, sent to another topic or cluster.
 
-Nothing is sent without `--yes`. Sending is at-least-once: a task that Spark repeats sends again,
-with the same `msgId`.
+Nothing is sent without `--yes`. A run that was killed is completed by one with the same `--run`;
+within a run sending is at-least-once: a task that Spark repeats sends again, with the same `msgId`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,19 @@ from aerobee.spark.jobs.common import (
     session_options,
     source_options,
 )
-from aerobee.spark.jobs.sending import BORN, NEEDED, outgoing, planned, send, sending_options
+from aerobee.spark.jobs.sending import (
+    BORN,
+    NEEDED,
+    announce,
+    outgoing,
+    planned,
+    send,
+    sending_options,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
     from aerobee.spark.jobs.common import Output, Session, Source
@@ -70,11 +80,22 @@ def command(
         output.check(spark)
         source = replace(source, options=(*source.options, *extra))
         messages = sending.chosen(source.read(spark, (*NEEDED, BORN)))
+        if sending.again:
+            messages = sending.left(messages, target, topics_of(messages, source))
         rows = goes(messages, sending, keep_queues=keep_queues)
+        if sending.yes:
+            announce(sending.run)
         sent = send(rows, target, options) if sending.yes else None
         # Before the table is written, which may fail: what was sent is sent.
         sending.tell(sent)
         output.deliver(planned(rows) if sent is None else sent)
+
+
+def topics_of(messages: DataFrame, source: Source) -> Sequence[str]:
+    """The topics that the messages are of."""
+    if source.topics:
+        return source.topics
+    return [row["topic"] for row in messages.select("topic").distinct().collect()]
 
 
 def goes(messages: DataFrame, sending: Sending, *, keep_queues: bool) -> DataFrame:

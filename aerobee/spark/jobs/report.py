@@ -122,9 +122,10 @@ def rows_of(table: DataFrame) -> Rows:
 @click.command("report", short_help="One HTML page with pictures.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @source_options
+@click.option("--overwrite", is_flag=True, help="Replace FILE where it is there already.")
 @click.option("--title", default="Messages", help="Heading of the page.")
 @session_options
-def command(*, file: Path, source: Source, title: str, session: Session) -> None:
+def command(*, file: Path, source: Source, overwrite: bool, title: str, session: Session) -> None:
     """Write FILE, an HTML page: throughput, latency, topics, sizes, lag, dead letters, delays.
 
     Of all topics of users unless some are named. The page needs nothing beside itself.
@@ -133,6 +134,8 @@ def command(*, file: Path, source: Source, title: str, session: Session) -> None
         source = replace(source, pattern=EVERY_TOPIC)
     if not file.absolute().parent.is_dir():
         raise ConfigurationError(f"{file}: there is no directory {file.absolute().parent}")
+    if file.exists() and not overwrite:
+        raise ConfigurationError(f"{file} is there already: say --overwrite, or give another name")
     with session.opened("report") as spark:
         page = render(gathered_report(spark, source, title))
     try:

@@ -3,7 +3,8 @@
 Ids, keys, tags, times of birth and the users' properties are kept; what a broker had added is taken
 off, and `AB_REPLAY` names the run. Offsets and store times are new. Within a queue the order is
 that of the archive: one task has all of a queue, and the sink has one request to it at a time.
-Nothing is sent without `--yes`. Sending is at-least-once: a task that Spark repeats sends again.
+Nothing is sent without `--yes`. A run that was killed is completed by one with the same `--run`;
+within a run sending is at-least-once: a task that Spark repeats sends again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from aerobee.spark.jobs.common import (
 )
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
-from aerobee.spark.jobs.sending import BORN, outgoing, send, sending_options
+from aerobee.spark.jobs.sending import BORN, announce, outgoing, send, sending_options
 from aerobee.spark.jobs.tables import KINDS, check_kind
 
 if TYPE_CHECKING:
@@ -214,8 +215,16 @@ def command(
         output.check(spark)
         rows = sending.chosen(restored(spark, task))
         plan = planned(rows, task)
+        if missing := sorted(set(task.topics) - {row["topic"] for row in plan}):
+            raise ConfigurationError(
+                f"--topic: {archive} has no such messages of {', '.join(missing)}"
+            )
+        if sending.again:
+            rows = sending.left(rows, target, [row["topic"] for row in plan])
+            plan = planned(rows, task)
         sent = None
         if sending.yes and plan:
+            announce(sending.run)
             sent = restore(rows, plan, target, sending, to_broker=to_broker)
         sending.tell(sent)
         if sent is not None:

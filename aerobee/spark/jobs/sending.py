@@ -1,7 +1,8 @@
 """Messages that were stored once, made ready to be sent again: what a broker added is taken off.
 
 Used by every job that sends: the ids and the users' properties are kept, delays and retries do not
-happen twice, and `AB_REPLAY` says which run sent the message.
+happen twice. `AB_REPLAY` says which run sent a message and `AB_REPLAY_FROM` from which place, so
+that a run that was killed is completed by another one of its name: what is there is not sent again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from aerobee.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.common import gathered, pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
@@ -25,8 +26,10 @@ __all__ = [
     "NEEDED",
     "REPLAY",
     "Sending",
+    "announce",
     "is_ours_to_send",
     "new_run",
+    "not_sent_yet",
     "outgoing",
     "planned",
     "send",
@@ -35,6 +38,11 @@ __all__ = [
 
 REPLAY = "AB_REPLAY"
 """Property with the name of the run that sent a message again."""
+FROM = "AB_REPLAY_FROM"
+"""Property with the place that it was read from: broker, topic, queue, offset."""
+CLOCK_SLACK_MS = 3_600_000
+"""How far the clocks of brokers may be behind the one that named a run."""
+RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 NEEDED = (
     *("topic", "brokerName", "queueId", "queueOffset"),
     *("body", "tags", "keys", "properties", "msgId", "flag"),
@@ -53,6 +61,8 @@ class Sending:
     condition: str | None
     to_topic: str | None
     run: str
+    again: bool
+    """Whether the run was named, so that there may have been one of that name."""
     options: Mapping[str, str]
     yes: bool
 
@@ -66,15 +76,33 @@ class Sending:
 
         return sql.col("topic") if self.to_topic is None else sql.lit(self.to_topic)
 
+    def left(self, messages: DataFrame, name_server: str, topics: Sequence[str]) -> DataFrame:
+        """The messages that no run of this name has sent; `topics` is where they come from.
+
+        Raises: NoNameServerError and its kin.
+        """
+        if not self.again:
+            return messages
+        targets = topics if self.to_topic is None else (self.to_topic,)
+        return not_sent_yet(messages, name_server, targets, self.run)
+
     def tell(self, sent: DataFrame | None) -> None:
         """Say on stderr what came of the run: `sent` is the answer of `send`, if it was asked."""
         told = "nothing to send" if self.yes else "nothing sent: say --yes"
         click.echo(told if sent is None else f"sent with {REPLAY}={self.run}", err=True)
 
 
+def announce(run: str) -> None:
+    """Say under which name it is sent, for the case that it is interrupted."""
+    click.echo(f"sending with {REPLAY}={run}; if it is interrupted: --run {run}", err=True)
+
+
 def _sending(run: str | None, to_option: tuple[str, ...], **rest: Any) -> Sending:
     """Raises: ConfigurationError."""
-    return Sending(run=run or new_run(), options=pairs(to_option, "--to-option"), **rest)
+    again = run is not None
+    return Sending(
+        run=run or new_run(), again=again, options=pairs(to_option, "--to-option"), **rest
+    )
 
 
 sending_options = gathered(
@@ -86,7 +114,9 @@ sending_options = gathered(
             "--to-topic", metavar="TOPIC", help="Where they go; else where they came from."
         ),
         click.option(
-            "--run", metavar="NAME", help="Value of the property AB_REPLAY; else the time."
+            "--run",
+            metavar="NAME",
+            help="Name of the run, else the time; what one of that name has sent is left out.",
         ),
         click.option(
             "--to-option",
@@ -120,12 +150,53 @@ def outgoing(messages: DataFrame, topic: Column, run: str, *, keep_queues: bool)
     return messages.select(
         topic.alias("topic"),
         *("body", "tags", "keys"),
-        sql.map_concat(kept, sql.create_map(sql.lit(REPLAY), sql.lit(run))).alias("properties"),
+        sql.map_concat(
+            kept, sql.create_map(sql.lit(REPLAY), sql.lit(run), sql.lit(FROM), place())
+        ).alias("properties"),
         *("msgId", "flag"),
         given["__SHARDINGKEY"].alias("shardingKey"),
         *(["queueId"] if keep_queues else []),
         *([BORN] if BORN in messages.columns else []),
     )
+
+
+def place() -> Column:
+    """The place of a message in the source, which no other one there has."""
+    from pyspark.sql import functions as sql
+
+    broker = sql.coalesce("brokerName", sql.lit(""))
+    return sql.concat_ws("/", broker, "topic", sql.col("queueId"), sql.col("queueOffset"))
+
+
+def not_sent_yet(
+    messages: DataFrame, name_server: str, targets: Sequence[str], run: str
+) -> DataFrame:
+    """Without the messages that the target topics have of this run already.
+
+    Those are read from the targets, from the time that the run is named by if it is. Raises:
+    NoNameServerError and its kin.
+    """
+    from pyspark.sql import functions as sql
+
+    from aerobee.spark.brokers import cluster_of
+
+    there = set(cluster_of(tuple(name_server.split(";"))).topics())
+    found = sorted(there.intersection(targets))
+    if not found:
+        return messages
+    options = {"nameServer": name_server, "subscribe": ",".join(found), "columns": "properties"}
+    try:
+        began = datetime.strptime(run, RUN_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        # Its own words: it may be of any age.
+        pass
+    else:
+        options["startingTimestamp"] = str(int(began.timestamp() * 1000) - CLOCK_SLACK_MS)
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    read = messages.sparkSession.read.format("aerobee").options(**options).load()
+    properties = read["properties"]
+    sent = read.where(properties[REPLAY] == run).select(properties[FROM].alias("_from"))
+    return messages.join(sent, place() == sql.col("_from"), "left_anti")
 
 
 def planned(rows: DataFrame) -> DataFrame:
@@ -159,4 +230,4 @@ def _amount() -> tuple[Column, Column]:
 
 def new_run() -> str:
     """A name for a run, from the time."""
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    return datetime.now(UTC).strftime(RUN_FORMAT)

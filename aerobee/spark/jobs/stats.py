@@ -5,6 +5,7 @@ Both tables are aggregates in Spark SQL; no message body is read.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -35,6 +36,7 @@ __all__ = [
     "main",
     "measured",
     "rates",
+    "window_of",
 ]
 
 COLUMNS = ("topic", "storeSize", "bornTimestamp", "storeTimestamp", "properties")
@@ -42,6 +44,15 @@ COLUMNS = ("topic", "storeSize", "bornTimestamp", "storeTimestamp", "properties"
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """A broker's messageDelayLevel, unless it has another."""
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+WINDOW_UNITS = {
+    **dict.fromkeys(("ms", "millisecond"), "milliseconds"),
+    **dict.fromkeys(("s", "sec", "second"), "seconds"),
+    **dict.fromkeys(("m", "min", "minute"), "minutes"),
+    **dict.fromkeys(("h", "hour"), "hours"),
+    **dict.fromkeys(("d", "day"), "days"),
+    **dict.fromkeys(("w", "week"), "weeks"),
+}
+"""Unit of a window, without its plural → Spark's word."""
 HELD = (
     *("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"),
     *("RETRY_TOPIC", "TRAN_MSG", REPLAY),
@@ -168,6 +179,16 @@ def level_ms(levels: str) -> list[int]:
         ) from error
 
 
+def window_of(text: str) -> str:
+    """A length such as `10s` or `1 hour` as Spark writes it. Raises: ConfigurationError."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-zA-Z]+)\s*", text)
+    word = found[2].lower() if found else ""
+    unit = WINDOW_UNITS.get(word) or WINDOW_UNITS.get(word.removesuffix("s"))
+    if found is None or unit is None or int(found[1]) == 0:
+        raise ConfigurationError(f"--window {text!r}: write 10s, 5m, 1h, 1d or 500ms")
+    return f"{int(found[1])} {unit}"
+
+
 def _places(array: str, names: Sequence[str]) -> list[Column]:
     """The elements of an array as columns; null where there is no array."""
     from pyspark.sql import functions as sql
@@ -177,7 +198,7 @@ def _places(array: str, names: Sequence[str]) -> list[Column]:
 
 @click.command("stats", short_help="Throughput, sizes, latency, delay accuracy.")
 @source_options
-@click.option("--window", default="1 minute", metavar="LENGTH", help="Of a row; '1 minute'.")
+@click.option("--window", default="1m", metavar="LENGTH", help="Of a row: 10s, 5m, 1h.")
 @click.option("--delays", "wants_delays", is_flag=True, help="How late delayed messages came.")
 @click.option("--levels", default=LEVELS, metavar="LIST", help="The broker's messageDelayLevel.")
 @output_options
@@ -195,7 +216,9 @@ def command(
 
     Latency is store time minus born time, without delayed messages and retries.
     """
-    level_ms(levels)  # Before a JVM is started for nothing.
+    # Before a JVM is started for nothing.
+    level_ms(levels)
+    window = window_of(window)
     with session.opened("stats") as spark:
         output.check(spark)
         sizes = measured(source.read(spark, COLUMNS), levels)

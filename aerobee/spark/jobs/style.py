@@ -9,15 +9,13 @@ STYLE = """
   --paper: #fbfaf7; --card: #ffffff; --ink: #1d2129; --soft: #667085; --edge: #e6e3dc;
   --accent: #b45309; --bad: #c0392b; --good: #2e7d4f;
   --c0: #2f6fde; --c1: #d9820f; --c2: #138a6b; --c3: #7a52d6; --c4: #c9388a; --rest: #98a2b3;
-  --q0: #9cc3f5; --q1: #4a8be8; --q2: #173f8f;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #12151b; --card: #1a1f28; --ink: #e8eaee; --soft: #97a1b3; --edge: #2b323e;
     --accent: #f5b544; --bad: #f2776a; --good: #6fcf97;
     --c0: #6aa3ff; --c1: #f5b544; --c2: #45c9a2; --c3: #a98bf5; --c4: #f07ab9; --rest: #667085;
-    --q0: #35558c; --q1: #5d97ec; --q2: #c9defc;
-  }
+    }
 }
 @media print {
   :root { --paper: #ffffff; --card: #ffffff; --ink: #111111; --soft: #555555; --edge: #dddddd; }
@@ -51,33 +49,7 @@ section {
 }
 section.wide { grid-column: 1 / -1; }
 @media (max-width: 860px) { .sections { grid-template-columns: minmax(0, 1fr); } }
-svg { display: block; width: 100%; }
-.plot { position: relative; container-type: inline-size; }
-.plot svg { position: absolute; overflow: visible; }
-@container (max-width: 520px) { .odd { display: none; } }
-svg text { fill: var(--soft); font-size: 12px; }
-svg .end { text-anchor: end; }
-svg .mid { text-anchor: middle; }
-.grid { stroke: var(--edge); stroke-width: 1; }
-.line { fill: none; stroke: var(--c); stroke-width: 2; stroke-linejoin: round;
-  stroke-linecap: round; vector-effect: non-scaling-stroke; }
-.area { fill: var(--c); fill-opacity: 0.22; }
-.dot { stroke: var(--c); stroke-width: 5; stroke-linecap: round;
-  vector-effect: non-scaling-stroke; }
-.bars { list-style: none; display: grid; gap: 10px; margin: 0; padding: 0; font-size: 13px; }
-.bars li { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 3px 12px; }
-.bars .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.bars span + span { color: var(--soft); }
-.bars i { grid-column: 1 / -1; height: 8px; border-radius: 3px; background: var(--c); }
-.hit { fill: transparent; }
-.hit:hover { fill: var(--ink); fill-opacity: 0.06; }
-.s0 { --c: var(--c0); } .s1 { --c: var(--c1); } .s2 { --c: var(--c2); } .s3 { --c: var(--c3); }
-.s4 { --c: var(--c4); } .rest { --c: var(--rest); } .bad { --c: var(--bad); }
-.q0 { --c: var(--q0); } .q1 { --c: var(--q1); } .q2 { --c: var(--q2); }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 0 0 8px;
-  padding: 0; font-size: 13px; }
-.legend i { display: inline-block; width: 10px; height: 10px; border-radius: 3px;
-  background: var(--c); margin-right: 6px; }
+svg { display: block; width: 100%; height: auto; }
 .empty { padding: 18px 0; color: var(--soft); }
 .empty.good { color: var(--good); }
 .note { color: var(--soft); font-size: 13px; }

@@ -354,6 +354,18 @@ def test_separators_in_a_column_are_refused(column: str) -> None:
         shipments(table(**{"body": [b"1", b"2"], column: ["fine", "x\x02"]}))
 
 
+def test_a_key_with_a_space_and_a_tag_that_no_subscription_names_are_refused() -> None:
+    """They would come out as two keys, and as a tag that nobody gets."""
+    rows = table(body=["x", "y", "z"], keys=pa.array([["a"], None, ["b", "c d"]]))
+    with pytest.raises(ConfigurationError, match=r"row 2.*key 'c d' has a space"):
+        shipments(rows)
+    rows = table(body=["x", "y"], tags=["a", "a||b"])
+    with pytest.raises(ConfigurationError, match=r"row 1.*tags is 'a\|\|b'"):
+        shipments(rows)
+    copied = table(body=["x"], tags=["a||b"], keys=["c d"], msgId=["ID"])
+    assert "a||b" in str(shipments(copied)), "a copy has what its message had"
+
+
 def test_properties_that_do_not_fit_are_refused() -> None:
     batch = table(body=[b"1"], tags=["t" * 33_000])
     with pytest.raises(

@@ -13,8 +13,11 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import BinaryType, DoubleType, IntegerType, StructField, StructType
 
 from aerobee.errors import ConfigurationError
+from aerobee.spark.batch_reader import BatchReader
 from aerobee.spark.columns import COLUMNS, DEFAULT, PRESETS, ddl_of
+from aerobee.spark.options import read_options
 from aerobee.spark.source import AerobeeSource
+from aerobee.spark.stream_reader import StreamReader
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 
 if TYPE_CHECKING:
@@ -189,6 +192,40 @@ def test_tables_of_sql_read_topics(spark: SparkSession, broker: AnyBroker) -> No
             spark.sql("INSERT INTO orders_in_sql SELECT 'a', X'00', 'k'")
     finally:
         spark.sql("DROP TABLE orders_in_sql")
+
+
+def test_a_table_with_a_list_of_columns_says_what_it_has_lost(
+    spark: SparkSession, broker: AnyBroker
+) -> None:
+    options = f"nameServer '{broker.namesrv_address}', topic 'orders'"
+    spark.sql(f"CREATE TABLE lost (body BINARY, tags STRING) USING aerobee OPTIONS ({options})")
+    try:
+        with pytest.raises(PySparkException, match="was made with a list of columns"):
+            spark.sql("SELECT count(*) FROM lost").collect()
+        named = spark.sql(f"SELECT body FROM lost WITH ({options})")
+        assert named.count() == COUNT
+    finally:
+        spark.sql("DROP TABLE lost")
+
+
+def test_a_condition_that_no_broker_takes_is_refused_when_the_read_is_planned(
+    spark: SparkSession, broker: AnyBroker
+) -> None:
+    """Before any task is made; Spark would run each of them four times."""
+    for stream in (False, True):
+        options = read_options(
+            {
+                "nameserver": broker.namesrv_address,
+                "topic": "orders",
+                "expressiontype": "SQL92",
+                "subexpression": "colour = = 'blue'",
+            },
+            stream=stream,
+        )
+        streamed, batch = StreamReader(options, ("body",)), BatchReader(options, ("body",))
+        plan = streamed.initialOffset if stream else batch.partitions
+        with pytest.raises(ConfigurationError, match=r"option subExpression: .* is refused"):
+            plan()
 
 
 def test_views_of_sql_read_topics(spark: SparkSession, broker: AnyBroker) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aerobee.cli.border import DONE, REFUSED
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.dead_letters import command
 from aerobee.spark.jobs.sending import REPLAY
 from tests.aerobee.spark.jobs.running import Done, run_job
@@ -157,3 +157,16 @@ def test_groups_without_dead_letters_are_an_empty_table(job: Job) -> None:
 def test_a_condition_that_is_none_is_an_error_in_a_line(job: Job) -> None:
     with pytest.raises(AerobeeError, match="no_such_column"):
         job("--group", "billing", "--where", "no_such_column = 1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--key", "k1 k2"), "a key has no spaces"),
+        (("--group", "biling"), "no broker knows a consumer group biling; there are"),
+        (("--run", "r"), "are for --redrive"),
+    ],
+)
+def test_what_can_match_nothing_is_said(job: Job, arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        job(*arguments)

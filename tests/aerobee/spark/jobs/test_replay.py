@@ -78,3 +78,20 @@ def test_a_condition_chooses(job: Job) -> None:
 
 def test_queues_without_a_message_since_then_have_nothing_to_send(job: Job) -> None:
     assert job("--to-topic", "elsewhere", "--since", "4000000000000").rows == []
+
+
+def test_a_run_that_was_killed_is_completed_by_one_of_its_name(job: Job, broker: AnyBroker) -> None:
+    """What it has sent is found in the target, wherever in the queues that was."""
+    make_topic(broker, "again", 2)
+    named = ("--to-topic", "again", "--run", "run-8")
+    part = "queueOffset < 60 OR queueOffset % 7 = 0"
+    first = job(*named, "--where", part, "--yes")
+    assert "if it is interrupted: --run run-8" in first.said
+    sent = first.rows[0]["messages"]
+    assert 60 < sent < 300
+    assert job(*named).rows == [
+        {"topic": "again", "messages": 300 - sent, "bodyBytes": 12 * (300 - sent)}
+    ]
+    assert [row["messages"] for row in job(*named, "--yes").rows] == [300 - sent]
+    assert sorted(one.body for one in read_back(broker, "again", 300)) == BODIES
+    assert job(*named).rows == []

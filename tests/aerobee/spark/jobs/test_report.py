@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aerobee.errors import AerobeeError
+from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.report import WINDOWS_MAX, command, window_s
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 from tests.aerobee.spark.jobs.test_page import check, headings
@@ -36,7 +36,11 @@ def test_a_brokers_report_is_one_whole_page(
     assert headings(page) == ["Throughput", "Latency", "Topics", "Sizes", "Lag", "Dead letters"]
     assert "<b>500</b>" in page
     assert "billing ← orders" in page
-    command.main(["--store", str(broker.data), str(file)], standalone_mode=False)
+    with pytest.raises(ConfigurationError, match="is there already: say --overwrite"):
+        run(broker, file)
+    assert file.read_text() == page
+    options = ["--store", str(broker.data), "--overwrite", str(file)]
+    command.main(options, standalone_mode=False)
     page = file.read_text()
     assert headings(page) == ["Throughput", "Latency", "Topics", "Sizes", "Dead letters"]
     assert "<b>500</b><small>in 1 topics</small>" in page, "letters are no messages of their own"

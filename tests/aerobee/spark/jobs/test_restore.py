@@ -76,9 +76,14 @@ def lake(
 
 @pytest.fixture(scope="module")
 def back(spark: SparkSession, lake: Path, start_broker: StartBroker) -> Restored:
-    """All of it in a new broker, by the command line."""
+    """All of it in a new broker, by the command line: a run that ended early, and its second half.
+
+    Each queue has a part of its own, as where a driver is killed.
+    """
     broker = start_broker()
     options = ["--namesrv", broker.namesrv_address, "--archive", str(lake), "--run", "run-1"]
+    part = "queueOffset < 30 OR (topic = 'orders' AND queueId = 1 AND queueOffset < 101)"
+    job.command.main([*options, "--where", part, "--yes"], standalone_mode=False)
     job.command.main([*options, "--yes"], standalone_mode=False)
     return Restored(broker, lake, "run-1")
 
@@ -152,6 +157,18 @@ def test_a_part_can_be_chosen_and_nothing_is_sent_unless_it_is_said(
     out, err = capsys.readouterr()
     assert out.startswith('{"topic":"bills","messages":120,')
     assert err == "nothing sent: say --yes\n"
+    with RawConnection(back.broker.address) as connection:
+        assert len(read_topic(connection, "bills", 0)) == 120
+
+
+def test_a_run_that_is_complete_has_nothing_left(
+    lake: Path, back: Restored, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--namesrv", back.broker.namesrv_address, "--archive", str(lake), "--yes"]
+    job.command.main([*options, "--run", "run-1"], standalone_mode=False)
+    assert "nothing to send" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="has no such messages of bils"):
+        job.command.main([*options, "--topic", "bills,bils"], standalone_mode=False)
     with RawConnection(back.broker.address) as connection:
         assert len(read_topic(connection, "bills", 0)) == 120
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
 from aerobee.message import RESERVED_PROPERTIES
-from aerobee.spark.jobs.sending import BORN, NEEDED, REPLAY, new_run, outgoing, planned
+from aerobee.spark.jobs.sending import BORN, FROM, NEEDED, REPLAY, new_run, outgoing, planned
 from tests.aerobee.spark.filling import fill, make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import StartBroker
@@ -44,12 +44,13 @@ def test_the_users_properties_stay_and_the_brokers_go(spark: SparkSession) -> No
         "body": b"body",
         "tags": "EU",
         "keys": "k1 k2",
-        "properties": users | {REPLAY: "run-1"},
+        "properties": users | {REPLAY: "run-1", FROM: "b/orders/3/9"},
         "msgId": "ID",
         "flag": 5,
         "shardingKey": "customer 7",
     }
-    assert (second.properties, second.shardingKey) == ({REPLAY: "run-1"}, None)
+    told = {REPLAY: "run-1", FROM: "b/orders/0/1"}
+    assert (second.properties, second.shardingKey) == (told, None)
     assert [row.asDict() for row in planned(out).collect()] == [
         {"topic": "copy", "messages": 2, "bodyBytes": 4}
     ]

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.jobs.stats import LEVELS, amounts, delays, level_ms, measured, rates
+from aerobee.spark.jobs.stats import LEVELS, amounts, delays, level_ms, measured, rates, window_of
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +74,24 @@ def test_levels_are_those_of_the_broker() -> None:
     assert (len(steps), steps[0], steps[4], steps[-1]) == (18, 1_000, 60_000, 7_200_000)
     with pytest.raises(ConfigurationError, match="5 minutes"):
         level_ms("5 minutes")
+
+
+@pytest.mark.parametrize(
+    ("said", "window"),
+    [
+        ("10s", "10 seconds"),
+        ("1 minute", "1 minutes"),
+        ("5 mins", "5 minutes"),
+        ("500ms", "500 milliseconds"),
+        ("1h", "1 hours"),
+        ("2 Days", "2 days"),
+    ],
+)
+def test_windows_are_written_as_people_do(said: str, window: str) -> None:
+    assert window_of(said) == window
+
+
+@pytest.mark.parametrize("said", ["", "10", "s", "0s", "-1s", "10 parsecs", "1h30m", "ms 5"])
+def test_what_is_no_window_is_refused_before_anything_is_read(said: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--window .*: write 10s"):
+        window_of(said)
