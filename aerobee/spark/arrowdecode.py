@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from aerobee.errors import ConfigurationError, RecordDamagedError
 from aerobee.spark.arrowrows import BYTES_MAX, ChunkTooLarge, Rows, damaged
+from aerobee.spark.buffers import value_bytes
 from aerobee.spark.columns import (
     AEROBEE,
     KAFKA_TIMESTAMP_TYPE,
@@ -185,6 +186,7 @@ def _is_blank(view: memoryview, at: int) -> bool:
     return view[at + magic : at + record.BLANK_BYTES] == BLANK
 
 
+CONTROL_END, QUOTE, BACKSLASH = 0x20, ord('"'), ord("\\")
 BLANK = record.BLANK_MAGIC.to_bytes(4, "big")
 
 
@@ -203,8 +205,20 @@ def _converter(name: str, preset: str) -> Callable[[Any], Any]:
 
 
 def _json(properties: Any) -> Any:
-    texts = [json.dumps(dict(row), ensure_ascii=False) for row in properties.to_pylist()]
-    return pa.array(texts, pa.string())
+    """Each row as a JSON object, as `json.dumps` writes it; by Arrow where nothing is escaped."""
+    names, values = properties.keys, properties.items
+    if not len(names) or _is_escaped(names) or _is_escaped(values):
+        texts = [json.dumps(dict(row), ensure_ascii=False) for row in properties.to_pylist()]
+        return pa.array(texts, pa.string())
+    pairs = pc.binary_join_element_wise('"', names, '": "', values, '"', "")
+    joined = pc.binary_join(pa.ListArray.from_arrays(properties.offsets, pairs), ", ")
+    return pc.binary_join_element_wise("{", joined, "}", "")
+
+
+def _is_escaped(texts: Any) -> bool:
+    """Whether JSON writes any of them otherwise than it is."""
+    data = value_bytes(texts)
+    return bool(((data < CONTROL_END) | (data == QUOTE) | (data == BACKSLASH)).any())
 
 
 def _headers(properties: Any) -> Any:

@@ -40,9 +40,11 @@ class BatchReader(DataSourceReader):
         """
         from aerobee.spark.bounds import bounds
         from aerobee.spark.brokers import cluster_of
+        from aerobee.spark.logs import set_up
         from aerobee.spark.plan import partitions_of, ranges_of
         from aerobee.spark.positions import queues_of
 
+        set_up()
         options = self.options
         cluster = cluster_of(options.name_servers)
         addresses = queues_of(cluster, options)
@@ -55,8 +57,10 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The messages of one partition."""
+        from aerobee.spark.logs import set_up
         from aerobee.spark.task import record_batches
 
+        set_up()
         # An empty plan comes as one partition without a value.
         if partition is not None and partition.value is not None:
             yield from record_batches(partition.value, self.options, self.names)

@@ -31,7 +31,7 @@ REQUIRED = frozenset({"nameserver", "bootstrap", "groups", "topics"})
 
 
 class LagSource(DataSource):
-    """The data source; docs/spark.md describes its options and columns."""
+    """The data source; docs/spark/options.md describes its options and columns."""
 
     @classmethod
     def name(cls) -> str:

@@ -55,8 +55,7 @@ Connect: TypeAlias = Callable[[str], "BlockingChannel"]
 LANE_OFFSETS: Final = 1024
 BULK_BYTES: Final = 4_194_304
 """Asked of a broker that answers as much as that; others ignore it."""
-HELD_BYTES: Final = 8 * BULK_BYTES
-"""With so much in hand only the first lane asks for more. What is on its way comes on top."""
+READ_AHEAD_BYTES: Final = 16 << 20
 TRIES: Final = 5
 """So many pull time-outs without progress end the read."""
 PAUSE_S: Final = 0.1
@@ -89,7 +88,18 @@ class Pulling:
     window: int = 8
     timeout_ms: int = 3000
     bulk_bytes: int | None = BULK_BYTES
+    """The most that one answer of a broker that can shall have; None for that broker's own way."""
+    read_ahead_bytes: int = READ_AHEAD_BYTES
+    """With so much in hand and on its way only the first lane asks for more."""
     fail_on_data_loss: bool = True
+
+    @property
+    def answer_bytes(self) -> int | None:
+        """What is asked for at once: all of the window together are no more than is read ahead."""
+        if self.bulk_bytes is None:
+            return None
+        lanes = self.window if self.dense else 1
+        return max(1, min(self.bulk_bytes, self.read_ahead_bytes // lanes))
 
     @property
     def dense(self) -> bool:
@@ -171,6 +181,8 @@ class _Puller:
         """By address that did not have what it was asked for: which offsets it has."""
         self._refusing: set[str] = set()
         self._held_bytes = 0
+        self._largest = 0
+        """Bytes of the largest answer."""
         self._missing: Gap | None = None
 
     # -- out -------------------------------------------------------------------------------------
@@ -232,10 +244,13 @@ class _Puller:
 
     def _ask_all(self) -> None:
         """Pull for every lane that waits for no answer, as far as there is room."""
+        under_way = sum(lane.ticket != NOT_ASKED for lane in self._lanes)
         for lane in self._lanes:
-            room = lane is self._lanes[0] or self._held_bytes < HELD_BYTES
+            ahead = self._held_bytes + (under_way + 1) * self._largest
+            room = lane is self._lanes[0] or ahead <= self._how.read_ahead_bytes
             if self._channel is not None and lane.ticket == NOT_ASKED and not lane.full and room:
                 self._ask(self._channel, lane)
+                under_way += 1
 
     def _ask(self, channel: BlockingChannel, lane: Lane) -> None:
         """Pull the rest of a lane; a failure comes as its outcome."""
@@ -294,7 +309,7 @@ class _Puller:
             subscription=how.expression,
             sub_version=0,
             expression_type=how.expression_type,
-            bulk_bytes=how.bulk_bytes,
+            bulk_bytes=how.answer_bytes,
         )
 
     # -- learning --------------------------------------------------------------------------------
@@ -377,6 +392,7 @@ class _Puller:
     def _keep(self, lane: Lane, asked: Ask, answer: Command) -> None:
         """Messages. Raises: TransportError, and what the decoder has against the records."""
         body = answer.body
+        self._largest = max(self._largest, len(body))
         try:
             starts = starts_of(body)
         except RecordDamagedError as error:

@@ -1,6 +1,6 @@
 """The options of the data sources as a table: names, uses, texts, defaults. No functions.
 
-`options` reads it, and so does docs/spark.md.
+`options` reads it, and so does docs/spark/options.md.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ TABLE: Final = (
         "Rows per Arrow batch.",
     ),
     Option(
-        "batchBytes", READ, values.size_bytes(1, LARGEST_BATCH), "32m",
+        "batchBytes", READ, values.size_bytes(1, LARGEST_BATCH), "16m",
         "Bytes per Arrow batch, about, packed and unpacked.",
     ),
     Option(
@@ -177,6 +177,11 @@ TABLE: Final = (
     Option(
         "pullWindow", READ, values.integer(1, 1024), "8",
         "Requests on their way at once, per task.",
+    ),
+    Option(
+        "readAheadBytes", READ, values.size_bytes(1, LARGEST_BATCH), "16m",
+        "Bytes that a task has received or asked for beyond its batch, about; a broker answers "
+        "with one message at least.",
     ),
     Option(
         "readFrom", READ, values.choice("master", "slave", "any"), "master",

@@ -2,7 +2,7 @@
 
 A mapping of texts (Spark gives the names in lower case) → ReadOptions, WriteOptions, StoreOptions,
 LagOptions. Everything wrong is refused here, before anything is asked of a broker.
-`python -m aerobee.spark.options` renews the tables in docs/spark.md.
+`python -m aerobee.spark.options` renews the tables in docs/spark/options.md.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class ReadOptions:
     pull_batch_size: int
     pull_timeout_ms: int
     pull_window: int
+    read_ahead_bytes: int
     read_from: Literal["master", "slave", "any"]
 
 
@@ -400,7 +401,7 @@ def _check_assigned(name: str, position: object, fields: Mapping[str, Any]) -> N
 
 # ── On paper ──
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
 BEGIN = "<!-- options: printed by python -m aerobee.spark.options -->"
 END = "<!-- end of options -->"
 SECTIONS: Final = (
@@ -412,7 +413,7 @@ SECTIONS: Final = (
 
 
 def reference() -> str:
-    """The tables of docs/spark.md, with the marks between which they stand."""
+    """The tables of docs/spark/options.md, with the marks between which they stand."""
     parts = [BEGIN]
     for title, uses in SECTIONS:
         wide = " use |" if " " in uses else ""
@@ -440,7 +441,7 @@ def renewed(page: str) -> str:
 
 
 def main() -> None:
-    """Write docs/spark.md anew, if its tables are stale."""
+    """Write docs/spark/options.md anew, if its tables are stale."""
     page = PAGE.read_text(encoding="utf-8")
     if (new := renewed(page)) != page:
         PAGE.write_text(new, encoding="utf-8")

@@ -147,6 +147,9 @@ ARROW_TYPES = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "array<string>": pa.list_(pa.string()),
+    "array<struct<key:string,value:binary>>": pa.list_(
+        pa.struct([("key", pa.string()), ("value", pa.binary())])
+    ),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
     "void": pa.null(),
     "boolean": pa.bool_(),

@@ -45,7 +45,7 @@ TABLE_WITH_COLUMNS = (
 
 
 class AerobeeSource(DataSource):
-    """The data source; docs/spark.md describes its options and columns."""
+    """The data source; docs/spark/options.md describes its options and columns."""
 
     @classmethod
     def name(cls) -> str:

@@ -43,7 +43,7 @@ ROWS_PER_BATCH = 10_000
 
 
 class StoreSource(DataSource):
-    """The data source; docs/spark.md describes its options and columns."""
+    """The data source; docs/spark/options.md describes its options and columns."""
 
     @classmethod
     def name(cls) -> str:

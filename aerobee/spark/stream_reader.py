@@ -88,6 +88,9 @@ class StreamReader(DataSourceStreamReader):
         Raises: ConfigurationError, RouteNotFoundError, and the errors of brokers: a stream does not
         begin with a part of its queues.
         """
+        from aerobee.spark.logs import set_up
+
+        set_up()
         if self._initial is None:
             self._initial = self._settled()
         return to_nested(self._initial)
@@ -158,8 +161,10 @@ class StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one partition; in a process that has planned nothing."""
+        from aerobee.spark.logs import set_up
         from aerobee.spark.task import record_batches
 
+        set_up()
         yield from record_batches(partition.value, self.options, self.names)
 
     def commit(self, end: Json) -> None:

@@ -45,12 +45,14 @@ def record_batches(
             preset=options.schema_preset,
         )
         chunks = pulled(what, how, cluster.channel)
-        for chunk in gathered(chunks, options.batch_rows, options.batch_bytes):
+        for first, buffer, starts in gathered(chunks, options.batch_rows, options.batch_bytes):
             try:
-                yield from decoder.batches(chunk.buffer, chunk.starts)
+                yield from decoder.batches(buffer, starts)
             except RecordDamagedError as error:
-                place = f"{what.queue}, messages from offset {chunk.first_offset} on"
+                place = f"{what.queue}, messages from offset {first} on"
                 raise RecordDamagedError(f"{place}: {error}") from error
+            # What is gathered next comes in its place, not beside it.
+            del buffer, starts
 
 
 def pulling(options: ReadOptions) -> Pulling:
@@ -62,6 +64,7 @@ def pulling(options: ReadOptions) -> Pulling:
         batch_size=options.pull_batch_size,
         window=options.pull_window,
         timeout_ms=options.pull_timeout_ms,
+        read_ahead_bytes=options.read_ahead_bytes,
         fail_on_data_loss=options.fail_on_data_loss,
     )
 
@@ -82,20 +85,24 @@ def gathered(chunks: Iterable[Chunk], rows: int, size_bytes: int) -> Iterator[Ch
             count + len(chunk.starts) > rows or held_bytes + len(chunk.buffer) > size_bytes
         ):
             yield _joined(held)
-            held, count, held_bytes = [], 0, 0
+            count = held_bytes = 0
         held.append(chunk)
         count += len(chunk.starts)
         held_bytes += len(chunk.buffer)
+        del chunk
     if held:
         yield _joined(held)
 
 
 def _joined(chunks: list[Chunk]) -> Chunk:
+    """One chunk of all; none is held here any more when it is handed out."""
     if len(chunks) == 1:
-        return chunks[0]
+        return chunks.pop()
     starts: list[int] = []
     base = 0
     for chunk in chunks:
         starts += [at + base for at in chunk.starts] if base else chunk.starts
         base += len(chunk.buffer)
-    return Chunk(chunks[0].first_offset, b"".join(chunk.buffer for chunk in chunks), starts)
+    first, whole = chunks[0].first_offset, b"".join(chunk.buffer for chunk in chunks)
+    chunks.clear()
+    return Chunk(first, whole, starts)

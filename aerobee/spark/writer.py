@@ -102,17 +102,23 @@ class WriterBase:
 
     def __init__(self, options: WriteOptions, schema: pa.Schema) -> None:
         from aerobee.spark.sink_columns import places
+        from aerobee.spark.sink_kafka import FromKafka
 
         self.options = options
         self.schema = schema
-        self.places = places(schema, topic=options.topic, order_by=options.order_by)
+        self.places = places(
+            FromKafka(schema).schema, topic=options.topic, order_by=options.order_by
+        )
 
     def write_batches(self, batches: Iterator[pa.RecordBatch], task: Task) -> SinkCommit:
         """Send all rows and wait until they are acknowledged. Raises: AerobeeError."""
         from aerobee.spark.brokers import cluster_of
         from aerobee.spark.encode import Encoder
+        from aerobee.spark.logs import set_up
         from aerobee.spark.sending import Delivery, Sending
+        from aerobee.spark.sink_kafka import FromKafka
 
+        set_up()
         options = self.options
         cluster = cluster_of(options.name_servers)
         fence = self._fence(task)
@@ -136,8 +142,9 @@ class WriterBase:
                 new_ids=id_maker(options.name_servers[0]),
                 queues=delivery.queues,
             )
+            kafka = FromKafka(self.schema)
             for batch in batches:
-                for shipment in encoder.shipments(batch):
+                for shipment in encoder.shipments(kafka.batch(batch)):
                     delivery.send(shipment)
             report = delivery.finish()
         return SinkCommit(
@@ -188,6 +195,9 @@ class WriterBase:
 
     def committed(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         """All tasks have ended well: mark that, and say what was stored."""
+        from aerobee.spark.logs import set_up
+
+        set_up()
         done = commits(messages)
         if not all(commit.skipped for commit in done):
             task = done[0].task
@@ -205,6 +215,9 @@ class WriterBase:
 
     def log_abort(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         """Say what is stored although the write failed."""
+        from aerobee.spark.logs import set_up
+
+        set_up()
         done = commits(messages)
         log.warning(
             "%s failed; what is acknowledged stays in the topic: %d messages of %d tasks that "

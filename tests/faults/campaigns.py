@@ -1,5 +1,6 @@
 """The table of campaigns, in the order of the report. A new one is a line here."""
 
+from tests.aerobee.spark.queries import Q1
 from tests.faults.clock_jumps import R14
 from tests.faults.exchanges import R20
 from tests.faults.feature_kills import R1F
@@ -31,4 +32,5 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R21,
     R21B,
     S1,
+    Q1,
 )

@@ -12,6 +12,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.ours]
 
 TIMED = {"R1", "R1b", "R21", "S1"}
 """They say how long a start may take, too."""
+OF_SPARK = {"Q1"}
+"""They share the session of Spark's own tests, and run there."""
 
 
 def marks_of(campaign: Campaign) -> list[pytest.MarkDecorator]:
@@ -26,7 +28,11 @@ def test_the_keys_of_campaigns_are_their_own() -> None:
 
 @pytest.mark.parametrize(
     "campaign",
-    [pytest.param(one, id=one.key, marks=marks_of(one)) for one in CAMPAIGNS],
+    [
+        pytest.param(one, id=one.key, marks=marks_of(one))
+        for one in CAMPAIGNS
+        if one.key not in OF_SPARK
+    ],
 )
 def test_campaign(campaign: Campaign, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     cycles = pytestconfig.getoption("--cycles") or campaign.t1

@@ -31,13 +31,22 @@ LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two task slots, no UI, UTC; what Spark writes by itself goes below pytest's directory."""
+    with session_for(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@contextmanager
+def session_for(home: Path) -> Iterator[SparkSession]:
+    """A session for what runs in this process, with all that Spark writes by itself below `home`.
+
+    Skips where there is no Java for it.
+    """
     check_java()
     with pytest.MonkeyPatch.context() as patch:
         # Workers are processes of their own: this interpreter, this checkout.
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(AUTOREGISTER)]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        home = tmp_path_factory.mktemp("spark")
         patch.setenv("SPARK_LOCAL_DIRS", str(home / "local"))
         with _session(home) as session:
             yield session

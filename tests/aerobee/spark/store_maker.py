@@ -148,7 +148,7 @@ class StoreMaker:
 
 
 def store_options_of(root: Path, **given: object) -> StoreOptions:
-    """Options of a read, by their names in docs/spark.md."""
+    """Options of a read, by their names in docs/spark/options.md."""
     raw = {"path": str(root)} | {name: _text(value) for name, value in given.items()}
     return store_options(raw)
 

@@ -462,6 +462,25 @@ def test_presets_have_the_names_and_types_of_other_sources() -> None:
     assert tuple(old) == tuple(PRESETS["rocketmq-spark"])
 
 
+@given(
+    st.lists(
+        st.dictionaries(
+            st.text(st.characters(min_codepoint=3, codec="utf-8"), min_size=1, max_size=4),
+            st.text(st.characters(min_codepoint=3, codec="utf-8"), min_size=1, max_size=6),
+            max_size=3,
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_properties_as_json_are_what_json_writes(told: list[dict[str, str]]) -> None:
+    """Whole columns at once where nothing is escaped, row by row elsewhere."""
+    kind = pa.map_(pa.string(), pa.string())
+    column = pa.array([list(row.items()) for row in told], kind)
+    texts = arrowdecode.CONVERTERS["rocketmq-spark", "properties"](column).to_pylist()
+    assert texts == [json.dumps(row, ensure_ascii=False) for row in told]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -447,7 +447,6 @@ def test_large_messages_are_asked_for_no_faster_than_they_are_read(
 ) -> None:
     """Lanes behind the first one would otherwise fill up with all of their 1024 messages."""
     monkeypatch.setattr(lanes, "LANE_OFFSETS", 64)
-    monkeypatch.setattr(lanes, "HELD_BYTES", 100_000)
     filler, sent = bytes(10_000), 0
 
     def reply(script: Script, heard: Plain) -> None:
@@ -460,12 +459,21 @@ def test_large_messages_are_asked_for_no_faster_than_they_are_read(
     most = taken = count = 0
     with Script(reply) as script:
         what = Range("t", "b", (script.peer.address,), 3, 0, 512)
-        for chunk in pulled(what, Pulling(group="g", window=8), connect):
+        how = Pulling(group="g", window=8, read_ahead_bytes=100_000)
+        for chunk in pulled(what, how, connect):
             most = max(most, sent - taken)
             taken += len(chunk.buffer)
             count += len(chunk.starts)
     assert count == 512
-    assert most < 100_000 + 2 * 8 * 2 * 10_100, "what is held, and the answers on their way"
+    assert most < 100_000 + 8 * 2 * 10_100, "the first answers come before their size is known"
+
+
+def test_answers_are_asked_for_in_sizes_that_fit_together() -> None:
+    assert Pulling(group="g", window=8, read_ahead_bytes=16 << 20).answer_bytes == 2 << 20
+    assert Pulling(group="g", window=2, read_ahead_bytes=16 << 20).answer_bytes == 4 << 20
+    alone = Pulling(group="g", expression="a", read_ahead_bytes=3 << 20)
+    assert alone.answer_bytes == 3 << 20, "there is one at a time"
+    assert Pulling(group="g", bulk_bytes=None).answer_bytes is None
 
 
 @pytest.mark.parametrize("code", [BUSY, NO_TOPIC])

@@ -40,7 +40,7 @@ def test_defaults_are_those_of_the_table() -> None:
     assert (found.sub_expression, found.expression_type) == ("*", "TAG")
     assert found.max_trigger_delay_s == 900.0
     assert found.max_records_per_partition == 1_000_000
-    assert (found.batch_rows, found.batch_bytes) == (10_000, 32 << 20)
+    assert (found.batch_rows, found.batch_bytes) == (10_000, 16 << 20)
     assert (found.pull_batch_size, found.pull_timeout_ms, found.pull_window) == (1024, 3000, 8)
     assert found.fail_on_data_loss
     assert found.decompress

@@ -92,6 +92,7 @@ def topic(broker: AnyBroker) -> str:
         ({"batchRow": "9"}, {"body": BinaryType()}, "batchRow"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, {"body": BinaryType()}, "may not send to topic"),
         ({"tags": "a\x02b"}, {"body": BinaryType()}, "separate properties"),
+        ({"tags": "a||b"}, {"body": BinaryType()}, "not the tag of one message"),
         ({"dedupe": "fence"}, {"body": BinaryType()}, "sinkId"),
         ({"dedupe": "fence", "sinkId": "s" * 115}, {"body": BinaryType()}, "sinkId"),
     ],

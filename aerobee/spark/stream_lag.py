@@ -1,0 +1,40 @@
+"""How far a stream is behind, out of what Spark tells of its progress. Pure.
+
+Spark gives sources in Python no metrics of their own; what it does tell is where the last batch
+ended and where the queues ended when that was decided.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aerobee.spark.offsets import STARTED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["lag_of"]
+
+
+def lag_of(progress: Any) -> dict[str, int]:
+    """Messages that wait in each topic, of a query's `lastProgress` or a listener's `progress`.
+
+    Empty before the first batch, and with PySpark before 4.2, which does not ask for the ends.
+    """
+    told = progress if isinstance(progress, dict) else json.loads(progress.json)
+    found: dict[str, int] = {}
+    for source in told.get("sources", ()):
+        ends, latest = (_offsets(source.get(name)) for name in ("endOffset", "latestOffset"))
+        for topic, brokers in latest.items():
+            for broker, queues in brokers.items():
+                read = ends.get(topic, {}).get(broker, {})
+                waits = sum(max(0, most - read.get(at, 0)) for at, most in queues.items())
+                found[topic] = found.get(topic, 0) + waits
+    return found
+
+
+def _offsets(told: Any) -> Mapping[str, Any]:
+    """The offsets of a source as Spark tells them: a mapping, or its text."""
+    given = json.loads(told) if isinstance(told, str) else told
+    return {name: at for name, at in (given or {}).items() if name != STARTED}
