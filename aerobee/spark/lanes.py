@@ -34,6 +34,7 @@ from aerobee.errors import (
     TransportError,
 )
 from aerobee.spark.arrowdecode import starts_of
+from aerobee.spark.pulling import LANE_OFFSETS, Chunk, Pulling
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask
 from remoting.errors import RemotingError
@@ -45,17 +46,13 @@ if TYPE_CHECKING:
     from remoting.client.blocking_channel import BlockingChannel
     from remoting.wire.command import Command
 
-__all__ = ["Chunk", "Connect", "Pulling", "pulled"]
+__all__ = ["Connect", "pulled"]
 
 log = logging.getLogger("aerobee.spark")
 
 Connect: TypeAlias = Callable[[str], "BlockingChannel"]
 """An open connection to an address, kept or new. Raises: AerobeeError, RemotingError."""
 
-LANE_OFFSETS: Final = 1024
-BULK_BYTES: Final = 4_194_304
-"""Asked of a broker that answers as much as that; others ignore it."""
-READ_AHEAD_BYTES: Final = 16 << 20
 TRIES: Final = 5
 """So many pull time-outs without progress end the read."""
 PAUSE_S: Final = 0.1
@@ -71,48 +68,8 @@ WITHOUT_MESSAGES: Final = (
 )
 GONE: Final = frozenset({"MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"})
 """Remarks of answers that lead behind messages which cannot be read, whatever was asked for."""
-EVERYTHING: Final = "*"
 QUEUE_OFFSET_AT: Final = 20
 QUEUE_OFFSET: Final = Struct(">q")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pulling:
-    """How to pull. An expression other than `*` makes the broker filter, tags by hash only."""
-
-    group: str
-    expression: str = EVERYTHING
-    expression_type: str = "TAG"
-    batch_size: int = LANE_OFFSETS
-    """The most messages asked for at once."""
-    window: int = 8
-    timeout_ms: int = 3000
-    bulk_bytes: int | None = BULK_BYTES
-    """The most that one answer of a broker that can shall have; None for that broker's own way."""
-    read_ahead_bytes: int = READ_AHEAD_BYTES
-    """With so much in hand and on its way only the first lane asks for more."""
-    fail_on_data_loss: bool = True
-
-    @property
-    def answer_bytes(self) -> int | None:
-        """What is asked for at once: all of the window together are no more than is read ahead."""
-        if self.bulk_bytes is None:
-            return None
-        lanes = self.window if self.dense else 1
-        return max(1, min(self.bulk_bytes, self.read_ahead_bytes // lanes))
-
-    @property
-    def dense(self) -> bool:
-        """Whether every offset is expected to come."""
-        return self.expression == EVERYTHING and self.expression_type == "TAG"
-
-
-class Chunk(NamedTuple):
-    """Whole records with rising offsets, from `first_offset` on; `starts` are their places."""
-
-    first_offset: int
-    buffer: bytes | memoryview
-    starts: list[int]
 
 
 class Gap(NamedTuple):

@@ -1,7 +1,8 @@
 """Lines that say when, how grave and of which query: for the processes of Spark that run Python.
 
 Spark sets up no logging in them, and a library tells nothing where nobody does: messages that were
-skipped because they are gone would not be heard of. What is set up already, by a program or by Spark, stays as it is.
+skipped because they are gone would not be heard of. What is set up already, by a program or by
+Spark, stays as it is.
 """
 
 from __future__ import annotations

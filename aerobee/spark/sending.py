@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from queue import Empty, SimpleQueue
 from random import randrange
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from aerobee.config import DEFAULT_RETRY
 from aerobee.errors import (
@@ -27,17 +27,14 @@ from aerobee.errors import (
     Attempt,
     BrokerError,
     BrokerNotFoundError,
-    NoNameServerError,
     RequestTimeoutError,
-    RouteNotFoundError,
     SendFailedError,
-    TopicNotFoundError,
 )
 from aerobee.message import SendStatus
-from aerobee.route import MASTER_ID, TopicRoute
+from aerobee.route import MASTER_ID
+from aerobee.spark.sink_routes import PAUSE_S, KnownRoutes
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask
-from aerobee.steps.instance import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.steps.sending import ROUTE_IS_OLD, STATUS, request, worth_retrying
 from aerobee.transport import transport_error
 from remoting.errors import RemotingError
@@ -45,43 +42,28 @@ from remoting.wire.codes import ResponseCode
 from remoting.wire.headers.send import SendMessageResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from aerobee.message import MessageQueue
     from aerobee.spark.encode import Shipment
+    from aerobee.spark.sink_routes import Routes
     from remoting.client.blocking_channel import BlockingChannel
     from remoting.wire.command import Command
 
-__all__ = ["Delivery", "Report", "Routes", "Sending"]
+__all__ = ["Delivery", "Report", "Sending"]
 
 log = logging.getLogger("aerobee.spark")
 
 BACKLOG_BYTES = 8 << 20
 BACKLOG_REQUESTS = 256
 """What waits for room at a broker or for its turn in a queue; more makes `send` wait."""
-PAUSE_S = 0.25
-"""Before the second try, and once more before each further one."""
 PAUSE_MAX_S = 2.0
-ROUTE_AGE_S = 2.0
-"""A route that failed is asked for again at most that often."""
+"""Pauses grow by PAUSE_S from try to try, up to that."""
 NOT_READY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 """What a broker answers that starts, stops, has a full disk or too much to do."""
 TRIES_TOLD = 8
 """An error names so many of the last tries."""
-
-
-class Routes(Protocol):
-    """What a delivery needs of the cluster."""
-
-    def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
-        """Where a topic is; `fresh` asks again. Raises: RouteNotFoundError and its kin."""
-
-    def channel(self, address: str) -> BlockingChannel:
-        """An open connection. Raises: TransportError, RemotingError."""
-
-    def brokers(self) -> Mapping[str, Sequence[str]]:
-        """The addresses of each broker that is there now. Raises: NoNameServerError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +120,8 @@ class Delivery:
     def __init__(self, routes: Routes, sending: Sending) -> None:
         self.report = Report()
         self._routes = routes
+        self._known = KnownRoutes(routes, sending.delivery_timeout_s)
         self._sending = sending
-        self._known: dict[str, TopicRoute] = {}
-        self._asked_at: dict[str, float] = {}
         self._next: Counter[str] = Counter()
         self._free: deque[Flight] = deque()
         self._heads: deque[Flight] = deque()
@@ -176,7 +157,7 @@ class Delivery:
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic that can be written. Raises: RouteNotFoundError and its kin."""
-        return self._route(topic).to_publish
+        return self._known.of(topic).to_publish
 
     def send(self, shipment: Shipment) -> None:
         """Take a shipment over; waits while the backlog is full.
@@ -273,7 +254,7 @@ class Delivery:
         Raises: BrokerNotFoundError if the row's broker has no queue any more.
         """
         topic, broker = flight.shipment.parcel.topic, flight.shipment.broker
-        route = self._route(topic)
+        route = self._known.of(topic)
         queues = [q for q in route.to_publish if broker in (None, q.broker_name)]
         if not queues:
             raise BrokerNotFoundError(f"broker {broker} has no queue of topic {topic} any more")
@@ -291,7 +272,7 @@ class Delivery:
 
     def _address(self, queue: MessageQueue) -> str:
         """The master's address; empty when the route has none."""
-        return self._route(queue.topic).brokers.get(queue.broker_name, {}).get(MASTER_ID, "")
+        return self._known.of(queue.topic).brokers.get(queue.broker_name, {}).get(MASTER_ID, "")
 
     def _has_room(self, queue: MessageQueue) -> bool:
         return self._busy[self._address(queue)] < self._sending.window
@@ -432,7 +413,7 @@ class Delivery:
         if not worth_retrying(error, DEFAULT_RETRY) or not (left or patient):
             raise self._failure(flight)
         if error.code in ROUTE_IS_OLD:
-            self._renew(flight.shipment.parcel.topic)
+            self._known.renew(flight.shipment.parcel.topic)
         self._waiting += 1
         self._waiting_bytes += len(flight.shipment.parcel.body)
         self._numbers += 1
@@ -460,77 +441,6 @@ class Delivery:
         if flight.tried > len(flight.tries):
             what += f" {flight.tried} times,"
         return SendFailedError(what, list(flight.tries))
-
-    # ── Routes ──
-
-    def _route(self, topic: str) -> TopicRoute:
-        route = self._known.get(topic)
-        if route is None:
-            route = self._known[topic] = self._first_route(topic)
-            self._asked_at[topic] = time.monotonic()
-        return route
-
-    def _first_route(self, topic: str) -> TopicRoute:
-        """The route of a topic; waits while no name server answers, or none knows any broker.
-
-        Raises: RouteNotFoundError, NoNameServerError and their kin.
-        """
-        give_up_at = time.monotonic() + self._sending.delivery_timeout_s
-        told = False
-        while True:
-            try:
-                return self._ask_route(topic)
-            except (RouteNotFoundError, NoNameServerError) as error:
-                if time.monotonic() >= give_up_at or not self._nobody_there(error):
-                    raise
-                if not told:
-                    log.warning("waiting for a broker of topic %s: %s", topic, error)
-                told = True
-            time.sleep(PAUSE_S)
-
-    def _nobody_there(self, error: AerobeeError) -> bool:
-        """Whether brokers and name servers are away: else it is the topic that is not there."""
-        try:
-            return isinstance(error, NoNameServerError) or not self._routes.brokers()
-        except NoNameServerError:
-            return True
-
-    def _renew(self, topic: str) -> None:
-        """Ask for the route again; what cannot be had stays as it was."""
-        if time.monotonic() - self._asked_at.get(topic, 0.0) < ROUTE_AGE_S:
-            return
-        try:
-            route = self._routes.route(topic, fresh=True)
-            if route.to_publish:
-                self._known[topic] = route
-        except (AerobeeError, RemotingError) as error:
-            log.warning("route of %s not refreshed: %s", topic, error)
-        # Counted from here: a silent name server takes seconds, and many requests fail at once.
-        self._asked_at[topic] = time.monotonic()
-
-    def _ask_route(self, topic: str) -> TopicRoute:
-        """For an unknown topic the route it will get when a broker makes it."""
-        try:
-            route = self._routes.route(topic, fresh=True)
-        except (RouteNotFoundError, TopicNotFoundError):
-            try:
-                model = self._routes.route(AUTO_CREATE_TOPIC, fresh=True)
-            except (RouteNotFoundError, TopicNotFoundError):
-                raise RouteNotFoundError(
-                    f"no broker serves topic {topic}, and none makes topics by itself: create it"
-                ) from None
-            route = planned(topic, model)
-        if not route.to_publish:
-            raise RouteNotFoundError(f"no queue of topic {topic} can be written")
-        return route
-
-
-def planned(topic: str, model: TopicRoute) -> TopicRoute:
-    """The route of a topic that will be made after a model. Source: client §2.2."""
-    queues = [
-        q._replace(topic=topic) for q in model.to_publish if q.queue_id < DEFAULT_TOPIC_QUEUES
-    ]
-    return TopicRoute(tuple(queues), (), model.brokers)
 
 
 def is_away(error: AerobeeError) -> bool:

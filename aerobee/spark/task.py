@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from aerobee.errors import RecordDamagedError
 from aerobee.spark.arrowdecode import Decoder
 from aerobee.spark.brokers import cluster_of
-from aerobee.spark.lanes import Chunk, Pulling, pulled
+from aerobee.spark.lanes import pulled
+from aerobee.spark.pulling import Chunk, Pulling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -19,8 +19,9 @@ from aerobee.errors import (
     TransportError,
 )
 from aerobee.spark import lanes
-from aerobee.spark.lanes import Chunk, Pulling, pulled
+from aerobee.spark.lanes import pulled
 from aerobee.spark.plan import Range
+from aerobee.spark.pulling import Chunk, Pulling
 from remoting.client.blocking_channel import BlockingChannel
 from remoting.errors import ConnectFailed
 from store.format.record import FIXED_BYTES

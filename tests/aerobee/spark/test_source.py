@@ -19,8 +19,12 @@ from aerobee.spark.options import read_options
 from aerobee.spark.source import AerobeeSource
 from aerobee.spark.stream_reader import StreamReader
 from tests.aerobee.spark.filling import bodies, fill, make_topic
+from tests.aerobee.spark.queries import S1
+from tests.kit.campaign import execute
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from tests.conftest import AnyBroker, StartBroker
@@ -233,3 +237,13 @@ def test_views_of_sql_read_topics(spark: SparkSession, broker: AnyBroker) -> Non
     spark.sql(f"CREATE TEMPORARY VIEW orders_view USING aerobee OPTIONS ({options})")
     assert spark.sql("SELECT max(queueOffset) FROM orders_view").collect()[0][0] == COUNT - 1
     spark.catalog.dropTempView("orders_view")
+
+
+def test_what_is_used_again_answers_as_plain_files_do(
+    spark: SparkSession, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """The campaign of random queries, small; `make torture ONLY=S1` runs the long one."""
+    seed = pytestconfig.getoption("--seed")
+    outcome = execute(S1, pytestconfig.getoption("--cycles") or S1.t1, seed, tmp_path)
+    print(f"{S1.key}: {outcome.executed} {S1.unit}, {outcome.summary()}")
+    outcome.check()

@@ -8,9 +8,9 @@ import pytest
 
 from aerobee.errors import RecordDamagedError
 from aerobee.spark import task
-from aerobee.spark.lanes import Chunk
 from aerobee.spark.options import ReadOptions, read_options
 from aerobee.spark.plan import Range
+from aerobee.spark.pulling import Chunk
 from aerobee.spark.task import gathered, pulling, record_batches, tags_of
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 
