@@ -45,6 +45,8 @@ COLUMNS = {
     "snapshotTime": "timestamp",
 }
 """Name → Spark type; the order is that of `progress.Lag`."""
+OF_BROKERS = ("CID_RMQ_SYS_", "CID_ONS", "TOOLS_CONSUMER", "SELF_TEST", "FILTERSRV_")
+"""Groups that brokers and their tools make for themselves."""
 NAMED = 10
 """So many of what there is are told to whom asks for something else."""
 AT_ONCE = 8
@@ -118,8 +120,9 @@ def _check_groups(cluster: Cluster, masters: Sequence[str], groups: Sequence[str
     for group in groups:
         if group in known or any(_progress(cluster, address, group) for address in masters):
             continue
+        users = [one for one in known if not one.startswith(OF_BROKERS)]
         raise ConfigurationError(
-            f"option groups: no broker knows a consumer group {group}; {_some(known)}"
+            f"option groups: no broker knows a consumer group {group}; {_some(users)}"
         )
 
 

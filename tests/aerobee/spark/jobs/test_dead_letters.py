@@ -1,5 +1,6 @@
 """Dead letters are counted and sent again, with their ids, once; what is closed is said."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.spark
 
-SEND, PULL, SEND_BACK, MAKE_TOPIC = 310, 11, 36, 17
+SEND, PULL, SEND_BACK, MAKE_TOPIC, MAKE_GROUP = 310, 11, 36, 17, 200
 GIVE_UP = -1
 Job = Callable[..., Done]
 IDS = [f"7F00000100002A9F18B4AAC2{number:08X}" for number in range(6)]
@@ -150,8 +151,10 @@ def test_another_topic_and_any_condition(job: Job, raw: RawConnection) -> None:
     assert (record.body, properties_of(record)["UNIQ_KEY"]) == (b"order 2", IDS[2])
 
 
-def test_groups_without_dead_letters_are_an_empty_table(job: Job) -> None:
-    assert job("--group", "nobody") == Done(DONE, [], "")
+def test_groups_without_dead_letters_are_an_empty_table(job: Job, broker: AnyBroker) -> None:
+    with RawConnection(broker.address) as raw:
+        assert raw.call(MAKE_GROUP, {}, json.dumps({"groupName": "fine"}).encode()).code == 0
+    assert job("--group", "fine") == Done(DONE, [], "")
 
 
 def test_a_condition_that_is_none_is_an_error_in_a_line(job: Job) -> None:
