@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -46,6 +47,7 @@ from tests.aerobee.spark.conftest import AUTOREGISTER, ROOT, check_java
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.aerobee.spark.second_tries import EACH, FAILS_AT
+from tests.kit.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -299,6 +301,21 @@ def test_rows_say_their_topic_queue_key_and_delay(
 
 
 @pytest.mark.spark
+def test_what_the_kafka_preset_reads_can_be_written_back(
+    spark: SparkSession, broker: AnyBroker, topic: str, save: Callable[..., None]
+) -> None:
+    rows = spark.sql("SELECT 'x' AS body, 'EU' AS tags, 'k' AS keys, map('a', 'b') AS properties")
+    save(rows.withColumn("queueId", lit(1)), topic=topic)
+    options = {"nameServer": broker.namesrv_address, "topic": topic, "schemaPreset": "kafka"}
+    save(spark.read.format("aerobee").options(**options).load())
+    first, second = read_back(broker, topic, 2)
+    for one in (first, second):
+        assert (one.body, one.tag, one.keys, one.queue.queue_id) == (b"x", "EU", ("k",), 1)
+        assert one.properties["a"] == "b"
+    assert first.message_id != second.message_id
+
+
+@pytest.mark.spark
 def test_sql_can_insert(spark: SparkSession, broker: AnyBroker, topic: str) -> None:
     spark.sql(
         f"CREATE TEMPORARY VIEW sink_view (body STRING, tags STRING) USING aerobee "
@@ -336,8 +353,9 @@ def test_a_job_ends_with_the_reason_when_its_broker_is_gone(
     rows = spark.sql("SELECT 'x' AS body")
     save(rows, topic="gone", nameServer=broker.namesrv_address)
     broker.kill()
+    options = {"nameServer": broker.namesrv_address, "deliveryTimeoutMs": "500"}
     with pytest.raises(PySparkException, match="no name server answers"):
-        save(rows, topic="gone", nameServer=broker.namesrv_address)
+        save(rows, topic="gone", **options)
 
 
 def numbers(file: Path, some: range) -> None:
@@ -366,6 +384,34 @@ def test_a_stream_is_written_and_every_message_says_by_which_batch(
     assert sorted(int(m.body) for m in stored) == list(range(200))
     stamps = Counter(m.properties["AB_SINK"].rsplit(":", 1)[0] for m in stored)
     assert stamps == {f"copy:{batch}:0": 100 for batch in range(2)}
+
+
+@pytest.mark.spark
+def test_a_stream_outlives_a_broker_that_is_away_with_its_name_server(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker()
+    assert isinstance(broker, BrokerProcess)
+    make_topic(broker, "away")
+    for batch in range(2):
+        numbers(tmp_path / f"{batch}.json", range(batch * 100, batch * 100 + 100))
+    options = {"nameServer": broker.namesrv_address, "topic": "away", "sinkId": "away"}
+    options |= {"dedupe": "fence", "checkpointLocation": str(tmp_path / "checkpoint")}
+    rows = (
+        spark.readStream.schema("id long")
+        .option("maxFilesPerTrigger", 1)
+        .json(f"{tmp_path}/*.json")
+        .selectExpr("cast(id as string) as body")
+    )
+    broker.kill()
+    back = Timer(3.0, broker.start)
+    back.start()
+    try:
+        query = rows.writeStream.format("aerobee").options(**options).trigger(availableNow=True)
+        query.start().awaitTermination(120)
+    finally:
+        back.join()
+    assert sorted(int(m.body) for m in read_back(broker, "away", 200)) == list(range(200))
 
 
 @pytest.mark.spark
