@@ -19,7 +19,7 @@ from aerobee.spark.options import read_options
 from aerobee.spark.source import AerobeeSource
 from aerobee.spark.stream_reader import StreamReader
 from tests.aerobee.spark.filling import bodies, fill, make_topic
-from tests.aerobee.spark.queries import S1
+from tests.aerobee.spark.queries import Q1
 from tests.kit.campaign import execute
 
 if TYPE_CHECKING:
@@ -242,8 +242,8 @@ def test_views_of_sql_read_topics(spark: SparkSession, broker: AnyBroker) -> Non
 def test_what_is_used_again_answers_as_plain_files_do(
     spark: SparkSession, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    """The campaign of random queries, small; `make torture ONLY=S1` runs the long one."""
+    """The campaign of random queries, small; `make torture ONLY=Q1` runs the long one."""
     seed = pytestconfig.getoption("--seed")
-    outcome = execute(S1, pytestconfig.getoption("--cycles") or S1.t1, seed, tmp_path)
-    print(f"{S1.key}: {outcome.executed} {S1.unit}, {outcome.summary()}")
+    outcome = execute(Q1, pytestconfig.getoption("--cycles") or Q1.t1, seed, tmp_path)
+    print(f"{Q1.key}: {outcome.executed} {Q1.unit}, {outcome.summary()}")
     outcome.check()
