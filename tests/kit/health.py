@@ -43,12 +43,16 @@ def waiting_in_pools(broker: BrokerProcess) -> dict[str, int]:
 
 
 def open_descriptors(pid: int) -> Counter[str]:
-    """What its descriptors lead to: `socket`, `pipe`, or the path of a file."""
+    """What its descriptors lead to: `socket`, `pipe`, or the path of a file.
+
+    Those in reserve, which lead to nothing, are left out.
+    """
     found: Counter[str] = Counter()
     for name in os.listdir(f"/proc/{pid}/fd"):
         with suppress(FileNotFoundError):
             target = os.readlink(f"/proc/{pid}/fd/{name}")
             found[target.partition(":")[0] if ":[" in target else target] += 1
+    del found[os.devnull]
     return found
 
 

@@ -33,9 +33,11 @@ class Desk:
         self.processor = QueryProcessor(store=store)
         self.peer: Any = Peer()
 
-    def put(self, key: str, topic: str = "T", unique: str = "") -> PutResult:
+    def put(
+        self, key: str, topic: str = "T", unique: str = "", body: bytes = b"hello"
+    ) -> PutResult:
         properties = f"KEYS\x01{key}\x02" + (f"UNIQ_KEY\x01{unique}\x02" if unique else "")
-        put = self.store.put(draft(topic, properties=properties.encode()))
+        put = self.store.put(draft(topic, body=body, properties=properties.encode()))
         self.store.dispatch()
         return put
 
@@ -111,6 +113,16 @@ async def test_messages_whose_keys_share_a_hash_are_told_apart(tmp_path: Path) -
         first, second = desk.put("Aa"), desk.put("BB")
         assert (await desk.by_key("Aa")).body == desk.bytes_of(first)
         assert (await desk.by_key("BB")).body == desk.bytes_of(second)
+
+
+@pytest.mark.trio
+async def test_a_record_inside_a_body_is_no_message(tmp_path: Path) -> None:
+    async with desk_at(tmp_path) as desk:
+        inside = desk.bytes_of(desk.put("a"))[0]
+        carrier = desk.put("b", body=inside)
+        place = desk.bytes_of(carrier)[0].index(inside) + carrier.physical_offset
+        with pytest.raises(Refused, match=f"by the offset, {place}"):
+            desk.by_id(place)
 
 
 @pytest.mark.trio
