@@ -2,15 +2,18 @@
 
 from tests.aerobee.spark.queries import Q1
 from tests.faults.clock_jumps import R14
+from tests.faults.descriptors import W3
 from tests.faults.exchanges import R20
 from tests.faults.feature_kills import R1F
 from tests.faults.flips import R7
+from tests.faults.forged_records import W2
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.nth_failures import R5
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.scale import S1
 from tests.faults.scarcity import R5B
 from tests.faults.tears import R3, R4
+from tests.faults.wire_fuzz import W1
 from tests.kit.campaign import Campaign
 
 __all__ = ["CAMPAIGNS"]
@@ -33,4 +36,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R21B,
     S1,
     Q1,
+    W1,
+    W2,
+    W3,
 )

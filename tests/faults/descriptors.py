@@ -61,6 +61,8 @@ WAVES = (2, 4)
 WAVE_S = (0.1, 1.2)
 CALM_S = (0.0, 0.3)
 ACKED_MIN = 50
+ASKED_FOR_S = 0.3
+"""How long a scrape waits in a flood, where the listener may have no descriptor for it."""
 WORKS_WITHIN_S = 20.0
 OPEN_MAX = 3
 """Descriptors of one file."""
@@ -122,7 +124,7 @@ class Chores:
 
     def _scrape(self, rng: random.Random) -> None:
         with suppress(OSError):
-            list(metrics_of(self.broker))
+            list(metrics_of(self.broker, within_s=ASKED_FOR_S))
 
     def _timer(self, rng: random.Random) -> None:
         body = b"timer %d" % self.number

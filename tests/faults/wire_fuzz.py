@@ -431,7 +431,7 @@ W1 = Campaign(
     key="W1",
     title="anything over the wire, over lives ended by kills and stops",
     unit="episodes",
-    t1=2,
+    t1=1,
     t2=300,
     run=fuzz,
 )

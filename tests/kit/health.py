@@ -23,10 +23,12 @@ LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
-def metrics_of(broker: BrokerProcess) -> Iterator[tuple[str, dict[str, str], float]]:
+def metrics_of(
+    broker: BrokerProcess, within_s: float = SCRAPE_WITHIN_S
+) -> Iterator[tuple[str, dict[str, str], float]]:
     """Name, labels and value of each series. Raises: OSError."""
     url = f"http://127.0.0.1:{broker.ports.metrics}/metrics"
-    with urllib.request.urlopen(url, timeout=SCRAPE_WITHIN_S) as page:
+    with urllib.request.urlopen(url, timeout=within_s) as page:
         text = page.read().decode()
     for line in text.splitlines():
         if not line.startswith("#") and (found := LINE.fullmatch(line)):
