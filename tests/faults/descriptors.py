@@ -53,7 +53,7 @@ SHAPE = Shape(
     max_body_bytes=8_192,
     rest_s=0.01,
 )
-LIMITS = (110, 180)
+LIMITS = (120, 200)
 """Descriptors that the broker may have."""
 BEYOND = 120
 """Connections of a wave beyond those."""
@@ -67,8 +67,8 @@ WORKS_WITHIN_S = 20.0
 OPEN_MAX = 3
 """Descriptors of one file."""
 SETTINGS: dict[str, object] = {
-    "mappedFileSizeCommitLog": 262_144,
-    "mappedFileSizeConsumeQueue": 20 * 50,
+    "mappedFileSizeCommitLog": 1_048_576,
+    "mappedFileSizeConsumeQueue": 20 * 500,
     "maxMessageSize": 65_536,
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,

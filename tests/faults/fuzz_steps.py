@@ -94,9 +94,6 @@ class World:
         return uid, uid.encode() + SEPARATOR + rng.randbytes(rng.randrange(size + 1))
 
 
-Maker = "Callable[[World, random.Random, Peer], Request | None]"
-
-
 # ── Sending ──
 
 

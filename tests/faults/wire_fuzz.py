@@ -19,12 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from remoting.wire.relaxed_json import decode
 from store.tools.verify import verify
 from tests.faults.fuzz_books import Books
 from tests.faults.fuzz_peer import Peer, reset
 from tests.faults.fuzz_steps import BROKER_NAME, DEDUPED, STEADY, STEPS, TOPICS, World, request_of
+from tests.kit.broker_process import DidNotStart
 from tests.kit.campaign import Campaign
 from tests.kit.health import events, open_descriptors, rss_anon, waiting_in_pools
+from tests.kit.ports import free_block, free_port
 from tests.kit.raw_client import RawConnection, topic_fields
 from tests.kit.reading import read_topic
 from tests.kit.stall_watch import WatchedBroker, gaps_in
@@ -57,6 +60,12 @@ SHOWN = 6
 SHRINK_S = 120.0
 READ_QUEUES_MAX = 16
 """Of a topic that somebody made; more are not looked into."""
+
+PORT_TAKEN = "Address already in use"
+IDLE_SOCKETS = 14
+"""Listeners, wake-ups, and what the broker itself has to its name server."""
+SYSTEM = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC", "OFFSET_MOVED", "SELF_TEST", "TRANS_CHECK")
+"""Topics that consumers do not read begin so."""
 
 EXPECTED: frozenset[str] = frozenset()
 """Events of level error that content may cause."""
@@ -173,7 +182,7 @@ class Play:
             for number, life in enumerate(self.script):
                 self.live(broker, life, world, last=number == len(self.script) - 1)
         finally:
-            if broker._child is not None:
+            if broker.ready is not None:
                 broker.kill()
             for name, count in world.counts.items():
                 self.counts(name, count)
@@ -184,11 +193,8 @@ class Play:
         size = life.settings["maxMessageSize"]
         assert isinstance(size, int)
         self.books.largest = min(self.books.largest, size)
-        began = len(broker.log.read_bytes()) if broker.log.exists() else 0
-        try:
-            broker.start()
-        except Exception as error:
-            raise Wrong("start", str(error)) from error
+        broker.log.unlink(missing_ok=True)
+        self.start(broker)
         pid = broker.child.pid
         memory = rss_anon(pid)
         peers = [Peer(broker.address) for _ in range(PEERS)]
@@ -217,8 +223,19 @@ class Play:
             with suppress(OSError):
                 peer.look()
             peer.close()
-        self.check_log(broker, began)
+        self.check_log(broker)
         self.check_loop(broker)
+
+    def start(self, broker: WatchedBroker) -> None:
+        """On other ports where somebody has taken these since the last life."""
+        try:
+            broker.start()
+        except DidNotStart as error:
+            if PORT_TAKEN not in str(error):
+                raise Wrong("start", str(error)) from error
+            broker.ports, broker.namesrv_port = free_block(), free_port()
+            broker.log.unlink()
+            broker.start()
 
     def make_topics(self, broker: WatchedBroker) -> None:
         with RawConnection(broker.address) as connection:
@@ -326,8 +343,8 @@ class Play:
             raise Wrong("verify", f"{found.counts} {found.damage[:SHOWN]}")
         self.counts("stops", 1)
 
-    def check_log(self, broker: WatchedBroker, began: int) -> None:
-        text = broker.log.read_bytes()[began:].decode("utf-8", "replace")
+    def check_log(self, broker: WatchedBroker) -> None:
+        text = broker.log.read_text(encoding="utf-8", errors="replace")
         self.worst("log KiB of a life", len(text) // 1_024)
         for event in events(text):
             if event["level"] == "error" and event["event"] not in EXPECTED:
@@ -341,26 +358,17 @@ class Play:
             raise Wrong("loop", f"a turn took {max(gap.cpu_ms for gap in late):.0f} ms: {late[:3]}")
 
 
-IDLE_SOCKETS = 14
-"""Listeners, wake-ups, and what the broker itself has to its name server."""
-
-
 def read_all(broker: WatchedBroker) -> dict[tuple[str, int], list[RawRecord]]:
     """Every queue of every topic that clients may read."""
     found = {}
     with RawConnection(broker.address, timeout_s=ANSWERED_WITHIN_S) as connection:
         answer = connection.call(ALL_TOPICS)
-        from remoting.wire.relaxed_json import decode
-
         for topic, config in decode(answer.body)["topicConfigTable"].items():
             if topic.startswith(SYSTEM) or not config["perm"] & 4:
                 continue
             for queue_id in range(min(config["readQueueNums"], READ_QUEUES_MAX)):
                 found[topic, queue_id] = read_topic(connection, topic, queue_id)
     return found
-
-
-SYSTEM = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC", "OFFSET_MOVED", "SELF_TEST", "TRANS_CHECK")
 
 
 # ── The campaign ──
