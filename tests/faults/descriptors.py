@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["W3"]
 
+MiB = 1_048_576
 SEND, PULL, UPDATE_OFFSET, CREATE_TOPIC, SUCCESS = 310, 11, 15, 17, 0
 TIMED, NEW = "timed", "new"
 SHAPE = Shape(
@@ -50,7 +51,7 @@ SHAPE = Shape(
     queues=4,
     connections=2,
     window=4,
-    max_body_bytes=8_192,
+    max_body_bytes=2_048,
     rest_s=0.01,
 )
 LIMITS = (120, 200)
@@ -67,7 +68,7 @@ WORKS_WITHIN_S = 20.0
 OPEN_MAX = 3
 """Descriptors of one file."""
 SETTINGS: dict[str, object] = {
-    "mappedFileSizeCommitLog": 1_048_576,
+    "mappedFileSizeCommitLog": 2 * MiB,
     "mappedFileSizeConsumeQueue": 20 * 500,
     "maxMessageSize": 65_536,
     "maxHashSlotNum": 100,
