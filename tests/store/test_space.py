@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from store.files.disk import Space
 from tests.kit.faulty_disk import Fault, FaultyDisk
@@ -79,3 +80,15 @@ async def test_settings_reach_every_part(tmp_path: Path, autojump_clock: MockClo
         store.reconfigure(config)
         space = store.space
         assert space.cleanup.config is space.watch.config is space.queues.config is config
+
+
+@pytest.mark.trio
+async def test_a_start_says_what_it_takes_of_the_disk(tmp_path: Path) -> None:
+    with capture_logs() as logged:
+        async with running_store(tmp_path, SmallDisk(tmp_path), max_index_num=100) as store:
+            index_bytes = store.index.file_bytes
+    (footprint,) = [line for line in logged if line["event"] == "store.footprint"]
+    assert footprint["segment_bytes"] == store.config.mapped_file_size_commit_log_bytes
+    assert footprint["index_file_bytes"] == index_bytes > 0
+    assert footprint["free_bytes"] == TOTAL * 9 // 10
+    assert footprint["reserve_bytes"] == store.space.reserve.size

@@ -13,7 +13,7 @@ from store.files.commit_log import CommitLog
 from store.flags import Flag
 from store.format.names import is_spare, segment_name, spare_path
 from store.results import PutStatus
-from store.services.allocate import Allocator
+from store.services.allocate import LOOK_S, Allocator
 from store.stats import StoreStats
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import running_store
@@ -53,6 +53,44 @@ async def test_the_segment_behind_the_current_one_is_prepared_elsewhere(tmp_path
         assert segments(tmp_path) == [segment_name(0)]
         store.dispatch()
     assert spares(tmp_path) == [], "a clean close removes it"
+
+
+@pytest.mark.trio
+async def test_large_segments_get_their_successor_when_they_are_half_full(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.services.allocate.AHEAD_BYTES", 0)
+
+    async def looked() -> None:
+        for _ in range(3):
+            mock_clock.jump(LOOK_S)
+            await wait_all_tasks_blocked(0.01)
+
+    async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
+        await until_spare(tmp_path, 0)
+        while store.commit_log.max_offset < LOG_BYTES // 2 - 200:
+            assert store.put(draft()).status is PutStatus.PUT_OK
+        await looked()
+        assert spares(tmp_path) == [], "a few messages do not take the room of two segments"
+        while store.commit_log.max_offset < LOG_BYTES // 2:
+            assert store.put(draft()).status is PutStatus.PUT_OK
+        await looked()
+        await until_spare(tmp_path, LOG_BYTES)
+        store.dispatch()
+    async with running_store(tmp_path, FaultyDisk(tmp_path)):
+        await until_spare(tmp_path, LOG_BYTES)
+
+
+@pytest.mark.trio
+async def test_a_roll_before_half_of_the_segment_is_full_makes_the_next_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.services.allocate.AHEAD_BYTES", 0)
+    async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
+        assert store.put(draft()).status is PutStatus.PUT_OK
+        for number in range(1, 4):
+            assert store.put(draft(body=bytes(3_900))).physical_offset == number * LOG_BYTES
+        store.dispatch()
 
 
 @pytest.mark.trio
