@@ -8,6 +8,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
+from broker.settings.conflicts import contradictions, oddities
 from broker.settings.options import BrokerRole
 from broker.settings.schema import SCHEMA, canon
 from broker.settings.services import MetricsExporterType
@@ -127,7 +128,7 @@ def is_wildcard(host: str) -> bool:
 
 def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """The key and the sentence of each rule that the settings break together."""
-    broker, remoting, store = config.broker, config.remoting, config.store
+    broker, store = config.broker, config.store
     for name, host in listener_hosts(config):
         if not is_loopback(host) and not broker.insecure:
             yield (
@@ -144,8 +145,7 @@ def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
         yield "metricsExporterType", "only PROM and DISABLE are there"
     if "," in store.store_path_commit_log:
         yield "storePathCommitLog", "several directories are not supported, give one"
-    if remoting.low_water_bytes > remoting.high_water_bytes:
-        yield "writeBufferLowWaterMark", "is above writeBufferHighWaterMark"
+    yield from contradictions(config)
     yield from port_clashes(config)
 
 
@@ -198,3 +198,4 @@ def hints(
             yield name, "has no effect yet"
         if key.extra.get("kind") == "path" and str(value).startswith("./~"):
             yield name, f"{value}: ~ is not expanded, a directory of that name is meant"
+    yield from oddities(given, config)
