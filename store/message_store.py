@@ -38,6 +38,7 @@ from store.services.start_check import (
     refuse_small_disk,
     refusing,
     remove_leftovers,
+    say_footprint,
 )
 from store.set_aside import SetAside
 from store.space import StoreSpace
@@ -243,17 +244,8 @@ class MessageStore:
             remove_leftovers(self._disk, self.root)
             self.index.load(recovery)
             self._disk.descriptors.hold((self.root, self.commit_log.queue.directory))
-            self._say_footprint()
+            say_footprint(self._disk, self.commit_log, index_bytes, self.space.reserve.size)
         return recovery
-
-    def _say_footprint(self) -> None:
-        log.info(
-            "store.footprint",
-            segment_bytes=self.commit_log.segment_bytes,
-            index_file_bytes=self.index.file_bytes,
-            reserve_bytes=self.space.reserve.size,
-            free_bytes=self._disk.free_space(self.commit_log.queue.directory).available_bytes,
-        )
 
     def _begin_at(self, recovery: Recovery) -> None:
         last = recovery.last_store_timestamp

@@ -139,13 +139,16 @@ class QueueCleanup:
         """
         gone: list[tuple[str, int]] = []
         async with self._one_at_a_time, self._between_flushes:
-            for key, queue in list(self._queues.table.items()):
-                if queue.end_offset == queue.next_offset and doomed(queue):
-                    # Counter and units go together: the next message makes a new queue.
-                    del self._queues.table[key]
-                    gone.append(key)
-                    paths = queue.take_all()
-                    await self._disk.in_thread(self._remove_queue, queue.directory, paths)
+            for queues in self._queues.slices():
+                for queue in queues:
+                    if queue.end_offset == queue.next_offset and doomed(queue):
+                        # Counter and units go together: the next message makes a new queue.
+                        key = queue.topic, queue.queue_id
+                        del self._queues.table[key]
+                        gone.append(key)
+                        paths = queue.take_all()
+                        await self._disk.in_thread(self._remove_queue, queue.directory, paths)
+                await trio.lowlevel.checkpoint()
         for topic, queue_id in gone:
             log.info("cleanup.queue_deleted", topic=topic, queue_id=queue_id)
         self._stats.queues_deleted += len(gone)

@@ -50,6 +50,9 @@ LAGGING_BYTES = 64 << 20
 # Prepared and rolled back share this bit; such records have no place in a queue.
 _NOT_QUEUED = TRANSACTION_PREPARED
 _GAP = UnitStatus.GAP
+_HIGH = 1 << 32
+"""Queue offsets below have a place in every queue; others are looked at closer."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -221,12 +224,15 @@ class Dispatcher:
 
     def _dispatch_parsed(self, found: Digest) -> None:
         size, topic, queue_id, queue_offset, sys_flag, stored, properties = found
-        if not has_place(topic, queue_id, queue_offset):
+        queue = self._queues.find(topic, queue_id)
+        # Name and number of a queue that is there were looked at when it was made.
+        known = queue is not None and 0 <= queue_offset < _HIGH
+        if not known and not has_place(topic, queue_id, queue_offset):
             place = Place(topic, queue_id, queue_offset, self.dispatched)
             self.aside.note("dispatch", place, "no queue can be of that name or number")
             self.dispatched += size
             return
-        queue = self._queues.obtain(topic, queue_id)
+        queue = queue or self._queues.obtain(topic, queue_id)
         tags_code = code_of(topic, properties, stored, self._levels)
         self.pending.appendleft(
             (

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from store.files.abort_file import AbortFile
+    from store.files.commit_log import CommitLog
     from store.files.disk import Disk
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "refuse_small_disk",
     "refusing",
     "remove_leftovers",
+    "say_footprint",
 ]
 
 log = structlog.get_logger("store.start")
@@ -174,6 +176,17 @@ def refuse_small_disk(disk: Disk, root: Path, segment_bytes: int, index_bytes: i
             f"{-(-needed >> 20)} MiB: make room, or lower mappedFileSizeCommitLog, maxHashSlotNum "
             "and maxIndexNum"
         )
+
+
+def say_footprint(disk: Disk, commit_log: CommitLog, index_bytes: int, reserve_bytes: int) -> None:
+    """What a log segment, an index file and the reserve take, and what is free. Raises: OSError."""
+    log.info(
+        "store.footprint",
+        segment_bytes=commit_log.segment_bytes,
+        index_file_bytes=index_bytes,
+        reserve_bytes=reserve_bytes,
+        free_bytes=disk.free_space(commit_log.queue.directory).available_bytes,
+    )
 
 
 @contextlib.contextmanager
