@@ -8,6 +8,7 @@ the log where it is, one line says where, a counter counts it, and the service t
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -29,6 +30,7 @@ LINES: Final = 20
 PERIOD_S: Final = 10.0
 """So many lines in so many seconds: who can send one such message can send a million."""
 REASON_CHARS: Final = 200
+UNFORESEEN: Final = (AttributeError, LookupError, TypeError)
 
 log = structlog.get_logger("store.content")
 
@@ -50,7 +52,7 @@ class SetAside:
 
     def take(self, service: str, place: Place, error: Exception) -> None:
         """Set a message aside because of this error."""
-        self.note(service, place, f"{type(error).__name__}: {error}")
+        self.note(service, place, f"{type(error).__name__}: {error}", raised_at(error))
 
     def records(
         self, service: str, result: GetResult, topic: str, queue_id: int, begin: int
@@ -68,8 +70,8 @@ class SetAside:
             self.note(service, Place(topic, queue_id, at, -1), str(error))
             result.next_begin_offset = at + 1
 
-    def note(self, service: str, place: Place, reason: str) -> None:
-        """Set a message aside."""
+    def note(self, service: str, place: Place, reason: str, raised: str | None = None) -> None:
+        """Set a message aside; `raised` says where, of what no line of ours foresaw."""
         self._counts[service] = self._counts.get(service, 0) + 1
         now = self._clock.monotonic()
         if now - self._began >= PERIOD_S:
@@ -84,5 +86,16 @@ class SetAside:
             service=service,
             **place._asdict(),
             reason=reason[:REASON_CHARS],
+            raised=raised,
             left_out=left_out,
         )
+
+
+def raised_at(error: Exception) -> str | None:
+    """File and line of an error that nobody raised on purpose: it may be a fault of ours."""
+    trace = error.__traceback__
+    if trace is None or not isinstance(error, UNFORESEEN):
+        return None
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{PurePath(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"

@@ -145,7 +145,7 @@ class TransactionProcessor:
             counters.commits += 1
             counters.latency.add(max(0, now_ms - half.record.born_timestamp) / 1000)
         # A half that was given up has no place in the queue any more, and needs no record.
-        if at >= self._transactions.position:
+        if self._transactions.is_open(at):
             result = self._puts.put_as_is(op_draft(at, self._store_host, now_ms))
             if result.status is PutStatus.PUT_OK:
                 self._transactions.op_written(result.queue_offset, (at,))

@@ -21,6 +21,7 @@ import trio
 
 from broker.errors import CONTENT_ERRORS, NameIllegal, Refused
 from broker.tables.drafts import draft_again
+from broker.tables.names import REVIVE_LOG_PREFIX
 from broker.tables.pop_records import (
     CHECK_POINT_TAG,
     REVIVE_GROUP,
@@ -129,7 +130,8 @@ class Due(NamedTuple):
 class ReviveQueue:
     """One revive queue, as far as it was read."""
 
-    def __init__(self, queue_id: int, position: int) -> None:
+    def __init__(self, topic: str, queue_id: int, position: int) -> None:
+        self.topic = topic
         self.queue_id = queue_id
         self.position = position
         """What is read next."""
@@ -212,6 +214,8 @@ class Revive:
         self._clock = clock
         self._host = store_host
         self.queues: list[ReviveQueue] = []
+        self._own_count = 1
+        """Queues of the revive log that is written now."""
         self._blocked = False
 
     async def run(
@@ -228,17 +232,25 @@ class Revive:
                 log.error("revive.read_failed", error=str(error))
 
     def load(self) -> None:
-        """Take up the revive queues: those of the topic, and further ones that somebody wrote."""
-        topic = self._revive_log.topic
-        config = self._topics.get(topic)
-        count = 0 if config is None else config.read_queue_nums
-        known = self._offsets.queues(REVIVE_GROUP, topic)
-        self.queues = [
-            ReviveQueue(
-                queue_id, max(0, known.get(queue_id, 0), self._store.min_offset(topic, queue_id))
-            )
-            for queue_id in range(count)
-        ]
+        """Take up the revive queues: those of the topic, and further ones that somebody wrote.
+
+        A broker that was in another cluster left check points in the revive log of that one.
+        """
+        own = self._revive_log.topic
+        logs = {own, *(name for name in self._topics.configs if name.startswith(REVIVE_LOG_PREFIX))}
+        counts = {
+            topic: 0 if (config := self._topics.get(topic)) is None else config.read_queue_nums
+            for topic in logs
+        }
+        self._own_count = counts[own] = max(1, counts[own])
+        places = {place for place in self._store.queues.table if place[0] in logs}
+        places.update((topic, at) for topic, count in counts.items() for at in range(count))
+        self.queues = [self._take_up(*place) for place in sorted(places)]
+
+    def _take_up(self, topic: str, queue_id: int) -> ReviveQueue:
+        """A queue from where it is not done with."""
+        known = self._offsets.query(REVIVE_GROUP, topic, queue_id)
+        return ReviveQueue(topic, queue_id, max(0, known, self._store.min_offset(topic, queue_id)))
 
     async def tick(self) -> None:
         """Read what came, put again what is due. Raises: OSError."""
@@ -257,25 +269,26 @@ class Revive:
             self._measure(queue)
 
     def _commit(self, queue: ReviveQueue) -> None:
-        topic = self._revive_log.topic
+        place = queue.topic, queue.queue_id
         at = queue.done_with()
-        if at != self._offsets.query(REVIVE_GROUP, topic, queue.queue_id) and at:
-            self._offsets.commit_own(REVIVE_GROUP, topic, queue.queue_id, at, self._clock.now_ms())
+        if at != self._offsets.query(REVIVE_GROUP, *place) and at:
+            self._offsets.commit_own(REVIVE_GROUP, *place, at, self._clock.now_ms())
 
     def _measure(self, queue: ReviveQueue) -> None:
         """For the gauges."""
-        topic, queue_id = self._revive_log.topic, queue.queue_id
-        behind = self._store.max_offset(topic, queue_id) - queue.done_with()
-        self._stats.behind[str(queue_id)] = behind
+        topic, queue_id = queue.topic, queue.queue_id
+        own = topic == self._revive_log.topic
+        label = str(queue_id) if own else f"{topic}-{queue_id}"
+        self._stats.behind[label] = self._store.max_offset(topic, queue_id) - queue.done_with()
         oldest = queue.due(self._clock.now_ms())
         late_ms = 0 if oldest is None else self._clock.now_ms() - oldest.point.due_ms
-        self._stats.late_ms[str(queue_id)] = late_ms
+        self._stats.late_ms[label] = late_ms
 
     # -- reading ---------------------------------------------------------------------------------
 
     async def _read(self, queue: ReviveQueue) -> bool:
         """Some records; whether there may be more. Raises: OSError."""
-        topic = self._revive_log.topic
+        topic = queue.topic
         if queue.position >= self._store.max_offset(topic, queue.queue_id):
             return False
         get = partial(
@@ -410,7 +423,7 @@ class Revive:
         try:
             # Any revive queue will do: nobody acknowledges this one.
             status = self._revive_log.check_point(
-                again, point.pop_time % len(self.queues), accepted=True
+                again, point.pop_time % self._own_count, accepted=True
             )
         except Refused:
             return False

@@ -17,6 +17,7 @@ __all__ = [
     "GROUP_STORED_MAX_CHARS",
     "LONG_TOPIC_MAX_CHARS",
     "RETRY_PREFIX",
+    "REVIVE_LOG_PREFIX",
     "SYSTEM_TOPIC_PREFIX",
     "TOPIC_MAX_CHARS",
     "check_group",

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.errors import Refused
+from broker.tables.delays import level_of
 from broker.tables.names import RETRY_PREFIX
 from broker.tables.targets import queue_id_of
 from remoting.wire.codes import ResponseCode
@@ -100,7 +101,9 @@ class TimerHook(NamedTuple):
             if cloud is None:
                 return
             properties[DELIVER_AT] = cloud
-        if (_number(properties.get("DELAY", "")) or 0) > 0:
+        level = properties.get("DELAY")
+        if level is not None and level_of(level) > 0:
+            # Read as the hook of the levels reads it: turned by both, it would go to neither.
             for name in ASKS_FOR_TIME:
                 properties.pop(name, None)
             return

@@ -52,9 +52,11 @@ class Transactions:
     def newest(self, half: Half) -> int | None:
         """The offset of the newest copy of a half, None when it is finished."""
         at = self.moved.get(half.key, half.record.queue_offset)
-        if at in self.decided:
-            return None
-        return at if at >= self.position or half.key in self.given_up else None
+        return at if self.is_open(at) or half.key in self.given_up else None
+
+    def is_open(self, at: int) -> bool:
+        """Whether the half at this offset is neither finished nor given up."""
+        return at >= self.position and at not in self.decided
 
     # -- what happens to a half ------------------------------------------------------------------
 
@@ -63,9 +65,9 @@ class Transactions:
         self._count(topic, 1, now_ms)
 
     def decide(self, half: Half, at: int, now_ms: int) -> None:
-        """Note the end of an open half whose newest copy is at `at`."""
+        """Note the end of a half whose newest copy is at `at`: open, or given up."""
         self.moved.pop(half.key, None)
-        if at < self.position:
+        if not self.is_open(at):
             del self.given_up[half.key]
             return
         self._count(half.topic, -1, now_ms)

@@ -309,7 +309,7 @@ def test_every_half_has_a_next_step(properties: bytes, born_ms: int, at: int) ->
 @given(st.integers(0, 10**6))
 def test_a_check_point_of_anything_is_taken_or_refused(seed: int) -> None:
     body = json.dumps(odd_entry(Random(seed))).encode()
-    queue = ReviveQueue(0, 0)
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
     with suppress(BodyError, OverflowError):
         point = CheckPoint.from_bytes(body)
         queue.add(point, 0)

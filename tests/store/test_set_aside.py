@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +36,18 @@ def test_each_is_counted_and_only_some_are_said(logged: Logged) -> None:
     clock.ms += 11_000
     aside.note("revive", PLACE, "again")
     assert logged[-1]["left_out"] == 5
+
+
+def test_an_error_that_nobody_foresaw_is_said_with_its_line(logged: Logged) -> None:
+    aside = SetAside({}, ManualClock())
+    named: Any = None
+    try:
+        named.strip()
+    except CONTENT_ERRORS as error:
+        aside.take("timers", PLACE, error)
+    aside.take("timers", PLACE, MessageIllegal("x"))
+    assert logged[0]["raised"].startswith("test_set_aside.py:")
+    assert logged[1]["raised"] is None
 
 
 @pytest.mark.parametrize("error", [OSError(5, "disk"), AssertionError(), MemoryError()])

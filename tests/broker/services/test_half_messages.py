@@ -293,6 +293,20 @@ async def test_a_half_that_was_given_up_can_still_be_committed_once(
 
 
 @pytest.mark.trio
+async def test_a_half_that_was_given_up_behind_an_open_one_can_still_be_committed_once(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half(b"open", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+        half = await bank.half(b"late", born_ms=START_MS - 400 * 86_400_000)
+        await bank.pass_s(100)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"late"]
+        for _ in range(2):
+            assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"late"]
+
+
+@pytest.mark.trio
 async def test_no_client_moves_the_offsets_of_the_service(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:

@@ -50,7 +50,7 @@ def done_with(pops: Pops) -> list[int]:
 
 
 def test_a_queue_is_done_with_up_to_its_oldest_open_check_point() -> None:
-    queue = ReviveQueue(0, 10)
+    queue = ReviveQueue(REVIVE_LOG, 0, 10)
     assert queue.done_with() == 10
     first, second = point(0, diffs=(0, 1)), point(2)
     queue.add(first, 10)
@@ -66,7 +66,7 @@ def test_a_queue_is_done_with_up_to_its_oldest_open_check_point() -> None:
 
 
 def test_what_is_due_comes_in_the_order_of_its_time() -> None:
-    queue = ReviveQueue(0, 0)
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
     queue.add(point(0, pop_time=3_000), 0)
     queue.add(point(1, pop_time=1_000), 1)
     assert queue.due(6_000) is None
@@ -79,7 +79,7 @@ def test_what_is_due_comes_in_the_order_of_its_time() -> None:
 
 
 def test_a_check_point_that_the_timers_delivered_twice_counts_once() -> None:
-    queue = ReviveQueue(0, 0)
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
     queue.add(point(), 0)
     queue.add(point(), 1)
     queue.position = 2
@@ -88,7 +88,7 @@ def test_a_check_point_that_the_timers_delivered_twice_counts_once() -> None:
 
 
 def test_a_check_point_of_an_old_writer_has_no_distances() -> None:
-    queue = ReviveQueue(0, 0)
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
     old = point()
     old.diffs, old.count = [], 2
     queue.add(old, 0)
@@ -376,3 +376,16 @@ async def test_lowered_limits_of_timers_hold_up_no_revival(
         pops.parts.topics.max_topics = 10_000
         await pops.pass_s(20)
         assert await pops.bodies(invisible_time=1_000) == [b"a"]
+
+
+@pytest.mark.trio
+async def test_what_was_out_in_another_cluster_comes_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock, broker_cluster_name="Renamed") as pops:
+        await pops.pass_s(10)
+        assert await pops.bodies() == [b"a"]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from broker.errors import Refused
+from broker.tables.delays import SCHEDULE_TOPIC, delay_hook
 from broker.tables.timers import (
     RecallHandle,
     Timed,
@@ -17,6 +18,7 @@ from broker.tables.timers import (
 from store.format.properties import decode, encode
 from store.format.record import MessageDraft
 from store.format.timer import WHEEL_TOPIC
+from store.format.unit import DelayLevels
 
 NOW_MS = 1_735_689_590_000
 HOST = bytes(8)
@@ -173,3 +175,12 @@ def test_anything_else_is_no_handle(text: str) -> None:
     with pytest.raises(Refused, match="recall handle") as refused:
         read_handle(text)
     assert refused.value.code == 604
+
+
+@pytest.mark.parametrize("level", ["1", " 1 ", "+1", "0_1", "\u0661", "9" * 20])
+def test_both_hooks_read_a_level_alike_however_it_is_written(level: str) -> None:
+    properties = {"DELAY": level, "TIMER_DELAY_SEC": "10"}
+    draft = MessageDraft("t", 3, b"x", b"", HOST, HOST)
+    TimerHook()(draft, properties, NOW_MS)
+    delay_hook(DelayLevels())(draft, properties, NOW_MS, False)
+    assert (draft.topic, properties["REAL_TOPIC"]) == (SCHEDULE_TOPIC, "t")
