@@ -174,8 +174,8 @@ class RemotingConfig:
         Meta(
             ge=1_048_576,
             le=17_179_869_184,
-            description="What all connections together may keep of frames that have not ended."
-            " Beyond it only the largest of them is read.",
+            description="What all connections together may keep of frames that have not ended, and"
+            " of whole ones that wait. Beyond it only who has most is read, and closed in the end.",
             extra={"key": "maxInboundBufferBytes", "unit": "B", "own": True},
         ),
     ] = 134_217_728

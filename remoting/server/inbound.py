@@ -1,9 +1,13 @@
-"""Frames that have begun and not ended: one budget of bytes for all connections together.
+"""Bytes that came and are not served yet: one budget for all connections together.
 
-Within the budget everybody is read. Beyond it, of the connections with half a frame only the one
-that holds most is read: it is nearest to giving back. The others stall until the sum is below the
-budget again, and one that leads for too long is closed. Whole frames are nobody's debt: peers whose
-requests fit into one receive notice nothing.
+They are frames that have begun and not ended, and whole ones that wait for their connection's turn
+or for it to take its answers. Within the budget everybody is read. Beyond it, of those who have
+such bytes only the one that has most is read: it is nearest to giving back. The others wait until
+the sum is below the budget again. A leader that brings nothing, or does not end in time, shows that
+the budget is held and not used: then it is closed, and those whose bytes are oldest, until half of
+the budget is free; who came last waits for none of them. Where the others have much more than the
+budget, who has most of them is closed at once. Peers whose requests fit into one receive notice
+nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +21,35 @@ from remoting.server.log_limit import LogLimit
 if TYPE_CHECKING:
     from remoting.server.connection import Connection
 
-__all__ = ["LEAD_S", "InboundBudget"]
+__all__ = ["IDLE_SWEEPS", "LEAD_S", "InboundBudget"]
 
 LEAD_S: Final = 10.0
 """How long one connection may be the only one that is read before its frame must have ended."""
+IDLE_SWEEPS: Final = 2
+"""Sweeps in a row, a second apart, that may find nothing new of the leader: the loop has turned
+between them, so it is the peer that sends nothing."""
+CLOSES_BEYOND_BYTES: Final = 64 << 20
+"""What others than the leader may hold beyond the budget before connections are closed at once."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
 class InboundBudget:
-    """Law: `total` is the sum of `held`; whoever is in `held` is starved while another leads."""
+    """Law: `total` is the sum of `held`; whoever is in `held` is starved while another leads.
 
-    __slots__ = ("_led_since", "_lines", "held", "leader", "limit_bytes", "total")
+    `held` is in the order of age: who begins a new frame goes to its end.
+    """
+
+    __slots__ = (
+        "_idle_sweeps",
+        "_led_since",
+        "_lines",
+        "_seen",
+        "held",
+        "leader",
+        "limit_bytes",
+        "total",
+    )
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -36,13 +57,26 @@ class InboundBudget:
         self.held: dict[Connection, int] = {}
         self.leader: Connection | None = None
         self._led_since = 0.0
+        self._seen = 0
+        """What the leader had at the last sweep."""
+        self._idle_sweeps = 0
         self._lines = LogLimit(1)
 
-    def note(self, connection: Connection, pending: int, now: float) -> None:
-        """A connection keeps `pending` bytes of an unfinished frame now."""
+    @property
+    def scarce(self) -> bool:
+        """Whether nobody should bring much more at once."""
+        return self.total > self.limit_bytes
+
+    def note(self, connection: Connection, pending: int, now: float, *, renewed: bool) -> None:
+        """A connection has `pending` bytes that are not served; who has most may be closed.
+
+        `renewed`: none of them are those it had before.
+        """
         before = connection.inbound
         connection.inbound = pending
         self.total += pending - before
+        if renewed:
+            self.held.pop(connection, None)
         if pending:
             self.held[connection] = pending
         else:
@@ -51,29 +85,57 @@ class InboundBudget:
                 self._starve(connection, starved=False)
         if self.leader is None and self.total <= self.limit_bytes:
             return
-        if connection is self.leader and pending < before:
+        if connection is self.leader and (renewed or pending < before):
             self.leader = None
         self._choose(now)
+        while self._beside_leader() > self.limit_bytes + CLOSES_BEYOND_BYTES:
+            others = (one for one in self.held if one is not self.leader)
+            self._close(max(others, key=self.held.__getitem__))
 
     def forget(self, connection: Connection, now: float) -> None:
         """A connection has closed."""
         if self.held.pop(connection, 0):
             self.total -= connection.inbound
+            connection.inbound = 0
             if connection is self.leader:
                 self.leader = None
             self._choose(now)
 
     def sweep(self, now: float) -> None:
-        """Close who leads for too long."""
-        if self.leader is not None and now - self._led_since > LEAD_S:
-            self.leader.close("its frame did not end in time, and there is no room for others")
+        """Find out whether the leader gets on; if not, make room."""
+        leader = self.leader
+        if leader is None:
+            return
+        # One that waits for its turn and not for its peer is none to blame.
+        idle = leader.inbound == self._seen and (leader.paused or not leader.waits)
+        self._idle_sweeps = self._idle_sweeps + 1 if idle else 0
+        self._seen = leader.inbound
+        if self._idle_sweeps >= IDLE_SWEEPS or now - self._led_since > LEAD_S:
+            self._close(leader)
+            self._make_room()
+
+    def _beside_leader(self) -> int:
+        """What all others hold: the leader may have a frame that alone is longer than all that."""
+        return self.total - (self.held.get(self.leader, 0) if self.leader is not None else 0)
+
+    def _make_room(self) -> None:
+        for connection in list(self.held):
+            if self.total <= self.limit_bytes // 2:
+                return
+            if connection.paused or not connection.waits:
+                self._close(connection)
+
+    @staticmethod
+    def _close(connection: Connection) -> None:
+        connection.close("its frame did not end in time, and there is no room for others")
 
     def _choose(self, now: float) -> None:
         if self.total <= self.limit_bytes:
             self.leader = None
         elif self.leader is None:
-            self._led_since = now
+            self._led_since, self._idle_sweeps = now, 0
             self.leader = max(self.held, key=self.held.__getitem__)
+            self._seen = self.held[self.leader]
             if self._lines.admit(now) is not None:
                 connections = len(self.held)
                 log.warning("connection.starved", held_bytes=self.total, connections=connections)

@@ -31,18 +31,29 @@ from remoting.server.poller import MAX_EVENTS, WRITE
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from remoting.server.poller import Poller
     from remoting.server.reactor import Reactor
     from remoting.server.worker import Worker
 
-__all__ = ["RECEIVE_BYTES", "ROUND_S", "Limits", "Selector"]
+__all__ = [
+    "BACKLOG_FRAME_BYTES",
+    "RECEIVE_BYTES",
+    "ROUND_S",
+    "SCARCE_SHARES",
+    "Limits",
+    "Selector",
+]
 
 RECEIVE_BYTES = 256 * 1024
 """One receive per ready socket and turn, into a buffer that the selector's connections share."""
 SHARES: Final = 16
 """Where many sockets are ready, each gives this part of a receive: about what a turn can serve."""
+SCARCE_SHARES: Final = 64
+"""The part while too much waits: a turn leaves nothing of it, so what waits grows no more."""
+BACKLOG_FRAME_BYTES: Final = 200
+"""What a frame that waits costs beside its bytes."""
 
 ROUND_S: Final = 0.010
 """How long the rounds of all selectors together may keep the loop; what is begun is finished."""
@@ -142,7 +153,8 @@ class Selector:
             ready.extend((fd, 0) for fd in self.waiting)
             self.waiting.clear()
         busy = min(max(len(ready), 1), SHARES)
-        self._receive = self._view[: len(self._view) // busy]
+        shares = SCARCE_SHARES if self.reactor.inbound.scarce else busy
+        self._receive = self._view[: len(self._view) // shares]
         self._turn_s = self._round_s / min(busy, TURNS)
         self.go_on()
 
@@ -252,10 +264,12 @@ class Selector:
             self._serve(connection, frames, since, until)
         except FrameError as error:
             self._serve_good(connection, error, since)
-            return
+            frames = []
         pending = connection.decoder.pending_bytes
-        if pending != connection.inbound and not connection.closed:
-            self.reactor.inbound.note(connection, pending, self.now)
+        if connection.backlog:
+            pending += _cost(connection.backlog)
+        if (pending != connection.inbound or (pending and frames)) and not connection.closed:
+            self.reactor.inbound.note(connection, pending, self.now, renewed=bool(frames))
 
     def _serve(
         self,
@@ -324,6 +338,10 @@ class Selector:
             self._wait(connection)
         elif error is not None and not connection.closed:
             self._reject(connection, error)
+        if not backlog and not connection.closed:
+            pending = connection.decoder.pending_bytes
+            if pending != connection.inbound:
+                self.reactor.inbound.note(connection, pending, monotonic(), renewed=True)
 
     def _wait(self, connection: Connection) -> None:
         """Go on when the peer has read what it was sent, or else in the next round."""
@@ -345,6 +363,11 @@ class Selector:
                 left_out=left_out,
             )
         connection.close("frame rejected")
+
+
+def _cost(backlog: Iterable[tuple[int, bytes, bytes, float]]) -> int:
+    """About what frames that wait to be served take of the memory."""
+    return sum(BACKLOG_FRAME_BYTES + len(header) + len(body) for _, header, body, _ in backlog)
 
 
 def _unread(sock: socket.socket) -> int:

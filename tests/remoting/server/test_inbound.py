@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from remoting.server.inbound import LEAD_S
+from remoting.server.inbound import IDLE_SWEEPS, LEAD_S
+from remoting.server.poller import READ
+from remoting.server.selector import BACKLOG_FRAME_BYTES, RECEIVE_BYTES, SCARCE_SHARES
 from tests.remoting.server.stage import LIMITS, Interest, Stage, TrickleSocket
 from tests.remoting.server.test_selector import bodies, frame
 
@@ -24,7 +26,8 @@ def stage() -> Stage:
 
 def sends(stage: Stage, sock: TrickleSocket, data: bytes) -> None:
     sock.incoming += data
-    stage.round(sock)
+    while stage.round(sock):
+        pass
 
 
 def half(stage: Stage, size: int) -> tuple[Connection, TrickleSocket, bytes]:
@@ -77,21 +80,70 @@ def test_whole_frames_go_on_while_others_starve() -> None:
     assert desk.interest(sock).read
 
 
-def test_who_leads_for_too_long_is_closed_and_the_next_one_leads() -> None:
+def test_who_leads_for_too_long_is_closed_with_the_oldest_until_half_is_free() -> None:
     desk = stage()
-    peers = [half(desk, 6_000) for _ in range(3)]
+    peers = [half(desk, 4_000) for _ in range(4)]
     budget = desk.reactor.inbound
     now = desk.selector.now
     budget.sweep(now + LEAD_S - 1)
     assert not any(connection.closed for connection, _, _ in peers)
     budget.sweep(now + LEAD_S + 1)
-    assert sum(connection.closed for connection, _, _ in peers) == 1
-    assert budget.leader is not None
-    assert budget.total == 12_000
-    budget.sweep(desk.selector.now + LEAD_S + 1)
-    assert budget.total == 6_000
-    assert budget.leader is None
-    assert [c.starved for c, _, _ in peers if not c.closed] == [False]
+    assert [connection.closed for connection, _, _ in peers] == [True, True, True, False]
+    assert (budget.total, budget.leader) == (4_000, None)
+    last, sock, rest = peers[-1]
+    assert not last.starved
+    sends(desk, sock, rest)
+    assert len(bodies(sock)) == 1
+
+
+def test_a_leader_that_brings_nothing_makes_room_at_once() -> None:
+    desk = stage()
+    leader, sock, rest = half(desk, 4_500)
+    peers = [half(desk, 4_000) for _ in range(3)]
+    budget = desk.reactor.inbound
+    now = desk.selector.now
+    for second in range(3):
+        sends(desk, sock, rest[second : second + 1])
+        budget.sweep(now + second)
+    assert not leader.closed
+    for second in range(IDLE_SWEEPS):
+        assert not leader.closed
+        budget.sweep(now + 3 + second)
+    assert leader.closed
+    assert [connection.closed for connection, _, _ in peers] == [True, True, False]
+
+
+def test_who_begins_a_new_frame_is_not_old() -> None:
+    desk = stage()
+    first, sock, rest = half(desk, 4_000)
+    other, _, _ = half(desk, 4_000)
+    sends(desk, sock, rest + frame(2, bytes(20_000))[:4_000])
+    assert first.inbound == 4_000
+    assert list(desk.reactor.inbound.held) == [other, first]
+
+
+def test_whole_frames_that_wait_count_until_they_are_served() -> None:
+    desk = Stage(limits=LIMITS._replace(inbound_bytes=BUDGET))
+    budget = desk.reactor.inbound
+    connection, sock = desk.connect(takes=[0, 0])
+    sock.incoming += frame(1, bytes(3_000)) + b"".join(frame(n, bytes(100)) for n in range(2, 7))
+    desk.rounds([(sock.fd, READ)])
+    assert (connection.paused, len(connection.backlog)) == (True, 5)
+    assert budget.total == connection.inbound > 5 * (BACKLOG_FRAME_BYTES + 100)
+    while desk.round(sock):
+        pass
+    assert len(bodies(sock)) == 6
+    assert (budget.total, budget.held) == (0, {})
+
+
+def test_while_too_much_waits_nobody_brings_more_than_a_turn_can_serve() -> None:
+    desk = stage()
+    for _ in range(3):
+        half(desk, 4_000)
+    _, sock = desk.connect()
+    sock.incoming += bytes(RECEIVE_BYTES)
+    desk.rounds([(sock.fd, READ)])
+    assert len(sock.incoming) == RECEIVE_BYTES - RECEIVE_BYTES // SCARCE_SHARES
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9_000)), max_size=60))
