@@ -100,7 +100,7 @@ class Acknowledge:
 
     def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Answer:
         """BATCH_ACK_MESSAGE: all of it is looked at before anything is done."""
-        request = BatchAckRequest.from_bytes(command.body)
+        request = BatchAckRequest.from_client(command.body)
         if not request.acks:
             raise Refused(NO_MESSAGE, "the request acknowledges nothing")
         if len(request.acks) > ACKS_MAX:

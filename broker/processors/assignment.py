@@ -71,7 +71,7 @@ class AssignmentProcessor:
 
     def query(self, header: QueryAssignment, command: Command, connection: Connection) -> Answer:
         """QUERY_ASSIGNMENT: no list at all where nothing can be said yet."""
-        request = AssignmentRequest.from_bytes(command.body)
+        request = AssignmentRequest.from_client(command.body)
         mode, share = self._mode(request.topic, request.consumer_group)
         assigned = self._assigned(request, mode, share)
         if assigned is None:
@@ -83,7 +83,7 @@ class AssignmentProcessor:
         self, header: SetMessageRequestMode, command: Command, connection: Connection
     ) -> Outcome:
         """SET_MESSAGE_REQUEST_MODE, answered when it is on disk."""
-        wanted = RequestModeRequest.from_bytes(command.body)
+        wanted = RequestModeRequest.from_client(command.body)
         if wanted.topic.startswith(RETRY_PREFIX):
             raise NoPermission("retry topic is not allowed to set mode")
         if self._topics.get(wanted.topic) is None:

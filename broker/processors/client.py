@@ -45,9 +45,6 @@ DONE: Final = Answer()
 SHOWN_CHARACTERS: Final = 100
 """How much of a text that has no effect a log line shows."""
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
-BODY_BYTES_MAX: Final = 1 << 20
-"""Of a heartbeat or a lock request: what a client says of itself stays in memory with it."""
-
 SHORT_BYTES: Final = 16 << 10
 """A heartbeat up to here is taken in one step."""
 TAGS_MAX: Final = 2_048
@@ -105,8 +102,7 @@ class ClientProcessor:
 
         The answer says whether the client must send its subscriptions in full next time.
         """
-        check_size(command)
-        data = HeartbeatData.from_bytes(command.body)
+        data = HeartbeatData.from_client(command.body)
         self.check_fits(data, connection)
         client = Client(
             connection, data.client_id, str(command.language), command.version, self.monotonic_ms()
@@ -296,7 +292,7 @@ class ClientProcessor:
         self, header: headers.CheckClientConfig, command: Command, connection: Connection
     ) -> Answer:
         """CHECK_CLIENT_CONFIG: whether a subscription's expression can be served."""
-        asked = CheckClientConfigBody.from_bytes(command.body)
+        asked = CheckClientConfigBody.from_client(command.body)
         subscription = asked.subscription_data
         if is_tag_type(subscription.expression_type):
             return DONE
@@ -319,8 +315,7 @@ class ClientProcessor:
 
         Only queues that are here can be locked, by groups that are known.
         """
-        check_size(command)
-        request = LockBatchRequest.from_bytes(command.body)
+        request = LockBatchRequest.from_client(command.body)
         if self.groups.find(request.consumer_group, self.clock.now_ms()) is None:
             return Answer(body=LockBatchResponse().to_bytes())
         granted = self.locks.lock(
@@ -344,17 +339,9 @@ class ClientProcessor:
         self, header: headers.UnlockBatchMq, command: Command, connection: Connection
     ) -> Answer:
         """UNLOCK_BATCH_MQ: give back what the client holds of these."""
-        request = LockBatchRequest.from_bytes(command.body)
+        request = LockBatchRequest.from_client(command.body)
         self.locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return DONE
-
-
-def check_size(command: Command) -> None:
-    """Refuse a body that is too long. Raises: Refused."""
-    size = len(command.body)
-    if size > BODY_BYTES_MAX:
-        remark = f"the body of this request has {size} bytes, at most {BODY_BYTES_MAX} are taken"
-        raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def check_expressions(consumer: ConsumerData) -> None:

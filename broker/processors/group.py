@@ -58,7 +58,7 @@ class GroupProcessor:
         self, header: headers.CreateGroup, command: Command, connection: Connection
     ) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an equal config changes nothing."""
-        wanted = SubscriptionGroupConfig.from_bytes(command.body)
+        wanted = SubscriptionGroupConfig.from_client(command.body)
         if self.groups.update(wanted, self.clock.now_ms()):
             name = wanted.group_name
             log.info("group.configured", group=name, address=connection.address)

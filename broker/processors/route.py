@@ -188,7 +188,7 @@ class RouteProcessor:
         stored = self.routes.stored_version(
             header.cluster_name, header.broker_addr, self.monotonic_ms()
         )
-        changed = stored is None or stored != DataVersion.from_bytes(command.body)
+        changed = stored is None or stored != DataVersion.from_client(command.body)
         return Answer(
             header=headers.QueryDataVersionResponse(changed=changed),
             body=b"" if stored is None else stored.to_bytes(),

@@ -8,7 +8,7 @@ as Java does it.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -19,7 +19,10 @@ from remoting.wire.header import I32, I64
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["I32", "I64", "Body", "without_nulls"]
+__all__ = ["I32", "I64", "REQUEST_BYTES_MAX", "Body", "without_nulls"]
+
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""Of a JSON body that a client sends: it is read in one step, some 30 ms for each MiB at worst."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -37,6 +40,16 @@ class Body:
         except (ValueError, RecursionError):
             body = cls.from_document(relaxed_json.decode(data))
         return body
+
+    @classmethod
+    def from_client(cls, data: bytes | memoryview) -> Self:
+        """The body that a client sent. Raises: BodyError, also when it is too long."""
+        if len(data) > REQUEST_BYTES_MAX:
+            size = len(data)
+            raise BodyError(
+                f"the body of this request has {size} bytes, at most {REQUEST_BYTES_MAX} are taken"
+            )
+        return cls.from_bytes(data)
 
     @classmethod
     def from_document(cls, document: Any) -> Self:

@@ -594,7 +594,7 @@ def test_groups_are_made_only_so_fast_and_known_ones_go_on(desk: Desk) -> None:
 
 
 def test_a_heartbeat_of_a_megabyte_is_refused_before_it_is_read(desk: Desk) -> None:
-    with pytest.raises(Refused, match="at most 1048576 are taken"):
+    with pytest.raises(BodyError, match="at most 1048576 are taken"):
         desk.beat(desk.peer(), client_id="x" * (1 << 20))
     assert nothing_is_known(desk)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.errors import BodyError
-from remoting.wire.bodies.body import Body, without_nulls
+from remoting.wire.bodies.body import REQUEST_BYTES_MAX, Body, without_nulls
 from remoting.wire.bodies.cluster import ClusterInfo
 from remoting.wire.bodies.consumer_list import ConsumerList
 from remoting.wire.bodies.data_version import DataVersion
@@ -77,3 +77,11 @@ def test_numbers_may_come_as_texts_and_keys_bare() -> None:
 
 def test_nulls_leave_objects_but_not_arrays() -> None:
     assert without_nulls({"a": None, "b": [None, {"c": None}]}) == {"b": [None, {}]}
+
+
+def test_what_a_client_sends_is_read_up_to_a_length() -> None:
+    text = b'{"counter":7}'
+    assert DataVersion.from_client(text.ljust(REQUEST_BYTES_MAX)).counter == 7
+    with pytest.raises(BodyError, match="1048577 bytes, at most 1048576 are taken"):
+        DataVersion.from_client(text.ljust(REQUEST_BYTES_MAX + 1))
+    assert DataVersion.from_bytes(text.ljust(REQUEST_BYTES_MAX + 1)).counter == 7
