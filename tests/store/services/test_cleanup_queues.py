@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 
 from store.config import FlushDiskType
 from store.results import GetStatus, PutStatus
@@ -247,3 +248,31 @@ async def test_a_failing_removal_takes_the_queue_away_all_the_same(
         assert queue_files(tmp_path, "T") == [0], "loaded again by the next start"
         assert await store.space.queues.destroy_unused(lambda topic: topic == "U") == []
         put(store, "T", 1)
+
+
+@pytest.mark.trio
+async def test_others_have_their_turn_while_queues_are_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.files.consume_queues.SLICE", 2)
+    looked: list[int] = []
+
+    def stays(topic: str) -> bool:
+        looked[-1] += 1
+        return True
+
+    async def others() -> None:
+        while True:
+            looked.append(0)
+            await trio.lowlevel.checkpoint()
+
+    async with quiet_store(tmp_path) as (store, _), trio.open_nursery() as nursery:
+        for queue_id in range(7):
+            put(store, "T", 1, queue_id)
+        nursery.start_soon(others)
+        while not looked:
+            await trio.lowlevel.checkpoint()
+        assert await store.space.queues.destroy_unused(stays) == []
+        nursery.cancel_scope.cancel()
+    assert sum(looked) == 7
+    assert max(looked) <= 4, "two slices: trio shuffles whose turn is first"
