@@ -16,7 +16,7 @@ from store.format.index import IndexShape, index_key, key_hash, keys_of
 from store.format.record import parse
 from store.results import QueryResult
 from store.services.index import IndexService
-from store.services.recovery import clamped
+from store.services.recovery_start import clamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

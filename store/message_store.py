@@ -27,19 +27,12 @@ from store.format.unit import DelayLevels
 from store.key_index import KeyIndex
 from store.reader import QueueReader
 from store.results import GetResult, GetStatus
+from store.services import start_check
 from store.services.dispatch import Arrival, Dispatcher, DispatchService
 from store.services.flush import LogFlush, QueueFlush
-from store.services.recovery import clamped, recover
-from store.services.start_check import (
-    make_directory,
-    opening,
-    refuse_foreign,
-    refuse_no_directory,
-    refuse_small_disk,
-    refusing,
-    remove_leftovers,
-    say_footprint,
-)
+from store.services.recovery import recover
+from store.services.recovery_points import RecoveryPoints
+from store.services.recovery_start import clamped
 from store.set_aside import SetAside
 from store.space import StoreSpace
 from store.stats import StoreStats
@@ -56,10 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["MessageStore"]
 
 log = structlog.get_logger(__name__)
-
-
-def _nothing() -> None:
-    """The hook that does nothing."""
 
 
 class MessageStore:
@@ -88,7 +77,7 @@ class MessageStore:
         aside = self.aside = SetAside(self.stats.set_aside, clock)
         self.flags = RunningFlags()
         self.flags.set(Flag.SHUT_DOWN, "the store is not loaded")
-        self.after_flush: Callable[[], None] = _nothing
+        self.after_flush: Callable[[], None] = lambda: None
         """Called after each group of `when_durable` callbacks, and when dispatch moved alone."""
         self.commit_log = CommitLog(
             disk, log_directory, segment_bytes, setting="mappedFileSizeCommitLog"
@@ -106,7 +95,15 @@ class MessageStore:
         self._abort = AbortFile(disk, root / names.ABORT)
         self._checkpoint = CheckpointFile(disk, root / names.CHECKPOINT)
         self._last_stop = LastStopFile(disk, root / names.LAST_STOP)
+        self.points = RecoveryPoints(
+            self.commit_log, self.queues, self.dispatcher, self._checkpoint, self._lock, disk
+        )
         self._make_services()
+        self._dispatch_service = DispatchService(
+            self._advance,
+            lambda: self.dispatcher.behind(self.confirm_offset),
+            lambda: self.after_flush(),
+        )
 
     def _make_services(self) -> None:
         self._thread = SyncThread()
@@ -168,16 +165,12 @@ class MessageStore:
             self._disk,
             self._clock,
             self.stats,
+            points=self.points,
             one_round=self.space.between_flushes,
             failed=self._sync_failed,
             stuck=self._queues_stuck,
         )
         self._queue_flush.index_timestamp = lambda: self.index.service.durable_timestamp
-        self._dispatch_service = DispatchService(
-            self._advance,
-            lambda: self.dispatcher.behind(self.confirm_offset),
-            lambda: self.after_flush(),
-        )
 
     # ── Life ──
 
@@ -186,9 +179,9 @@ class MessageStore:
 
         Raises: StoreRefused with file and remedy in the text; nothing on disk has changed then.
         """
-        refuse_foreign(self._disk, self.root)
-        refuse_no_directory(self._disk, self.root, self.commit_log.queue.directory)
-        make_directory(self._disk, self.root)
+        start_check.refuse_foreign(self._disk, self.root)
+        start_check.refuse_no_directory(self._disk, self.root, self.commit_log.queue.directory)
+        start_check.make_directory(self._disk, self.root)
         self._lock.acquire()
 
     def unlock(self) -> None:
@@ -207,7 +200,6 @@ class MessageStore:
         except BaseException:
             self._let_go()
             raise
-        self._begin_at(recovery)
         self.flags.clear(Flag.SHUT_DOWN)
         log.info(
             "store.recovered" if not recovery.clean else "store.loaded",
@@ -220,12 +212,11 @@ class MessageStore:
         return recovery
 
     def _load_locked(self) -> Recovery:
-        config = self.config
-        segment_bytes, index_bytes = config.mapped_file_size_commit_log_bytes, self.index.file_bytes
-        refuse_small_disk(self._disk, self.root, segment_bytes, index_bytes)
-        with refusing(self.root):
+        segment, index = self.config.mapped_file_size_commit_log_bytes, self.index.file_bytes
+        start_check.refuse_small_disk(self._disk, self.root, segment, index)
+        with start_check.refusing(self.root):
             folders = (self.commit_log.queue.directory, self.queues.directory)
-            with opening(self._disk, self._abort, folders) as clean:
+            with start_check.opening(self._disk, self._abort, folders) as clean:
                 self._checkpoint.load()
                 self.commit_log.load()
                 self.queues.load()
@@ -236,15 +227,17 @@ class MessageStore:
                     clean=clean,
                     clock=self._clock,
                     levels=self.levels,
-                    crc=config.check_crc_on_recover,
+                    crc=self.config.check_crc_on_recover,
                     known=self._topics_known,
                     last_stop=self._last_stop.load() if clean else None,
+                    point=self.points.load(),
                     progress=self.stats.recovery,
                 )
-            remove_leftovers(self._disk, self.root)
+            start_check.remove_leftovers(self._disk, self.root)
             self.index.load(recovery)
             self._disk.descriptors.hold((self.root, self.commit_log.queue.directory))
-            say_footprint(self._disk, self.commit_log, index_bytes, self.space.reserve.size)
+            start_check.say_footprint(self._disk, self.commit_log, index, self.space.reserve.size)
+            self._begin_at(recovery)
         return recovery
 
     def _begin_at(self, recovery: Recovery) -> None:
@@ -252,10 +245,14 @@ class MessageStore:
         known = clamped(self._checkpoint.value, last)
         self._log_flush.physic_timestamp = known.physic_msg_timestamp
         self._queue_flush.logics_timestamp = known.logics_msg_timestamp
-        if not recovery.clean:  # Recovery has synced all of it.
-            self._log_flush.physic_timestamp = self._queue_flush.logics_timestamp = last
+        if not recovery.clean:  # Recovery has synced all of the log.
+            self._log_flush.physic_timestamp = last
+            if recovery.queues_end == recovery.end_offset:
+                self._queue_flush.logics_timestamp = last
         self.dispatcher.dispatched = self.reader.begun = self.commit_log.max_offset
         self.dispatcher.last_store_timestamp = last
+        self.dispatcher.last_position = recovery.last_position
+        self.points.begin(recovery, f"{self._disk.process_id()} {self._clock.now_ms()}")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """All services of the store, until cancelled. Started means: syncs are done.

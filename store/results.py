@@ -150,6 +150,10 @@ class Recovery(msgspec.Struct, frozen=True):
     """Store time of the log's last record, in ms; 0 for an empty log."""
     rebuilt_queues: int = 0
     """Consume queues that were built again from the whole log."""
+    last_position: int = -1
+    """Where the log's last record begins; −1 for an empty log."""
+    queues_end: int = 0
+    """Every message before this byte of the log has its unit on disk."""
 
 
 class RecoveryProgress(msgspec.Struct):

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from store.errors import StoreDamaged
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import (
+    BAD,
     BLANK_BYTES,
     BLANK_FOUND,
     MAGIC_V1,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitLog", "Stop", "SyncPlan", "Walk"]
 
+HEAD_BYTES = 88
+"""Enough of a record to tell it from every other one: places, times and the CRC of its body."""
 STORE_TIME_BYTES = 8
 MAGIC_AT = 4
 PHYSICAL_OFFSET_AT = 28
@@ -250,6 +254,23 @@ class CommitLog:
         """One record of a segment as dispatch and recovery need it. Raises: OSError."""
         at = physical_offset - file.start
         return parse(file.readable()[: file.wrote], at, physical_offset, crc)
+
+    def digest_at(self, physical_offset: int) -> Digest | None:
+        """The whole record there; None when there is none. Raises: OSError."""
+        file = self.queue.find(physical_offset)
+        found = BAD if file is None else self.parse_at(file, physical_offset)
+        return None if isinstance(found, int) else found
+
+    def head_crc(self, physical_offset: int) -> int:
+        """Of the fixed fields of the record there, whole or not; 0 outside the log.
+
+        Raises: OSError.
+        """
+        file = self.queue.find(physical_offset)
+        if file is None:
+            return 0
+        at = physical_offset - file.start
+        return crc32(file.readable()[at : at + HEAD_BYTES])
 
     # ── Start ──
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from store.files.queue_files import CHUNK_BYTES, QueueFiles
 from store.files.unit_search import UnitSearch
-from store.format.names import file_start, segment_name, segment_start
+from store.format.names import file_start, segment_name
 from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
 from store.results import UnitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from store.files.disk import Disk
@@ -32,7 +33,6 @@ KEEP_BYTES = 4_000
 """Written units that stay in memory, so that readers at the end never ask the disk."""
 RECENT_BYTES = 1 << 20
 """Units of this run, no further from the end, are believed to be in the page cache."""
-CHUNK_BYTES = 64_000
 RECOVER_FILES = 3
 LOOK_UNITS = 400
 """So many are looked at one by one, as they are read at once."""
@@ -61,19 +61,12 @@ class TailWrite(NamedTuple):
         return BLANK * (self.position // UNIT_SIZE) if self.creates else b""
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueFiles):
     """Units of (topic, queue id). Source: store format §1.3, §4, §5.3 (ConsumeQueue)."""
 
     __slots__ = (
-        "_disk",
-        "_open",
-        "_paths",
-        "_sizes",
         "begun",
-        "damaged",
-        "directory",
         "end_offset",
-        "file_size",
         "max_physical_offset",
         "min_offset",
         "next_offset",
@@ -95,17 +88,9 @@ class ConsumeQueue:
         disk: Disk,
         open_files: OpenFiles,
     ) -> None:
-        assert file_size % UNIT_SIZE == 0, file_size
-        self._disk = disk
-        self._open = open_files
-        self._paths: dict[int, Path] = {}
-        """The files by start, ascending."""
-        self._sizes: dict[int, int] = {}
-        """Their lengths in bytes, as `load` found them."""
+        super().__init__(directory, file_size, disk, open_files)
         self.topic = topic
         self.queue_id = queue_id
-        self.directory = directory
-        self.file_size = file_size
         self.min_offset = 0
         self.end_offset = 0
         """One past the last unit: the queue's max offset."""
@@ -115,8 +100,6 @@ class ConsumeQueue:
         """End in the log of the last message that has a unit; -1 without one."""
         self.stopped = False
         """A unit is missing: nothing is added any more, the next start rebuilds."""
-        self.damaged = False
-        """Files that held units had to go: recovery builds the queue again."""
         self.begun = 0
         """Where the units of this run begin, in bytes."""
         self.tail = bytearray()
@@ -258,18 +241,6 @@ class ConsumeQueue:
 
     # ── Start ──
 
-    def load(self) -> Collection[int]:
-        """Take over the files found, whose lengths are returned; `recover` finds the end.
-
-        Raises: OSError.
-        """
-        for name in self._disk.listdir(self.directory):
-            start = segment_start(name)
-            if start is not None:
-                path = self._paths[start] = self.directory / name
-                self._sizes[start] = self._disk.size(path)
-        return self._sizes.values()
-
     def recover(self, *, scan: bool) -> None:
         """Find the end: by halving after a clean stop, unit by unit (`scan`) after a crash.
 
@@ -288,17 +259,73 @@ class ConsumeQueue:
             end = files[-2] + self.file_size
         self._end_at(end, zero=scan)
 
-    def _drop_wrong_sizes(self) -> None:
-        """A file of another length ends the queue there: the log has what it said."""
-        expected = next(iter(self._paths), 0)
-        for start in self._paths:
-            size = self._sizes.pop(start, self.file_size)
-            if start != expected or size != self.file_size:
-                # Of length 0 it never held a unit: a crash came between making and sizing it.
-                self.damaged = size > 0 or start != next(reversed(self._paths))
-                self._remove_files_from(start)
-                return
-            expected = start + self.file_size
+    def recover_from(self, synced: int, written: int, min_physical_offset: int) -> None:
+        """Find the ends after a crash, knowing what was safe; looks at no more than what was not.
+
+        Units of messages before byte `synced` of the log are on disk, those before `written` are in
+        the files; both are believed. What comes behind goes, and what lies in between is looked at
+        and will be written and synced again. Raises: OSError.
+        """
+        if self._is_whole(synced, min_physical_offset):
+            return
+        self._drop_wrong_sizes()
+        start = next(reversed(self._paths), 0)
+        end = start + self._last_use(start) if self._paths else 0
+        self.end_offset, self.tail_position = end // UNIT_SIZE, end
+        self.min_offset = next(iter(self._paths), end) // UNIT_SIZE
+        first = self._first_at_or_after(synced)
+        kept = self._units_before(first, written)
+        self._end_at(first * UNIT_SIZE + len(kept), zero=True)
+        if kept and self._paths:
+            self.tail, self.tail_position = bytearray(kept), first * UNIT_SIZE
+            self.written = self.tail_position
+            self.synced = min(self.synced, self.written)
+        self.correct_min_offset(min_physical_offset)
+
+    def _is_whole(self, physical_offset: int, min_physical_offset: int) -> bool:
+        """The quick way: one file, read once, with nothing behind the first byte of the log, and
+        nothing in front of the second.
+
+        Most queues are so when there are many. The ends are settled then. Raises: OSError.
+        """
+        if len(self._paths) != 1:
+            return False
+        [(start, path)] = self._paths.items()
+        if self._sizes.get(start, self.file_size) != self.file_size:
+            return False
+        with self._disk.open(path, writable=False) as handle:
+            [*ranges] = handle.data_ranges(0, self.file_size)
+            if not ranges or ranges[-1][1] > CHUNK_BYTES:
+                return False
+            units = handle.pread(ranges[-1][1], 0)
+        end = -(-len(units.rstrip(b"\0")) // UNIT_SIZE) * UNIT_SIZE
+        if not UNIT_SIZE <= end <= len(units):
+            return False
+        first, size, _ = UNIT.unpack_from(units)
+        if is_blank(first, size) or first < min_physical_offset:
+            return False
+        last, size, _ = UNIT.unpack_from(units, end - UNIT_SIZE)
+        if size <= 0 or last >= physical_offset:
+            return False
+        end += start
+        self.min_offset = start // UNIT_SIZE
+        self.end_offset = self.next_offset = end // UNIT_SIZE
+        self.written = self.synced = self.tail_position = self.begun = end
+        self.max_physical_offset = last + size
+        return True
+
+    def _units_before(self, queue_offset: int, physical_offset: int) -> bytes:
+        """The valid units from there on, in one piece, of messages before that byte of the log."""
+        found = bytearray()
+        last = -1
+        while units := self.units(queue_offset, CHUNK_BYTES // UNIT_SIZE):
+            for index, (physical, size, _) in enumerate(_iter_units(units)):
+                if not last < physical < physical_offset or size <= 0:
+                    return bytes(found + units[: index * UNIT_SIZE])
+                last = physical
+            found += units
+            queue_offset += len(units) // UNIT_SIZE
+        return bytes(found)
 
     def _scan(self, start: int) -> int:
         """Bytes of valid units at the begin of a file; physical offsets must increase."""
@@ -351,22 +378,6 @@ class ConsumeQueue:
     def _last_message_end(self) -> int:
         last = self.unit(self.end_offset - 1)
         return -1 if last is None or is_blank(last[0], last[1]) else last[0] + last[1]
-
-    def _zero(self, end: int) -> int:
-        """Old units behind the end would count as messages after the next crash.
-
-        Returns how far they reached; the zeros are not on disk then.
-        """
-        start = file_start(end, self.file_size)
-        with self._disk.open(self._paths[start]) as handle:
-            return self._disk.zero(handle, end - start, self.file_size, sync=False)
-
-    def _remove_files_from(self, position: int) -> None:
-        """Remove the files that begin at or behind this byte."""
-        for start in [start for start in self._paths if start >= position]:
-            path = self._paths.pop(start)
-            self._open.forget(path)
-            self._disk.remove(path)
 
     def truncate(self, physical_offset: int) -> None:
         """Drop every unit of a message at or behind this byte of the log.
@@ -431,24 +442,8 @@ class ConsumeQueue:
         """Every file leaves the queue, which must not be used any more; they stay on disk."""
         return self._take(list(self._paths))
 
-    def _take(self, starts: list[int]) -> list[Path]:
-        paths = [self._paths.pop(start) for start in starts]
-        for path in paths:
-            self._open.forget(path)
-        return paths
-
-    def give_back(self, paths: Sequence[Path]) -> None:
-        """Files that were taken and could not be removed: a hole would end the queue at a start."""
-        found = {start: path for path in paths if (start := segment_start(path.name)) is not None}
-        self._paths = {**found, **self._paths}
-
     def destroy(self) -> None:
         """Remove all files and forget all units. Raises: OSError."""
         self._remove_files_from(0)
         self.min_offset = 0
         self._end_at(0, zero=False)
-
-    @property
-    def files(self) -> Sequence[int]:
-        """Start positions of the files, ascending."""
-        return list(self._paths)

@@ -89,12 +89,10 @@ class ConsumeQueues:
         """
         disk = self._disk
         sizes: Counter[int] = Counter()
-        for topic in disk.listdir(self.directory):
-            if not disk.is_directory(self.directory / topic):
-                continue
-            for name in disk.listdir(self.directory / topic):
-                path = self.directory / topic / name
-                if name.isdigit() and name == str(int(name)) and disk.is_directory(path):
+        for topic, length in disk.entries(self.directory).items():
+            inside = {} if length is not None else disk.entries(self.directory / topic)
+            for name, size in inside.items():
+                if size is None and name.isdigit() and name == str(int(name)):
                     sizes.update(self.obtain(topic, int(name)).load())
         self._agree_on_size(sizes)
 
@@ -123,6 +121,29 @@ class ConsumeQueues:
             if queue.unsynced_bytes:
                 # A cut leaves zeros that the next sync takes with it.
                 self.unsynced[queue] = None
+
+    def recover_from(self, synced: int, written: int, min_physical_offset: int) -> None:
+        """The same after a crash, when it is known what was safe; then the first offsets.
+
+        See `ConsumeQueue.recover_from`. Raises: OSError.
+        """
+        for queue in self.table.values():
+            queue.recover_from(synced, written, min_physical_offset)
+
+    @property
+    def units(self) -> int:
+        """The ends of all queues that have a message, added up.
+
+        A queue that lost all its messages keeps its numbers in memory only, and does not count.
+        """
+        return sum(
+            queue.end_offset for queue in self.table.values() if queue.max_physical_offset >= 0
+        )
+
+    @property
+    def unsynced_count(self) -> int:
+        """How many queues have units that a power cut may take."""
+        return len(self.unsynced)
 
     def max_physical_offset(self) -> int:
         """How far into the log the units of all queues reach; −1 without any."""

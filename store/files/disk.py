@@ -42,6 +42,7 @@ _THREADS = 8
 _NOT_SUPPORTED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _FLOCK = Struct("hh4xqqi4x")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MEMORY_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -185,6 +186,14 @@ class Disk:
             return sorted(self._call(os.listdir, path))
         except FileNotFoundError:
             return []
+
+    def entries(self, path: Path) -> dict[str, int | None]:
+        """Names in a directory, sorted, with lengths of files and None for directories."""
+        if not self.exists(path):
+            return {}
+        with self._call(os.scandir, path) as found:
+            sizes = ((e.name, None if e.is_dir() else e.stat().st_size) for e in found)
+            return dict(sorted(sizes))
 
     def mkdir(self, path: Path) -> None:
         """Make the directory and those above it, durably; nothing when it is there."""
@@ -397,10 +406,6 @@ class Disk:
         except OSError as error:
             raise SyncFailed(error.errno, error.strerror, str(path)) from error
 
-    async def sync_in_thread(self, handle: Handle) -> None:
-        """`sync` while the loop goes on; a cancelled caller still waits for its end."""
-        await self.in_thread(self.sync, handle)
-
     async def in_thread(self, function: Callable[..., R], *args: Any) -> R:
         """Run a blocking call of this disk in one of a few threads."""
         return await trio.to_thread.run_sync(function, *args, limiter=self._limiter)
@@ -437,6 +442,12 @@ class Disk:
     def process_id(self) -> int:
         """Ours."""
         return os.getpid()
+
+    def boot(self) -> str:
+        """What the system calls the time since it was started; "" when it does not say."""
+        with contextlib.suppress(OSError):
+            return self.read(_BOOT_ID).decode("ascii", "replace").strip()
+        return ""
 
     def free_space(self, path: Path) -> Space:
         """Room on the file system of an existing path."""

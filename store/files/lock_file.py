@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["LockFile"]
 
 _CONTENT = b"lock"
+_OURS = b"aerobee "
+_CONTENT_BYTES = 64
 
 
 class LockFile:
@@ -54,6 +56,25 @@ class LockFile:
         self._handle = handle
         if handle.size() == 0:
             handle.pwrite(_CONTENT, 0)
+
+    def owner(self) -> str:
+        """Who was here last, if it was one of us; "" when another broker was.
+
+        Those write `lock` to the begin of the file at each start. Raises: OSError.
+        """
+        assert self._handle is not None, self
+        content = self._handle.pread(_CONTENT_BYTES, 0)
+        return content.decode("ascii", "replace") if content.startswith(_OURS) else ""
+
+    def claim(self, name: str) -> str:
+        """Say durably that one of us was here; gives what `owner` says then. Raises: OSError."""
+        assert self._handle is not None, self
+        content = _OURS + name.encode()
+        assert len(content) <= _CONTENT_BYTES, content
+        self._handle.truncate(len(content))
+        self._handle.pwrite(content, 0)
+        self._disk.sync(self._handle)
+        return content.decode()
 
     def release(self) -> None:
         """Let others in; a second call does nothing."""

@@ -15,6 +15,7 @@ __all__ = [
     "INDEX",
     "LAST_STOP",
     "LOCK",
+    "RECOVERY_POINT",
     "RESERVE",
     "SEGMENT_DIGITS",
     "TIMER_CHECK",
@@ -51,6 +52,8 @@ TIMER_CHECK = "timercheck"
 """Within `config`, as Java's brokers have it."""
 LAST_STOP = "laststop.json"
 """Ours: how far every queue went when the store was closed."""
+RECOVERY_POINT = "recoverypoint.json"
+"""Ours: how far log and queues were on disk a second ago."""
 ARCHIVE = "archive"
 """Ours: one mark for each log segment that has been archived."""
 RESERVE = "reserve"

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PROPERTIES_BYTES_MAX", "append", "decode", "encode", "value_of"]
+__all__ = ["PROPERTIES_BYTES_MAX", "append", "closed", "decode", "encode", "is_closed", "value_of"]
 
 PROPERTIES_BYTES_MAX = 32_767
 """What the signed 16-bit length field of a record can say."""
 _IS = "\x01"
 _END = "\x02"
+_END_BYTE = 2
+_CLOSING = b"\x02"
 
 
 def decode(properties: str | bytes) -> dict[str, str]:
@@ -34,6 +36,18 @@ def decode(properties: str | bytes) -> dict[str, str]:
 def encode(properties: Mapping[str, str]) -> str:
     """The string, each pair closed by 0x02; empty values are left out, as readers drop them."""
     return "".join(f"{name}{_IS}{value}{_END}" for name, value in properties.items() if value)
+
+
+def closed(properties: bytes) -> bytes:
+    """The string as records have it: with its last 0x02, while that fits. Hot."""
+    if not properties or properties[-1] == _END_BYTE or len(properties) >= PROPERTIES_BYTES_MAX:
+        return properties
+    return properties + _CLOSING
+
+
+def is_closed(properties: bytes) -> bool:
+    """Whether `closed` may have given it: else it lost its end, or is another broker's."""
+    return closed(properties) == properties
 
 
 def append(properties: str, extra: str) -> str:

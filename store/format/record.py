@@ -16,7 +16,7 @@ import msgspec
 
 from store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
 from store.format.layout import Buffer, Layout, host4, host6, i8, i16, i32, i64, u32
-from store.format.properties import PROPERTIES_BYTES_MAX
+from store.format.properties import PROPERTIES_BYTES_MAX, closed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -209,7 +209,7 @@ def encode(
     Raises: MessageIllegal, PropertiesTooLong.
     """
     body = draft.body
-    properties = draft.properties
+    properties = closed(draft.properties)
     born_host = draft.born_host
     store_host = draft.store_host
     body_length = len(body)
@@ -253,7 +253,7 @@ def record_size(draft: MessageDraft) -> int:
         + hosts
         + len(draft.body)
         + len(_topic_field(draft.topic)[1])
-        + len(draft.properties)
+        + len(closed(draft.properties))
     )
 
 

@@ -9,28 +9,48 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+import structlog
+
 from store.errors import StoreDamaged
-from store.format.record import BLANK_FOUND, BLANK_MAGIC, MAGIC_V1, MAGIC_V2, START, explain, parse
+from store.format.properties import is_closed
+from store.format.record import (
+    BAD,
+    BLANK_FOUND,
+    BLANK_MAGIC,
+    MAGIC_V1,
+    MAGIC_V2,
+    START,
+    explain,
+    parse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from store.files.commit_log import CommitLog
+    from store.files.consume_queue import ConsumeQueue
     from store.files.mapped_file import MappedFile
     from store.format.checkpoint import Checkpoint
+    from store.format.record import Digest
 
 __all__ = [
     "LogEnd",
+    "altered",
     "candidates",
     "reason_at",
     "record_time_at",
     "refuse_damage",
+    "refuse_hole",
     "refuse_holes",
     "refuse_loss",
     "refuse_no_log",
+    "refuse_number",
     "refuse_short",
     "refuse_strangers",
+    "sound_end",
 ]
+
+_log = structlog.get_logger("store.recovery")
 
 SEARCH_BYTES = 1 << 20
 _ZEROS = bytes(SEARCH_BYTES + 8)
@@ -61,10 +81,10 @@ def refuse_holes(log: CommitLog) -> None:
 def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
     """No segment, though there were messages; clean-up leaves the last one. Raises: StoreDamaged.
 
-    `reach` is how far into the log queues speak of messages, −1 when they say nothing.
+    `reach` is how far queues or the recovery point speak of messages, −1 when they say nothing.
     """
     if reach >= 0:
-        witness = f"consume queues know of messages up to physical offset {reach}"
+        witness = f"there were messages up to physical offset {reach}"
     elif any(checkpoint[:3]):
         witness = "`checkpoint` knows of stored messages"
     else:
@@ -120,6 +140,31 @@ def refuse_loss(log: CommitLog, end: LogEnd, crc: bool) -> None:
             refuse_damage(log, end.physical_offset, crc, f", whole messages follow at {position}")
 
 
+def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int) -> None:
+    """Whole records behind the end after a kill, when all that was written is there.
+
+    An append that the kill interrupted may lack its begin: then what follows is the rest of one
+    batch, of one queue and one time. Raises: StoreDamaged, OSError.
+    """
+    file = log.queue.find(physical_offset)
+    torn = file is not None and not any(_start_of(file, physical_offset - file.start))
+    appends: set[tuple[str, int, int]] = set()
+    for position in _behind(log, physical_offset):
+        place = log.queue.find(position)
+        found = BAD if place is None else log.parse_at(place, position, crc=True)
+        # Older ones are what an earlier cut by another broker has left, which erases nothing.
+        if isinstance(found, int) or found[5] < last_store_timestamp:
+            continue
+        appends.add((found[1], found[2], found[5]))
+        if not torn or len(appends) > 1:
+            more = f", whole messages follow at {position}"
+            refuse_damage(log, physical_offset, True, more)
+
+
+def _start_of(file: MappedFile, position: int) -> memoryview:
+    return file.readable()[position : position + START.size]
+
+
 def refuse_damage(log: CommitLog, physical_offset: int, crc: bool, more: str = "") -> NoReturn:
     """Something that was on disk for certain cannot be read. Raises: StoreDamaged, OSError."""
     file = log.queue.find(physical_offset)
@@ -130,6 +175,62 @@ def refuse_damage(log: CommitLog, physical_offset: int, crc: bool, more: str = "
         "a copy; to give up everything behind the damage, remove `checkpoint` and create an empty "
         "file `abort` beside it"
     )
+
+
+def refuse_number(
+    log: CommitLog, physical_offset: int, queue: ConsumeQueue, queue_offset: int, crc: bool
+) -> NoReturn:
+    """A record that is not the next of its queue, though the queue is whole.
+
+    Raises: StoreDamaged, OSError.
+    """
+    name = f"{queue.topic}-{queue.queue_id}"
+    more = f", a record of {name} has number {queue_offset} in place of {queue.end_offset}"
+    refuse_damage(log, physical_offset, crc, more)
+
+
+def altered(
+    log: CommitLog, file: MappedFile, physical_offset: int, *, safe: int, killed: bool
+) -> Digest | int:
+    """A record whose body is not what was written, if that is damage and no torn end; else BAD.
+
+    It keeps its place and its unit: readers leave it out and go on behind it. Everything before
+    `safe` was on disk; after a kill everything is there but the end of the last append.
+    """
+    found = log.parse_at(file, physical_offset)
+    if isinstance(found, int):
+        return BAD
+    end = physical_offset + found[0]
+    if end > safe:
+        following = log.parse_at(file, end)
+        if not killed or (isinstance(following, int) and following != BLANK_FOUND):
+            return BAD
+    _log.error(
+        "commit_log.corrupt_record",
+        physical_offset=physical_offset,
+        reason=explain(file.readable(), physical_offset - file.start, physical_offset),
+        continued_at=end,
+    )
+    return found
+
+
+def sound_end(
+    log: CommitLog, before: int, last: int, begin: int, end: int, *, killed: bool
+) -> tuple[int, int]:
+    """Where the records from `begin` on end that lost nothing, and where the last one begins.
+
+    The CRC covers the body only, but all of these are ours and have closed properties. A kill
+    leaves one that is not whole, the last; a power cut leaves out any page. `before` begins the
+    record in front of them, `last` the last one before `end`.
+    """
+    found = log.digest_at(last)
+    if killed and (found is None or is_closed(found[6])):
+        return end, last
+    for position, digest in log.walk(begin, end):
+        if not is_closed(digest[6]) and (position == last or not killed):
+            return position, before
+        before = position
+    return end, last
 
 
 def _behind(log: CommitLog, physical_offset: int) -> Iterator[int]:

@@ -71,6 +71,7 @@ class Dispatcher:
         "dispatched",
         "first_gap_timestamp",
         "followers",
+        "last_position",
         "last_store_timestamp",
         "on_arrival",
         "pending",
@@ -94,6 +95,8 @@ class Dispatcher:
         """Everything in the log before this byte was dispatched (reputFromOffset)."""
         self.last_store_timestamp = 0
         """Store time of the last dispatched record, in ms."""
+        self.last_position = -1
+        """Where the last dispatched record begins; −1 before the first."""
         self.first_gap_timestamp: int | None = None
         """Store time of the first record that found a gap in its queue."""
         self.followers: list[Callable[[DispatchRequest], None]] = []
@@ -131,6 +134,7 @@ class Dispatcher:
         followers = self.followers
         count = 0
         end = 0
+        last = self.last_position
         while end <= confirm and pending:
             try:
                 while pending:
@@ -143,6 +147,7 @@ class Dispatcher:
                         break
                     popleft()
                     self.dispatched = end
+                    last = physical
                     self.last_store_timestamp = stored
                     count += 1
                     if not sys_flag & _NOT_QUEUED:
@@ -160,6 +165,7 @@ class Dispatcher:
                 # Whoever waits for this message hears of it with the next one.
                 place = Place(queue.topic, queue.queue_id, queue_offset, physical)
                 self.aside.take("dispatch", place, error)
+        self.last_position = last
         self._stats.dispatched += count
 
     def _stop_queue(self, request: DispatchRequest) -> None:

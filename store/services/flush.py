@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from store.files.disk import Clock, Disk
     from store.files.sync_thread import SyncThread
     from store.services.dispatch import Dispatcher
+    from store.services.recovery_points import RecoveryPoints, Taken
     from store.stats import StoreStats
 
 __all__ = ["LogFlush", "QueueFlush"]
@@ -272,6 +273,7 @@ class QueueFlush:
         clock: Clock,
         stats: StoreStats,
         *,
+        points: RecoveryPoints,
         one_round: trio.Lock,
         failed: Callable[[OSError], None],
         stuck: Callable[[OSError | None], None],
@@ -287,6 +289,7 @@ class QueueFlush:
         self._log_flush = log_flush
         self._log = commit_log
         self._checkpoint = checkpoint
+        self._points = points
         self._disk = disk
         self._clock = clock
         self._stats = stats
@@ -326,8 +329,8 @@ class QueueFlush:
     async def round(self, *, thorough: bool, final: bool = False) -> bool:
         """Write all units; sync queues with enough dirty pages, or with `thorough` everything.
 
-        Order of a thorough round: log, queues, checkpoint. With `final` nothing is appended any
-        more. Returns whether all of it went well.
+        Order of a round: log if it is a thorough one, queues, checkpoint, recovery point. With
+        `final` nothing is appended any more. Returns whether all of it went well.
         """
         async with self._one_round:
             return await self._round(thorough, final)
@@ -340,12 +343,19 @@ class QueueFlush:
         if thorough:
             self._log_flush.look_again(final=final)
         covered = self._covered_timestamp(final=final)
+        taken = self._points.take()
         if not await self._write():
             return False
         least = 1 if thorough else self.config.flush_consume_queue_least_pages * PAGE_BYTES
-        if not await self._sync(max(1, least)):
+        if not await self._sync(max(1, least), taken):
             return False
-        return not thorough or await self._store_checkpoint(covered)
+        if thorough and not await self._store_checkpoint(covered):
+            return False
+        try:
+            await self._points.store(taken, sync=thorough or self.config.sync_flush)
+        except OSError as error:
+            return self._not_synced(error, "recoverypoint")
+        return True
 
     def _covered_timestamp(self, *, final: bool) -> int:
         """Up to which store time every message has a unit, written or about to be."""
@@ -384,10 +394,12 @@ class QueueFlush:
         self._queues.mark_written(writes)
         return True
 
-    async def _sync(self, least_bytes: int) -> bool:
+    async def _sync(self, least_bytes: int, taken: Taken | None) -> bool:
         """Sync the queues with so many bytes that never were, some at a time."""
         if self.failure is not None:
             return False
+        if self._points.wants_all_synced(len(self._queues.unsynced)):
+            least_bytes = 1
         for queues in slices_of(list(self._queues.unsynced)):
             behind = [
                 (queue, queue.written) for queue in queues if queue.unsynced_bytes >= least_bytes
@@ -395,6 +407,8 @@ class QueueFlush:
             if behind and not await self._sync_out(behind):
                 return False
             await trio.lowlevel.checkpoint()
+        if least_bytes == 1:
+            self._points.queues_synced(taken)
         return True
 
     async def _sync_out(self, behind: list[tuple[ConsumeQueue, int]]) -> bool:
@@ -431,9 +445,6 @@ class QueueFlush:
             )
         except OSError as error:
             return self._not_synced(error, "checkpoint")
-        log.debug(
-            "checkpoint.written",
-            physic_ms=self._log_flush.physic_timestamp,
-            logics_ms=self.logics_timestamp,
-        )
+        physic_ms, logics_ms = self._log_flush.physic_timestamp, self.logics_timestamp
+        log.debug("checkpoint.written", physic_ms=physic_ms, logics_ms=logics_ms)
         return True

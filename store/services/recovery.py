@@ -3,7 +3,7 @@
 The log is the only truth. In come the loaded log and queues, the checkpoint and whether the last
 stop was a clean one; when `recover` returns, the log ends behind its last whole record with zeros
 after it, every message before that end has its unit and no unit points behind it, and after a
-crash everything that can be read is on disk. Decisions are functions of values; `_Recovery` acts.
+crash everything that can be read is on disk. Decisions are in `recovery_start`; `_Recovery` acts.
 
 The caller holds the lock, has refused foreign directories (`start_check`) and has made the abort
 file: then any crash in here is repaired by the next start, which comes to the same result.
@@ -12,7 +12,7 @@ Source: store format §5.3-5.6.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -22,13 +22,26 @@ from store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of, has_place
 from store.results import Recovery, RecoveryProgress, UnitStatus
 from store.services.damage import (
     LogEnd,
+    altered,
     reason_at,
     record_time_at,
+    refuse_damage,
+    refuse_hole,
     refuse_holes,
     refuse_loss,
     refuse_no_log,
+    refuse_number,
     refuse_short,
     refuse_strangers,
+    sound_end,
+)
+from store.services.recovery_start import (
+    FirstRecord,
+    abnormal_start,
+    known_of,
+    led_behind,
+    normal_start,
+    short_of,
 )
 
 if TYPE_CHECKING:
@@ -38,71 +51,22 @@ if TYPE_CHECKING:
     from store.files.consume_queue import ConsumeQueue
     from store.files.consume_queues import ConsumeQueues
     from store.files.disk import Clock
-    from store.files.last_stop import LastStop, QueueEnds
+    from store.files.last_stop import LastStop
     from store.files.mapped_file import MappedFile
+    from store.files.recovery_point import RecoveryPoint
     from store.format.checkpoint import Checkpoint
     from store.format.record import Digest
+    from store.services.recovery_start import Known
 
-__all__ = ["FirstRecord", "abnormal_start", "clamped", "normal_start", "recover"]
+__all__ = ["recover"]
 
 log = structlog.get_logger("store.recovery")
 
 CHUNK_BYTES = 1 << 20
+QUEUES_SYNCED = 64
+"""So many are synced at once when the recovery point was good; more wait for the flush service."""
 WRITE_EVERY_RECORDS = 65_536
 """So that building long queues again does not keep them in memory."""
-TORN_ENDS = (0x00, 0xFF)
-"""What a torn write leaves where the last byte of a property string should be."""
-
-
-class FirstRecord(NamedTuple):
-    """What a segment begins with."""
-
-    start: int
-    store_timestamp: int
-    """0 when the segment does not begin with a whole record."""
-
-
-# ── Decisions ──
-
-
-def normal_start(newest_first: Iterable[FirstRecord], max_physical_offset: int) -> int:
-    """After a clean stop whose last unit leads nowhere: the newest segment queues reach into."""
-    start = 0
-    for first in newest_first:
-        start = first.start
-        if first.store_timestamp and first.start <= max_physical_offset:
-            break
-    return start
-
-
-def abnormal_start(newest_first: Iterable[FirstRecord], min_timestamp: int) -> int:
-    """After a crash: the newest segment that begins before everything not known to be on disk.
-
-    `min_timestamp` is that of the checkpoint; 0, or no such segment, means the oldest one.
-    """
-    start = 0
-    for first in newest_first:
-        start = first.start
-        if 0 < first.store_timestamp <= min_timestamp:
-            break
-    return start
-
-
-def looks_torn(properties: bytes) -> bool:
-    """Whether a last record that is otherwise whole lost its end: the CRC covers the body only."""
-    return bool(properties) and properties[-1] in TORN_ENDS
-
-
-def clamped(checkpoint: Checkpoint, last_store_timestamp: int) -> Checkpoint:
-    """No time in the checkpoint may be later than the log's last record."""
-    return checkpoint._replace(
-        physic_msg_timestamp=min(checkpoint.physic_msg_timestamp, last_store_timestamp),
-        logics_msg_timestamp=min(checkpoint.logics_msg_timestamp, last_store_timestamp),
-        index_msg_timestamp=min(checkpoint.index_msg_timestamp, last_store_timestamp),
-    )
-
-
-# ── Acts ──
 
 
 def recover(
@@ -116,18 +80,23 @@ def recover(
     crc: bool = True,
     known: Callable[[str], bool] | None = None,
     last_stop: LastStop | None = None,
+    point: RecoveryPoint | None = None,
     progress: RecoveryProgress | None = None,
 ) -> Recovery:
     """Bring log and queues into agreement; both are loaded, nothing serves yet.
 
     `levels` dates the units of parked delay messages. `known` says whether a topic still exists;
     the queues of one that does not are not searched for through the whole log. `last_stop` counts
-    after a clean stop. `progress` is kept for whoever looks from another thread.
+    after a clean stop, `point` after a crash. `progress` is kept for whoever looks from another
+    thread.
     Raises: StoreDamaged before anything is cut, when the cut would take what was known to be safe.
     """
     began = clock.monotonic()
     run = _Recovery(commit_log, queues, checkpoint, clean, levels or DelayLevels(), crc, known)
     run.last_stop = last_stop if clean else None
+    if point is not None and not clean:
+        run.safe = point.log_end
+        run.known_point = known_of(commit_log, point)
     run.progress = progress or RecoveryProgress()
     if commit_log.queue.files:
         if not clean:
@@ -145,7 +114,7 @@ def recover(
         run.make_durable()
     else:
         # After a crash queues may be ahead of the log, but the checkpoint never is.
-        refuse_no_log(commit_log, checkpoint, -1)
+        refuse_no_log(commit_log, checkpoint, run.safe - 1)
         queues.recover(scan=not clean)
         refuse_no_log(commit_log, checkpoint, queues.max_physical_offset() if clean else -1)
         queues.destroy()
@@ -158,6 +127,8 @@ def recover(
         records=run.records,
         last_store_timestamp=run.last_store_timestamp,
         rebuilt_queues=len(run.lost),
+        last_position=run.last,
+        queues_end=run.queues_end,
     )
 
 
@@ -183,11 +154,15 @@ class _Recovery:
         self.known = known
         self.start = 0
         self.end = 0
-        self.records = 0
-        self.cut_bytes = 0
-        self.last_store_timestamp = 0
+        self.records = self.cut_bytes = self.last_store_timestamp = 0
         self.physic = checkpoint.physic_msg_timestamp
         self.last_stop: LastStop | None = None
+        self.safe = 0
+        """Every byte of the log before this one was on disk, as the last run says."""
+        self.known_point: Known | None = None
+        self.killed = False
+        self.queues_end = 0
+        """Every message before this byte of the log has its unit on disk."""
         self.progress = RecoveryProgress()
         self.unsafe_from = -1
         """The first record that may not be on disk yet; −1 when all are."""
@@ -198,6 +173,8 @@ class _Recovery:
         """Queues that lack nothing so far; a sweep gives units to them itself."""
         self.lost: set[tuple[str, int]] = set()
         """Queues whose units are missing from before the start of the walk."""
+        self.built: set[tuple[str, int]] = set()
+        """Those of them that are built again from the whole log."""
         self.led_to = -1
         """After a clean stop: where the last unit leads, if that is to no message."""
 
@@ -206,6 +183,9 @@ class _Recovery:
         queues = self.queues
         self.progress.step = "queues"
         self.progress.end_offset = self.log.max_offset
+        if self.known_point is not None and self._start_at_point(self.known_point):
+            return
+        self.known_point = None
         queues.recover(scan=not self.clean)
         self.lost = {key for key, queue in queues.table.items() if queue.damaged}
         reach = queues.max_physical_offset()
@@ -217,6 +197,24 @@ class _Recovery:
             queues.truncate(self.start)
         else:
             self.start = self._start_after_stop(reach)
+
+    def _start_at_point(self, known: Known) -> bool:
+        """Begin where the queues are known to be whole; False when they are not."""
+        point, queues = known.point, self.queues
+        synced = max(point.queues_end, self.log.min_offset)
+        self.start = point.log_end if known.killed else synced
+        queues.recover_from(synced, self.start, self.log.min_offset)
+        units, expected = queues.units, point.units if known.killed else point.queues_units
+        if units != expected or any(queue.damaged for queue in queues.table.values()):
+            at = point.log_end
+            log.warning(
+                "store.recovery_point_wrong", physical_offset=at, units=units, expected=expected
+            )
+            return False
+        self.queues_end, self.killed = synced, known.killed
+        self.last = point.last if point.last < self.start else -1
+        self.unsafe_from = point.log_end
+        return True
 
     def _start_after_stop(self, reach: int) -> int:
         """The last message that has a unit: a clean stop waits until all have theirs."""
@@ -239,7 +237,12 @@ class _Recovery:
         self.progress.step = "log"
         self.end = self._pass()
         self._refuse()
-        short = self._short_of_last_stop()
+        stop = self.last_stop
+        whole = stop is not None and (stop.log_begin, stop.log_end) == (
+            self.log.min_offset,
+            self.end,
+        )
+        short = short_of(stop, self.queues, self.known) if stop and whole else {}
         self.lost |= {
             key
             for key, ends in short.items()
@@ -259,38 +262,19 @@ class _Recovery:
         for queue in self.queues.table.values():
             queue.next_offset = max(queue.next_offset, queue.end_offset)
 
-    def _short_of_last_stop(self) -> dict[tuple[str, int], QueueEnds]:
-        """Queues that are not what the last stop left, if the log is."""
-        last = self.last_stop
-        if last is None or (last.log_begin, last.log_end) != (self.log.min_offset, self.end):
-            return {}
-        short = {}
-        table = self.queues.table
-        for topic, queues in last.queues.items():
-            for queue_id, ends in queues.items():
-                queue = table.get((topic, queue_id))
-                whole = queue and queue.end_offset == ends.end and queue.min_offset <= ends.begin
-                if not whole and (self.known is None or self.known(topic)):
-                    short[topic, queue_id] = ends
-        return short
-
     def _refuse(self) -> None:
         """Damage that a cut would hide, before anything of the log or a whole queue goes."""
-        safe_before = None if self.clean else self.checkpoint.physic_msg_timestamp
-        end = LogEnd(self.end, self.last_store_timestamp, safe_before)
         refuse_strangers(self.log, self.end)
+        if self.end < self.safe:
+            more = f", though all of the log was on disk up to {self.safe}"
+            refuse_damage(self.log, self.end, self.crc, more)
         if self.led_to >= self.end:
-            refuse_short(self.log, self.end, self._led_behind(), self.crc)
-        refuse_loss(self.log, end, self.crc)
-
-    def _led_behind(self) -> list[int]:
-        """Where the last two units of every queue lead, if that is not in front of the end."""
-        units = (
-            queue.unit(queue.end_offset - back)
-            for queue in self.queues.table.values()
-            for back in (1, 2)
-        )
-        return [unit[0] for unit in units if unit is not None and unit[0] >= self.end]
+            refuse_short(self.log, self.end, led_behind(self.queues, self.end), self.crc)
+        if self.killed:
+            refuse_hole(self.log, self.end, self.last_store_timestamp)
+        else:
+            before = None if self.clean else self.checkpoint.physic_msg_timestamp
+            refuse_loss(self.log, LogEnd(self.end, self.last_store_timestamp, before), self.crc)
 
     def _pass(self) -> int:
         """The walk; returns where the last sound record ends."""
@@ -300,12 +284,15 @@ class _Recovery:
             at, found = self._pass_segment(file, at)
             file = self.log.queue.after(file) if found == BLANK_FOUND else None
             at = at if file is None else file.start
-        last = self._digest_at(self.last)
+        last = self.log.digest_at(self.last)
         if last is None:
             return at
-        self.last_store_timestamp = stored = last[5]
-        if not self.clean and stored >= self.physic and looks_torn(last[6]):
-            return self._sound_end(self.unsafe_from)
+        self.last_store_timestamp = last[5]
+        if self.known_point is not None and at > self.unsafe_from:
+            places = self.known_point.point.last, self.last, self.unsafe_from
+            at, self.last = sound_end(self.log, *places, at, killed=self.killed)
+            last = self.log.digest_at(self.last)
+            self.last_store_timestamp = 0 if last is None else last[5]
         return at
 
     def _pass_segment(self, file: MappedFile, at: int) -> tuple[int, int]:
@@ -328,6 +315,8 @@ class _Recovery:
                 self.last = base + swept.last
             # What the sweep does not take, or what the chunk cuts in two.
             found = self.log.parse_at(file, at, crc=self.crc)
+            if found == BAD and self.known_point is not None:
+                found = altered(self.log, file, at, safe=self.safe, killed=self.killed)
             if isinstance(found, int):
                 return at, found
             family = found[4] & HOST_FLAGS
@@ -345,25 +334,6 @@ class _Recovery:
         if self.records >= self.write_at:
             self.queues.write_all(sync=False)
             self.write_at = self.records + WRITE_EVERY_RECORDS
-
-    def _digest_at(self, position: int) -> Digest | None:
-        file = self.log.queue.find(position)
-        found = BAD if file is None else self.log.parse_at(file, position)
-        return None if isinstance(found, int) else found
-
-    def _sound_end(self, start: int) -> int:
-        """Where the run of records begins that look torn, at the end of the log.
-
-        All of them are cut, so that a second recovery finds nothing more to cut.
-        """
-        doubtful = -1
-        for position, digest in self.log.walk(start):
-            if not looks_torn(digest[6]):
-                doubtful = -1
-                self.last_store_timestamp = digest[5]
-            elif doubtful < 0:
-                doubtful = position
-        return doubtful
 
     def _put(self, position: int, digest: Digest) -> None:
         """One record that is the first of its queue, or not simply the next."""
@@ -389,6 +359,10 @@ class _Recovery:
             # The topic was deleted and made again: its numbers start anew.
             queue.destroy()
             status = queue.append(*unit)
+        # With a gap the queue may be what is wrong, which shows when it was built again.
+        wrong = status is UnitStatus.REPEATED or (status is UnitStatus.GAP and key in self.built)
+        if wrong and self.known_point is not None:
+            refuse_number(self.log, position, queue, queue_offset, self.crc)
         if status is UnitStatus.GAP:
             self.lost.add(key)
             self.lines.pop(line, None)
@@ -402,6 +376,7 @@ class _Recovery:
         missing_from = self.start
         self.start = self.log.min_offset
         self.lines.clear()
+        self.built = lost
         for key in lost:
             self.queues.obtain(*key).destroy()
         for number, (position, digest) in enumerate(self.log.walk(self.start, self.end)):
@@ -441,12 +416,15 @@ class _Recovery:
     def make_durable(self) -> None:
         """After a crash: nobody may read what a power cut could still take back."""
         self.progress.step = "sync"
-        if not self.clean:
-            if 0 <= self.unsafe_from < self.end:
-                for file in self.log.queue.files:
-                    begin = max(self.unsafe_from - file.start, 0)
-                    if begin < file.wrote:
-                        file.rewrite(begin, file.wrote)
-            self.queues.write_all(sync=True)
-        self.queues.correct_min_offsets(self.log.min_offset)
+        if not self.clean and 0 <= self.unsafe_from < self.end:
+            for file in self.log.queue.files:
+                begin = max(self.unsafe_from - file.start, 0)
+                if begin < file.wrote:
+                    file.rewrite(begin, file.wrote)
+        if self.known_point is None or self.queues.unsynced_count <= QUEUES_SYNCED:
+            if not self.clean:
+                self.queues.write_all(sync=True)
+            self.queues_end = self.end
+        if self.known_point is None:
+            self.queues.correct_min_offsets(self.log.min_offset)
         self.log.take_over()

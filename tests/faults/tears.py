@@ -37,7 +37,14 @@ SECTOR_BYTES = 512
 UNSYNCED_BYTES = 64 << 10
 SEGMENT_BYTES = 48 << 10
 """So that what is not synced is in two or three segments."""
-PROPERTIES = (b"", b"TAGS\x01A\x02", b"KEYS\x01k1 k2\x02TAGS\x01B", b"UNIQ_KEY\x017F00000001\x02")
+PROPERTIES = (
+    b"",
+    b"a\x01b\x00",
+    b"\xff",
+    b"TAGS\x01A\x02",
+    b"KEYS\x01k1 k2\x02TAGS\x01B",
+    b"UNIQ_KEY\x017F00000001\x02",
+)
 
 
 def message(random: Random, most_bytes: int) -> Sent:

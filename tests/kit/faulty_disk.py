@@ -12,6 +12,7 @@ import contextlib
 import errno as codes
 import os
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -30,6 +31,9 @@ CHANGES = frozenset({"open", "pwrite", "ftruncate", "posix_fallocate", "fsync", 
 }
 """Calls that may change what a later start finds: these are numbered, from 1."""
 _SYNCS = ("fsync", "fdatasync")
+
+
+_boots = count()
 
 
 class PowerCut(BaseException):
@@ -99,6 +103,7 @@ class FaultyDisk(Disk):
         self.dead = False
         self.before: Callable[[Call], None] | None = None
         """Called ahead of each call; a test may wait or look around in it."""
+        self._boot = f"boot {next(_boots)}"
         self._open: dict[int, Path] = {}
         self._inodes: dict[int, _Inode] = {}
         self._names: dict[Path, int | None] = {}
@@ -238,6 +243,10 @@ class FaultyDisk(Disk):
             names[target] = inode
             if name == "replace":
                 names.pop(source, None)
+
+    def boot(self) -> str:
+        """A disk is one machine from its start to its power cut."""
+        return self._boot
 
     # ── Ends ──
 

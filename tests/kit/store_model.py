@@ -15,6 +15,7 @@ import trio
 from store.config import StoreConfig
 from store.files.checkpoint_file import CheckpointFile
 from store.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, segment_start
+from store.format.properties import closed
 from store.format.record import (
     BLANK_FOUND,
     TRANSACTION_PREPARED,
@@ -84,6 +85,11 @@ class Sent(NamedTuple):
     body: bytes
     properties: bytes
 
+    @property
+    def stored(self) -> Sent:
+        """As records have it."""
+        return self._replace(properties=closed(self.properties))
+
 
 def small_config(root: Path, **changes: object) -> StoreConfig:
     """Segments of 4 KiB, queue files of ten units, index files of 29 keys: borders come often."""
@@ -133,6 +139,8 @@ def flush_everything(store: MessageStore, disk: Disk) -> None:
     store.queues.write_all(sync=True)
     at = store.commit_log.last_store_timestamp
     CheckpointFile(disk, store.root / CHECKPOINT).write(at, at)
+    if not store.dispatch_behind_bytes:
+        store.points.write_now()
 
 
 def read_queue(store: MessageStore, topic: str, queue_id: int, most: int = 7) -> list[Sent]:
@@ -177,7 +185,7 @@ class StoreModel:
         result = self.store.put(draft(topic, queue_id, sent.body, sent.properties))
         if result.status is PutStatus.PUT_OK:
             assert result.queue_offset == len(self.queues[topic, queue_id])
-            self.queues[topic, queue_id].append(sent)
+            self.queues[topic, queue_id].append(sent.stored)
             self.order.append((topic, queue_id, result.end_offset))
         return result
 
@@ -190,7 +198,7 @@ class StoreModel:
             for number, sent in enumerate(messages):
                 message = draft(topic, queue_id, sent.body, sent.properties)
                 end += len(encode(message, number, 0, 0))
-                self.queues[topic, queue_id].append(sent)
+                self.queues[topic, queue_id].append(sent.stored)
                 self.order.append((topic, queue_id, end))
         return result
 

@@ -296,7 +296,7 @@ async def test_a_sync_in_a_thread_lets_the_loop_go_on(tmp_path: Path) -> None:
 
     disk.before = wait_for_the_loop
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(disk.sync_in_thread, handle)
+        nursery.start_soon(disk.in_thread, disk.sync, handle)
         await told.wait()
     disk.before = None
     assert disk.calls[-1].name == "fdatasync"

@@ -56,3 +56,19 @@ def test_appending_nothing_changes_nothing() -> None:
 
 def test_an_empty_value_is_not_written() -> None:
     assert properties.encode({"a": "", "b": "c"}) == "b\x01c\x02"
+
+
+@given(st.binary(max_size=40))
+def test_a_record_closes_its_properties_once(data: bytes) -> None:
+    closed = properties.closed(data)
+    assert closed in (data, data + b"\x02")
+    assert not closed or closed[-1:] == b"\x02"
+    assert properties.closed(closed) == closed
+    assert properties.is_closed(closed)
+    assert properties.is_closed(data) == (closed == data)
+
+
+def test_properties_that_fill_their_length_field_stay_as_they_are() -> None:
+    longest = b"x" * properties.PROPERTIES_BYTES_MAX
+    assert properties.closed(longest) == longest
+    assert properties.is_closed(longest)

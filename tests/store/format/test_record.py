@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
 from store.format import record
+from store.format.properties import closed
 from store.format.record import BAD, BLANK_FOUND, MessageDraft
 
 HOST4 = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
@@ -54,7 +55,7 @@ def test_what_is_encoded_is_read(
     found = record.read(memoryview(buffer), at)
     assert found.topic == message.topic
     assert bytes(found.body) == message.body
-    assert found.properties == message.properties
+    assert found.properties == closed(message.properties)
     assert (found.queue_offset, found.physical_offset) == (queue_offset, place)
     assert (found.store_timestamp, found.born_timestamp) == (stored, message.born_timestamp)
     assert (found.born_host, found.store_host) == (message.born_host, message.store_host)
@@ -69,7 +70,7 @@ def test_what_is_encoded_is_read(
         queue_offset,
         found.sys_flag,
         stored,
-        message.properties,
+        closed(message.properties),
     )
     at_store_time = record.store_timestamp_at(found.sys_flag)
     assert struct.unpack_from(">q", data, at_store_time) == (stored,)

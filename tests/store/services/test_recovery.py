@@ -12,16 +12,15 @@ from store.files.abort_file import AbortFile
 from store.files.checkpoint_file import CheckpointFile
 from store.files.disk import Disk
 from store.format.checkpoint import Checkpoint
-from store.format.names import LAST_STOP, segment_name
+from store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
 from store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
 from store.format.unit import BLANK, UNIT, UNIT_SIZE
 from store.message_store import MessageStore
 from store.results import Recovery
-from store.services.recovery import (
+from store.services.recovery_start import (
     FirstRecord,
     abnormal_start,
     clamped,
-    looks_torn,
     normal_start,
 )
 from tests.kit.faulty_disk import Fault, FaultyDisk
@@ -97,13 +96,6 @@ def test_without_segments_the_walk_begins_at_zero() -> None:
 
 def test_no_time_of_the_checkpoint_is_later_than_the_log() -> None:
     assert clamped(Checkpoint(9, 8, 2, 7, 7), 5) == Checkpoint(5, 5, 2, 7, 7)
-
-
-def test_a_lost_end_of_the_properties_is_seen() -> None:
-    assert looks_torn(b"a\x01b\x00")
-    assert looks_torn(b"a\x01b\xff")
-    assert not looks_torn(b"")
-    assert not looks_torn(b"a\x01b")
 
 
 # ── Ends of the store ──
@@ -604,6 +596,7 @@ def test_damage_in_front_of_what_was_safe_is_refused_not_cut(model: StoreModel) 
     flush_everything(model.store, model.disk)
     model.put("T", 0, BIG)
     model.disk.kill()
+    (model.root / RECOVERY_POINT).unlink()
     segment = damage_second_segment(model)
     before = {path: path.read_bytes() for path in model.root.rglob("0*") if path.is_file()}
     for _ in range(2):
@@ -628,6 +621,7 @@ def test_damage_within_the_last_segment_is_refused_too(model: StoreModel) -> Non
         model.put("T", 0, Sent(b"small", b""))
     flush_everything(model.store, model.disk)
     model.disk.kill()
+    (model.root / RECOVERY_POINT).unlink()
     position, _ = log_records(model.root)[-3]
     segment = max((model.root / "commitlog").iterdir())
     content = bytearray(segment.read_bytes())
@@ -639,6 +633,7 @@ def test_damage_within_the_last_segment_is_refused_too(model: StoreModel) -> Non
 
 def test_a_tear_in_front_of_what_was_never_safe_is_cut(model: StoreModel) -> None:
     model.disk.kill()
+    (model.root / RECOVERY_POINT).unlink()
     damage_second_segment(model)
     _, recovery = reopen(model)
     assert LOG_BYTES <= recovery.end_offset < 2 * LOG_BYTES
@@ -710,32 +705,6 @@ def test_a_checkpoint_of_the_future_is_taken_back(model: StoreModel) -> None:
     assert value.physic_msg_timestamp == model.clock.ms
 
 
-@pytest.mark.parametrize("end", [b"\x00", b"\xff"])
-def test_a_run_of_records_that_look_torn_is_cut_as_a_whole(tmp_path: Path, end: bytes) -> None:
-    model = StoreModel(tmp_path / "d")
-    for properties in (b"a\x01b" + end, b"a\x01b\x02", b"a\x01c" + end, b"a\x01d" + end):
-        model.put("T", 0, Sent(b"x", properties))
-    model.crash()
-    assert model.recovery.end_offset == model.order[1][2]
-    model.forget_behind(model.recovery.end_offset)
-    model.check_store()
-    model.crash()
-    assert model.recovery.cut_bytes == 0
-    model.disk.kill()
-
-
-def test_a_record_that_looks_torn_but_was_safe_stays(tmp_path: Path) -> None:
-    model = StoreModel(tmp_path / "d")
-    model.put("T", 0, Sent(b"x", b"a\x01b\x00"))
-    model.clock.ms += 10
-    model.put("T", 0, Sent(b"y", b"a\x01b\x02"))
-    flush_everything(model.store, model.disk)
-    model.put("T", 0, Sent(b"z", b""))
-    model.crash()
-    assert model.recovery.end_offset == model.order[-1][2]
-    model.disk.kill()
-
-
 @pytest.mark.parametrize("every", [1, 2, 7])
 def test_units_leave_the_memory_while_a_long_log_is_walked(
     model: StoreModel, every: int, monkeypatch: pytest.MonkeyPatch
@@ -778,6 +747,7 @@ def test_numbers_that_are_nowhere_in_the_log_are_named(tmp_path: Path, logged: L
     record = encode(draft(body=b"three"), 2, end, 1_700_000_001_000)
     content[end : end + len(record)] = record
     segment.write_bytes(content)
+    (root / RECOVERY_POINT).unlink()
     logged.clear()
     store, _ = open_store(root, model.disk)
     assert "store.queue_incomplete" in events(logged)
