@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from broker.tables.pop_orders import PopOrderTable
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
+    from remoting.server.routes import Steps
     from remoting.wire.bodies.pop import BatchAck
     from remoting.wire.command import Command
     from remoting.wire.headers.pop import AckMessage, BatchAckMessage, ChangeInvisibleTime
@@ -56,6 +57,10 @@ ACKS_MAX: Final = 4096
 """Pops that one request may acknowledge messages of."""
 BITS_MAX: Final = 1 << 17
 """Characters of all bit sets of one request."""
+ACKS_STEP: Final = 32
+"""Acknowledgements that are looked at, or stored, in one step."""
+BITS_STEP: Final = 1_024
+"""A bit set beyond that takes a step by itself."""
 TOPICS: Final = {"1": retry_topic_v1, "2": retry_topic_v2}
 
 
@@ -98,7 +103,7 @@ class Acknowledge:
             self._acknowledge(key, [header.offset], receipt)
         return DONE
 
-    def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Answer:
+    def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Steps:
         """BATCH_ACK_MESSAGE: all of it is looked at before anything is done."""
         request = BatchAckRequest.from_client(command.body)
         if not request.acks:
@@ -109,13 +114,25 @@ class Acknowledge:
         if characters > BITS_MAX:
             raise Refused(ILLEGAL, f"bit sets of {characters} characters, {BITS_MAX} are read")
         broker = request.broker_name or self._config.broker.broker_name
-        work = [self._looked_at(ack, broker) for ack in request.acks]
+        work = []
+        for number, ack in enumerate(request.acks, 1):
+            work.append(self._looked_at(ack, broker))
+            if number % ACKS_STEP == 0 or len(ack.bits) > BITS_STEP:
+                yield
+        done = 0
         for key, offsets, receipt in work:
-            if receipt.in_order:
-                for offset in offsets:
-                    self._in_order(key, offset)
-            elif offsets:
+            if not offsets:
+                continue
+            for offset in offsets if receipt.in_order else ():
+                self._in_order(key, offset)
+                done += 1
+                if done % ACKS_STEP == 0:
+                    yield
+            if not receipt.in_order:
                 self._acknowledge(key, offsets, receipt)
+                done += 1
+                if done % ACKS_STEP == 0 or len(offsets) > BITS_STEP:
+                    yield
         return DONE
 
     def change(

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from broker.errors import GroupNotExist
+from broker.processors.lists import encoded_table
 from broker.processors.topic import PAGE, Durable, page_of, when_saved
 from broker.tables.consumer_offsets import check_not_own
 from remoting.wire.answer import Answer
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from broker.tables.consumer_offsets import ConsumerOffsetTable
     from broker.tables.groups import GroupTable
     from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
+    from remoting.server.routes import Outcome, Steps
     from remoting.wire.command import Command
     from store.files.disk import Clock
 
@@ -92,13 +93,13 @@ class GroupProcessor:
 
     def all_configs(
         self, header: headers.GetAllGroupConfig, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or the page that is asked for."""
         document = self.groups.document()
-        table = document["subscriptionGroupTable"]
+        table = document.pop("subscriptionGroupTable")
         asked = (header.group_seq, header.data_version, header.max_group_num)
         configs = page_of(table, asked, self.groups.version, self.page)
-        return Answer(
-            header=headers.GetAllGroupConfigResponse(total_group_num=len(table)),
-            body=msgspec.json.encode({**document, "subscriptionGroupTable": configs}),
-        )
+        total = headers.GetAllGroupConfigResponse(total_group_num=len(table))
+        around = msgspec.json.encode(document)
+        body = yield from encoded_table(configs)
+        return Answer(header=total, body=around[:-1] + b',"subscriptionGroupTable":' + body + b"}")

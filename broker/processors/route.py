@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from broker.errors import Refused
+from broker.processors.lists import encoded, encoded_table
 from broker.processors.topic import when_saved
 from broker.tables.kv_config import ORDER_TOPIC_CONFIG
 from broker.tables.routes import DEFAULT_TIMEOUT_MS, Registration
 from remoting.wire.answer import Answer
 from remoting.wire.bodies.data_version import DataVersion
-from remoting.wire.bodies.kv_table import KVTable
 from remoting.wire.bodies.register_broker import RegisterBrokerBody
 from remoting.wire.bodies.topic_list import TopicList
 from remoting.wire.codes import ResponseCode
 from remoting.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
     from broker.processors.topic import Durable
     from broker.tables.advertised import Advertised
     from broker.tables.kv_config import KvConfigTable
     from broker.tables.routes import BrokerConnection, RouteTable
     from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
+    from remoting.server.routes import Outcome, Steps
     from remoting.wire.command import Command
     from store.files.disk import Clock
 
@@ -107,19 +109,25 @@ class RouteProcessor:
 
     def topic_list(
         self, header: headers.GetAllTopicList, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic that has a route."""
         if not self.settings.enable_all_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return Answer(body=TopicList(topic_list=self.routes.topics()).to_bytes())
+        return self.names(None)
 
     def topics_of_cluster(
         self, header: headers.GetTopicsByCluster, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """GET_TOPICS_BY_CLUSTER: an unknown cluster has none."""
         if not self.settings.enable_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return Answer(body=TopicList(topic_list=self.routes.topics(header.cluster)).to_bytes())
+        return self.names(header.cluster)
+
+    def names(self, cluster: str | None) -> Steps:
+        """The topics of a cluster, or all."""
+        topics = yield from self.routes.topics(cluster)
+        body = yield from encoded(topics)
+        return Answer(body=b'{"topicList":' + body + b"}")
 
     def system_topics(
         self, header: headers.GetSystemTopicListFromNs, command: Command, connection: Connection
@@ -132,16 +140,16 @@ class RouteProcessor:
 
     def register(
         self, header: headers.RegisterBroker, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """REGISTER_BROKER: a broker with its topics, or with some that changed."""
         body = bytes(command.body)
         if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        content = RegisterBrokerBody.from_request(
+        content = yield from RegisterBrokerBody.in_steps(
             body, version=command.version, compressed=header.compressed
         )
         known = (header.cluster_name, header.broker_addr) in self.routes.live
-        result = self.routes.register(
+        result = yield from self.routes.register(
             Registration(
                 cluster=header.cluster_name,
                 broker=header.broker_name,
@@ -159,19 +167,20 @@ class RouteProcessor:
         )
         if not known:
             log.info("broker.registered", broker=header.broker_name, address=header.broker_addr)
+        order = yield from self.order_config()
         return Answer(
             header=headers.RegisterBrokerResponse(
                 ha_server_addr=result.ha_address, master_addr=result.master_address
             ),
-            body=self.order_config(),
+            body=order,
         )
 
-    def order_config(self) -> bytes:
+    def order_config(self) -> Generator[None, None, bytes]:
         """Which topics are ordered, for the brokers; nothing if no one ever said so."""
         entries = self.kv.namespace(ORDER_TOPIC_CONFIG)
         if entries is None or not self.settings.return_order_topic_config_to_broker:
             return b""
-        return KVTable(table=dict(entries)).to_bytes()
+        return (yield from kv_table(entries))
 
     def unregister(
         self, header: headers.UnregisterBroker, command: Command, connection: Connection
@@ -203,16 +212,16 @@ class RouteProcessor:
 
     def wipe_write_perm(
         self, header: headers.WipeWritePermOfBroker, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """WIPE_WRITE_PERM_OF_BROKER: producers leave this broker, consumers stay."""
-        count = self.routes.wipe_write_perm(header.broker_name)
+        count = yield from self.routes.wipe_write_perm(header.broker_name)
         return Answer(header=headers.WipeWritePermOfBrokerResponse(wipe_topic_count=count))
 
     def add_write_perm(
         self, header: headers.AddWritePermOfBroker, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """ADD_WRITE_PERM_OF_BROKER: producers may come back."""
-        count = self.routes.add_write_perm(header.broker_name)
+        count = yield from self.routes.add_write_perm(header.broker_name)
         return Answer(header=headers.AddWritePermOfBrokerResponse(add_topic_count=count))
 
     def delete_topic(
@@ -254,11 +263,18 @@ class RouteProcessor:
 
     def kv_list(
         self, header: headers.GetKvListByNamespace, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """GET_KVLIST_BY_NAMESPACE: everything under a namespace."""
         entries = self.kv.namespace(header.namespace)
         if entries is None:
             raise Refused(
                 ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
             )
-        return Answer(body=KVTable(table=dict(entries)).to_bytes())
+        body = yield from kv_table(entries)
+        return Answer(body=body)
+
+
+def kv_table(entries: Mapping[str, str]) -> Generator[None, None, bytes]:
+    """The body of an answer that lists keys and values."""
+    table = yield from encoded_table(entries)
+    return b'{"table":' + table + b"}"

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from broker.errors import Refused, TopicNotExist
+from broker.processors.lists import encoded_table
 from broker.tables.attributes import parse_edits
 from remoting.wire.answer import Answer
 from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from broker.tables.data_version import DataVersion
     from broker.tables.topics import TopicTable
     from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
+    from remoting.server.routes import Outcome, Steps
     from remoting.wire.command import Command
     from store.files.disk import Clock
 
@@ -91,18 +92,16 @@ class TopicProcessor:
 
     def all_configs(
         self, header: headers.GetAllTopicConfig, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """GET_ALL_TOPIC_CONFIG: every topic, or the page that is asked for."""
         table = self.topics.configs
         asked = (header.topic_seq, header.data_version, header.max_topic_num)
         configs = page_of(table, asked, self.topics.version, self.page)
-        wrapper = TopicConfigSerializeWrapper(
-            data_version=self.topics.version, topic_config_table=configs
-        )
-        return Answer(
-            header=headers.GetAllTopicConfigResponse(total_topic_num=len(table)),
-            body=wrapper.to_bytes(),
-        )
+        total = headers.GetAllTopicConfigResponse(total_topic_num=len(table))
+        around = TopicConfigSerializeWrapper(data_version=self.topics.version).to_bytes()
+        before, name, behind = around.partition(b'"topicConfigTable":')
+        body = yield from encoded_table(configs)
+        return Answer(header=total, body=before + name + body + behind.removeprefix(b"{}"))
 
 
 async def when_saved(saved: Durable, what: str) -> Answer:

@@ -1,9 +1,9 @@
 """What a name server knows: which broker serves which topic, at which address. Memory only.
 
 Brokers elsewhere register and must keep doing so; the broker of this process is written in directly
-and never expires. One broker name is one broker, whatever cluster it says it is in. Everything here
-runs to its end in one step, so no answer shows half a registration. `now_ms` is a clock that never
-goes back. Long because its four tables change together or not at all.
+and never expires. One broker name is one broker, whatever cluster it says it is in. What touches
+every topic goes on in steps: a topic's route is always whole, the topics of a broker follow one
+another. `now_ms` is a clock that never goes back. Long because its four tables belong together.
 Source: nameserver §1, §3 (RouteInfoManager).
 """
 
@@ -20,7 +20,7 @@ from remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, Topic
 from remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from broker.tables.data_version import DataVersion
     from remoting.wire.bodies.topic_config import TopicConfig
@@ -42,6 +42,12 @@ QUEUES_MAX: Final = 16_384
 NAME_MAX: Final = 255
 """Characters of a name or an address that is kept."""
 FILTER_SERVERS_MAX: Final = 100
+TOPICS_STEP: Final = 500
+"""Topics that are looked at, or written, in one step."""
+SORTED_MAX: Final = 10_000
+"""Longer lists are given in the order in which the topics came: sorting them cannot be cut up."""
+UNFINISHED: Final = -1
+"""The counter of a data version not all of whose topics are here: no broker has it."""
 DEFAULT_TIMEOUT_MS: Final = 120_000
 
 
@@ -158,12 +164,15 @@ class RouteTable:
 
     # -- registration ----------------------------------------------------------------------------
 
-    def register(self, request: Registration, now_ms: int) -> Registered:
+    def register(self, request: Registration, now_ms: int) -> Generator[None, None, Registered]:
         """Take in a broker and its topics. Raises: Refused when it must not be taken in.
 
         Topics are read again only when the data version differs from the stored one, and those
-        that are missing from the request stay. Source: nameserver §3.1.
+        that are missing from the request stay. Others may run at each yield: its data version is
+        stored with the last topic, and when it leaves before, the rest is dropped.
+        Source: nameserver §3.1.
         """
+        yield from self.check_topics(request)
         self.check(request)
         broker = self.brokers.get(request.broker)
         if broker is not None and self.is_outdated(broker, request):
@@ -175,17 +184,21 @@ class RouteTable:
         broker.enable_acting_master = bool(request.enable_acting_master)
         broker.zone_name = request.zone_name
         first = self.place(broker, request)
-        if self.gives_topics(broker, request):
-            self.take_topics(broker, request, first=first)
-        self.live[request.cluster, request.address] = Live(
+        known = self.live.get((request.cluster, request.address))
+        all_of_them = first or known is None or known.version != request.version
+        unfinished = msgspec.structs.replace(request.version, counter=UNFINISHED)
+        live = self.live[request.cluster, request.address] = Live(
             request.broker,
-            request.version,
+            unfinished if all_of_them else request.version,
             request.ha_address,
             now_ms,
             request.timeout_ms,
             request.connection,
             tuple(request.filter_servers),
         )
+        if self.gives_topics(broker, request):
+            yield from self.take_topics(broker, request, live, all_of_them=all_of_them)
+        live.version = request.version
         return self.master_of(broker, request)
 
     def check(self, request: Registration) -> None:
@@ -204,7 +217,6 @@ class RouteTable:
         if broker is None and len(self.brokers) >= self.max_brokers:
             raise LimitReached("broker", self.max_brokers)
         self.check_addresses(broker, request)
-        self.check_topics(request)
 
     def check_addresses(self, broker: Broker | None, request: Registration) -> None:
         """What a registration says beside its topics. Raises: Refused, LimitReached."""
@@ -227,9 +239,12 @@ class RouteTable:
         if request.broker_id not in taken and len(taken) >= ADDRESSES_MAX:
             raise LimitReached(f"address of broker {request.broker}", ADDRESSES_MAX)
 
-    def check_topics(self, request: Registration) -> None:
+    def check_topics(self, request: Registration) -> Iterator[None]:
         """That all topics of a registration can be taken in. Raises: Refused, LimitReached."""
-        for topic, config in request.topics.items():
+        new = 0
+        for number, (topic, config) in enumerate(request.topics.items(), 1):
+            if number % TOPICS_STEP == 0:
+                yield
             counts = (config.read_queue_nums, config.write_queue_nums)
             if not 0 <= min(counts) <= max(counts) <= QUEUES_MAX:
                 raise Refused(
@@ -241,11 +256,9 @@ class RouteTable:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR, f"a topic name is longer than {NAME_MAX} characters"
                 )
-        known = self.queues
-        if len(request.topics) + len(known) > self.max_topics:
-            new = sum(topic not in known for topic in request.topics)
-            if new and len(known) + new > self.max_topics:
-                raise LimitReached("topic in the name server", self.max_topics)
+            new += topic not in self.queues
+        if new and len(self.queues) + new > self.max_topics:
+            raise LimitReached("topic in the name server", self.max_topics)
 
     def is_outdated(self, broker: Broker, request: Registration) -> bool:
         """Whether its id is held by another address that is alive and of a later state."""
@@ -273,16 +286,27 @@ class RouteTable:
         knows_acting_master = request.enable_acting_master is not None
         return knows_acting_master and request.broker_id == min(broker.addresses)
 
-    def take_topics(self, broker: Broker, request: Registration, *, first: bool) -> None:
-        """Write the queues of its topics, as far as they may have changed."""
-        live = self.live.get((request.cluster, request.address))
-        all_of_them = first or live is None or live.version != request.version
+    def take_topics(
+        self, broker: Broker, request: Registration, live: Live, *, all_of_them: bool
+    ) -> Iterator[None]:
+        """Write the queues of its topics, as far as they may have changed. Raises: LimitReached.
+
+        No more of them once the broker has left, or has registered anew.
+        """
         acting = request.broker_id != MASTER_ID and broker.enable_acting_master
-        for topic, config in request.topics.items():
+        for number, (topic, config) in enumerate(request.topics.items(), 1):
             if all_of_them or broker.name not in self.queues.get(topic, ()):
+                if topic not in self.queues and len(self.queues) >= self.max_topics:
+                    # Others came in between.
+                    raise LimitReached("topic in the name server", self.max_topics)
                 self.put_queues(
                     broker.name, config, config.perm & ~PERM_WRITE if acting else config.perm
                 )
+            if number % TOPICS_STEP == 0:
+                yield
+                registered = self.live.get((request.cluster, request.address)) is live
+                if not registered or self.brokers.get(broker.name) is not broker:
+                    return
 
     def put_queues(self, broker: str, config: TopicConfig, perm: int) -> None:
         """The queues of one topic on one broker."""
@@ -356,7 +380,8 @@ class RouteTable:
             for topic in list(self.queues):
                 self.drop_queues(topic, {name})
         elif MASTER_ID not in kept and broker.enable_acting_master:
-            self.change_permissions(name, lambda perm: perm & ~PERM_WRITE)
+            for _ in self.wipe_write_perm(name):
+                pass
 
     def drop_queues(self, topic: str, brokers: Iterable[str]) -> None:
         """One topic less on these brokers; without a broker the topic goes."""
@@ -375,23 +400,28 @@ class RouteTable:
         brokers = self.brokers if cluster is None else self.brokers_of(cluster)
         self.drop_queues(topic, list(brokers))
 
-    def wipe_write_perm(self, broker: str) -> int:
+    def wipe_write_perm(self, broker: str) -> Generator[None, None, int]:
         """Take the write bit from every topic of a broker; how many topics it has."""
         return self.change_permissions(broker, lambda perm: perm & ~PERM_WRITE)
 
-    def add_write_perm(self, broker: str) -> int:
+    def add_write_perm(self, broker: str) -> Generator[None, None, int]:
         """Make every topic of a broker readable and writable; how many topics it has."""
         # RocketMQ sets 6 whatever was there before, so a template loses its inherit bit.
         return self.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
 
-    def change_permissions(self, broker: str, change: PermissionChange) -> int:
-        """Apply `change` to every topic of a broker; how many it has."""
+    def change_permissions(
+        self, broker: str, change: PermissionChange
+    ) -> Generator[None, None, int]:
+        """Apply `change` to every topic of a broker; how many it has. Others may run at yields."""
         count = 0
-        for queues in self.queues.values():
+        for number, topic in enumerate(list(self.queues), 1):
+            queues = self.queues.get(topic, {})
             queue = queues.get(broker)
             if queue is not None:
                 queues[broker] = msgspec.structs.replace(queue, perm=change(queue.perm))
                 count += 1
+            if number % TOPICS_STEP == 0:
+                yield
         return count
 
     # -- questions -------------------------------------------------------------------------------
@@ -449,12 +479,18 @@ class RouteTable:
         """Names of the brokers of a cluster."""
         return [name for name, broker in self.brokers.items() if broker.cluster == cluster]
 
-    def topics(self, cluster: str | None = None) -> list[str]:
-        """Every topic, or those that a broker of `cluster` has; sorted."""
-        if cluster is None:
-            return sorted(self.queues)
-        brokers = set(self.brokers_of(cluster))
-        return sorted(topic for topic, queues in self.queues.items() if brokers & queues.keys())
+    def topics(self, cluster: str | None = None) -> Generator[None, None, list[str]]:
+        """Every topic, or those that a broker of `cluster` has; sorted unless they are many."""
+        found = list(self.queues)
+        if cluster is not None:
+            brokers = set(self.brokers_of(cluster))
+            every, found = found, []
+            for number, topic in enumerate(every, 1):
+                if not brokers.isdisjoint(self.queues.get(topic, ())):
+                    found.append(topic)
+                if number % TOPICS_STEP == 0:
+                    yield
+        return sorted(found) if len(found) <= SORTED_MAX else found
 
     def system_names(self, own_address: str | None = None) -> tuple[list[str], str | None]:
         """Cluster and broker names, which are topics too, and the address of one broker."""

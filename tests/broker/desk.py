@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Generator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from broker.parts import Parts
 from broker.routes import broker_routes
 from broker.tables.topics import TopicConfig
 from remoting.server.connection import packed_host
-from remoting.server.routes import PARKED, Begun
+from remoting.server.routes import PARKED, Begun, finished
 from remoting.wire.answer import Answer
 from remoting.wire.command import ONEWAY, Command
 from remoting.wire.headers.pull import PullMessage
@@ -26,7 +27,7 @@ from tests.kit.running_store import TrioClock
 from tests.kit.store_model import small_config
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from remoting.wire.header import Header
@@ -112,6 +113,17 @@ STORE_SETTINGS = frozenset(BrokerConfig().store.__dataclass_fields__)
 BROKER_SETTINGS = frozenset(BrokerConfig().broker.__dataclass_fields__)
 
 
+def answered(call: Callable[[], Any]) -> Any:
+    """What a call gives, or the answer that its refusal becomes."""
+    try:
+        return call()
+    except Exception as error:
+        answer = refusal(error)
+        if answer is None:
+            raise
+        return answer
+
+
 class Desk:
     """Parts, loaded; `ask` is what happens to one request, its round and its wait included."""
 
@@ -130,17 +142,13 @@ class Desk:
         """Call the handler; what it gives, or the answer that its refusal becomes."""
         code = int(header.code)
         command = Command(code=code, body=body, flag=ONEWAY * oneway, language="JAVA", version=479)
-        try:
-            return self.handlers[code](header, command, self.peer)
-        except Exception as error:
-            answer = refusal(error)
-            if answer is None:
-                raise
-            return answer
+        return answered(lambda: self.handlers[code](header, command, self.peer))
 
     async def ask(self, header: Header, body: bytes = b"", **how: bool) -> Answer:
         """The answer, whenever it comes."""
         outcome = self.begin(header, body, **how)
+        if isinstance(steps := outcome, Generator):
+            outcome = answered(lambda: finished(steps))
         self.parts.after_round()
         if isinstance(outcome, Begun):
             outcome = outcome.work

@@ -7,6 +7,7 @@ from tests.faults.exchanges import R20
 from tests.faults.feature_kills import R1F
 from tests.faults.flips import R7
 from tests.faults.forged_records import W2
+from tests.faults.greedy_requests import G1
 from tests.faults.kills import R1, R1B, R21
 from tests.faults.nth_failures import R5
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
@@ -39,4 +40,5 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     W1,
     W2,
     W3,
+    G1,
 )

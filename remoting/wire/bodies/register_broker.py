@@ -1,7 +1,7 @@
 """What a broker tells a name server about its topics: REGISTER_BROKER.
 
 Plain JSON, or a zlib stream around length-prefixed parts. A 5.x broker that compresses says that it
-does not, so the first byte decides. What is inflated is bounded. Source: nameserver §4.3.
+does not, so the first byte decides. Source: nameserver §4.3.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -19,12 +19,23 @@ from remoting.wire.bodies.body import Body
 from remoting.wire.bodies.data_version import DataVersion
 from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 __all__ = ["RegisterBrokerBody"]
 
 V3_0_11 = 37
 """Before it the body was the wrapper alone."""
 ZLIB_MARK = 0x78
-MAX_INFLATED_BYTES = 16 * 1024 * 1024
+BYTES_MAX: Final = 8 << 20
+"""Of a registration, inflated if it is compressed."""
+SIGNS_MAX: Final = 400_000
+"""More than 20,000 topics as JSON, which is read in one go; brokers of more split or compress."""
+PART_BYTES_MAX: Final = 64 << 10
+"""Of one topic of a compressed registration, and of its filter servers."""
+INFLATED_STEP: Final = 256 << 10
+TOPICS_STEP: Final = 200
+"""Topics of a compressed registration that are read in one step."""
 I32 = Struct(">i")
 
 
@@ -54,45 +65,58 @@ class RegisterBrokerBody(Body, msgspec.Struct, rename="camel", kw_only=True):
         )
 
     @classmethod
-    def from_request(
+    def in_steps(
         cls, body: bytes | memoryview, *, version: int, compressed: bool | None = None
-    ) -> RegisterBrokerBody:
-        """As a broker of `version` sent it; nothing at all is an empty table. Raises: BodyError."""
+    ) -> Generator[None, None, RegisterBrokerBody]:
+        """As a broker of `version` sent it; nothing at all is an empty table. Raises: BodyError.
+
+        Others may run at each yield.
+        """
         if not body:
             return cls()
         if body[0] == ZLIB_MARK:
-            return read_compressed(inflated(body))
+            return (yield from read_compressed((yield from inflated(body))))
         if compressed:
             raise BodyError("RegisterBrokerBody: is called compressed but is no zlib stream")
         if version < V3_0_11:
-            return cls(wrapper=TopicConfigSerializeWrapper.from_bytes(body))
-        return cls.from_bytes(body)
+            return cls(wrapper=TopicConfigSerializeWrapper.from_client(body, BYTES_MAX, SIGNS_MAX))
+        return cls.from_client(body, BYTES_MAX, SIGNS_MAX)
 
 
-def inflated(body: bytes | memoryview) -> bytes:
+def inflated(body: bytes | memoryview) -> Generator[None, None, bytes]:
     """The body without its zlib compression.
 
     Raises: BodyError, also when it would become too long.
     """
     inflater = zlib.decompressobj()
+    pieces, left, size = [], bytes(body), 0
     try:
-        data = inflater.decompress(body, MAX_INFLATED_BYTES)
+        while not inflater.eof and size < BYTES_MAX:
+            piece = inflater.decompress(left, INFLATED_STEP)
+            left = inflater.unconsumed_tail
+            if not piece and not left:
+                break
+            pieces.append(piece)
+            size += len(piece)
+            yield
     except zlib.error as error:
         raise BodyError(f"RegisterBrokerBody: {error}") from error
     if not inflater.eof:
         raise BodyError("RegisterBrokerBody: the zlib stream is cut or too long")
-    return data
+    return b"".join(pieces)
 
 
-def read_compressed(data: bytes) -> RegisterBrokerBody:
+def read_compressed(data: bytes) -> Generator[None, None, RegisterBrokerBody]:
     """The parts of an inflated body, but for the queue mappings at its end. Raises: BodyError."""
     try:
         text, at = part(data, 0)
-        version = DataVersion.from_bytes(text)
+        version = DataVersion.from_client(text)
         (count,) = I32.unpack_from(data, at)
         at += I32.size
         topics = {}
-        for _ in range(count):
+        for number in range(count):
+            if number % TOPICS_STEP == TOPICS_STEP - 1:
+                yield
             text, at = part(data, at)
             config = read_topic(text.decode())
             topics[config.topic_name] = config
@@ -108,7 +132,7 @@ def part(data: bytes, at: int) -> tuple[bytes, int]:
     """A length-prefixed part and where it ends. Raises: ValueError, struct.error."""
     (length,) = I32.unpack_from(data, at)
     start = at + I32.size
-    if not 0 <= length <= len(data) - start:
+    if not 0 <= length <= min(PART_BYTES_MAX, len(data) - start):
         raise ValueError(f"a part of {length} bytes where {len(data) - start} are left")
     return data[start : start + length], start + length
 

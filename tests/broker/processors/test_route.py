@@ -1,6 +1,7 @@
 import json
 import struct
 import zlib
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from broker.tables.kv_config import KvConfigTable
 from broker.tables.routes import RouteTable
 from broker.tables.topics import TopicConfig
 from remoting.errors import BodyError
+from remoting.server.routes import finished
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode
 from remoting.wire.command import Command
@@ -118,7 +120,10 @@ class Desk:
             **fields,
         }
         command = request(RequestCode.REGISTER_BROKER, body, version=version)
-        return self.processor.register(headers.RegisterBroker(**given), command, peer or self.peer)
+        header = headers.RegisterBroker(**given)
+        answer = finished(self.processor.register(header, command, peer or self.peer))
+        assert isinstance(answer, Answer)
+        return answer
 
     def own(self) -> None:
         self.routes.register_own(
@@ -137,7 +142,10 @@ class Desk:
         return body
 
     def ask(self, handler: Any, header: Any, body: bytes = b"", peer: Any = None) -> Answer:
-        answer: Answer = handler(header, request(header.code, body), peer or self.peer)
+        answer = handler(header, request(header.code, body), peer or self.peer)
+        if isinstance(answer, Generator):
+            answer = finished(answer)
+        assert isinstance(answer, Answer)
         assert answer.code == 0
         return answer
 
@@ -255,7 +263,7 @@ def test_a_wrong_checksum_is_refused_and_none_is_not_looked_at(desk: Desk) -> No
 @pytest.mark.parametrize("body", [plain_body("T1", "T2"), old_body("T1", "T2")])
 def test_registrations_of_both_java_lines_are_read(desk: Desk, body: bytes) -> None:
     desk.register(body, version=401)
-    assert desk.routes.topics() == ["T1", "T2"]
+    assert finished(desk.routes.topics()) == ["T1", "T2"]
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -278,7 +286,7 @@ def test_a_compressed_registration_is_read_even_if_it_says_it_is_none(
 def test_a_compressed_registration_of_the_4_9_line_ends_early(desk: Desk) -> None:
     body = compressed_body("T1 4 4 6 SINGLE_TAG", "T2 4 4 6 SINGLE_TAG", mappings=False)
     desk.register(body, version=401, compressed=True)
-    assert desk.routes.topics() == ["T1", "T2"]
+    assert finished(desk.routes.topics()) == ["T1", "T2"]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +310,7 @@ def test_a_registration_that_does_not_decode_changes_nothing(desk: Desk, body: b
 
 def test_a_registration_without_body_has_no_topics(desk: Desk) -> None:
     desk.register(b"", body_crc32=0)
-    assert desk.routes.topics() == []
+    assert finished(desk.routes.topics()) == []
     assert set(desk.routes.brokers) == {"py-a"}
 
 
@@ -378,10 +386,10 @@ def test_a_route_is_deleted(desk: Desk) -> None:
     desk.register()
     elsewhere = headers.DeleteTopicInNamesrv(topic="T1", cluster_name="Other")
     desk.ask(desk.processor.delete_topic, elsewhere)
-    assert desk.routes.topics() == ["T1", "T2"]
+    assert finished(desk.routes.topics()) == ["T1", "T2"]
     desk.ask(desk.processor.delete_topic, headers.DeleteTopicInNamesrv(topic="T1"))
     desk.ask(desk.processor.delete_topic, headers.DeleteTopicInNamesrv(topic="T1"))
-    assert desk.routes.topics() == ["T2"]
+    assert finished(desk.routes.topics()) == ["T2"]
 
 
 def test_values_are_put_got_listed_and_deleted(desk: Desk) -> None:

@@ -11,6 +11,7 @@ from broker.errors import AttributesIllegal, NameIllegal, Refused
 from broker.processors.topic import TopicProcessor
 from broker.settings.options import BrokerOptions
 from broker.tables.topics import TopicConfig, TopicTable
+from remoting.server.routes import finished
 from remoting.wire.answer import Answer
 from remoting.wire.codes import RequestCode
 from remoting.wire.headers import topic as headers
@@ -62,7 +63,9 @@ class Desk:
 
     def page(self, **fields: Any) -> tuple[dict[str, Any], int | None]:
         command = request(RequestCode.GET_ALL_TOPIC_CONFIG)
-        answer = self.processor.all_configs(headers.GetAllTopicConfig(**fields), command, self.peer)
+        header = headers.GetAllTopicConfig(**fields)
+        answer = finished(self.processor.all_configs(header, command, self.peer))
+        assert isinstance(answer, Answer)
         assert isinstance(answer.body, bytes)
         assert isinstance(answer.header, headers.GetAllTopicConfigResponse)
         return json.loads(answer.body), answer.header.total_topic_num

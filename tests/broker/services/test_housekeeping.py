@@ -16,6 +16,7 @@ from broker.tables.pop_orders import PopOrderTable
 from broker.tables.queue_locks import QueueLockTable
 from broker.tables.routes import Registration, RouteTable
 from broker.tables.topics import TopicTable
+from remoting.server.routes import finished
 from remoting.wire.bodies.queue_lock import MessageQueue
 from tests.broker.peers import HandClock, Peer
 
@@ -98,19 +99,21 @@ async def test_a_broker_that_stopped_registering_is_taken_out(
     _, _, routes, housekeeping = parts()
     await nursery.start(housekeeping.run)
     peer = Peer()
-    routes.register(
-        Registration(
-            cluster="c",
-            broker="b",
-            address="b:1",
-            broker_id=0,
-            ha_address="b:2",
-            topics={},
-            version=DataVersion(),
-            timeout_ms=10_000,
-            connection=peer,
-        ),
-        housekeeping.now_ms(),
+    finished(
+        routes.register(
+            Registration(
+                cluster="c",
+                broker="b",
+                address="b:1",
+                broker_id=0,
+                ha_address="b:2",
+                topics={},
+                version=DataVersion(),
+                timeout_ms=10_000,
+                connection=peer,
+            ),
+            housekeeping.now_ms(),
+        )
     )
     await trio.sleep(9)
     assert peer.closed is None

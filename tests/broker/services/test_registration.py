@@ -1,5 +1,5 @@
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from broker.tables.kv_config import KvConfigTable
 from broker.tables.routes import RouteTable
 from broker.tables.topics import TopicTable
 from remoting.errors import CallTimedOut, ConnectFailed
+from remoting.server.routes import finished
 from remoting.wire.answer import Answer
 from remoting.wire.command import Command
 from remoting.wire.header import Header
@@ -78,6 +79,7 @@ class Elsewhere:
         sent.ext = header.ext()
         try:
             answer = handler(sent.header(header_type), sent, Peer())
+            answer = finished(answer) if isinstance(answer, Generator) else answer
         except Refused as refused:
             answer = Answer(refused.code, remark=refused.remark)
         ext = answer.header.ext() if answer.header is not None else {}
@@ -163,7 +165,7 @@ async def test_everything_is_registered_again_every_30_seconds_however_often_top
     whole = [topics for _, topics in desk.elsewhere.seen if len(topics) > 1]
     assert len(whole) == 3
     assert next(topics for _, topics in desk.elsewhere.seen if len(topics) == 1) == ["T0"]
-    assert desk.elsewhere.routes.topics() == sorted(desk.topics.configs)
+    assert finished(desk.elsewhere.routes.topics()) == sorted(desk.topics.configs)
     nursery.cancel_scope.cancel()
 
 
@@ -213,7 +215,7 @@ async def test_a_name_server_that_forgot_us_gets_everything_again(
     desk.elsewhere.routes.expire(10**12)
     desk.create("T")
     await trio.sleep(RETRY_S + 1)
-    assert desk.elsewhere.routes.topics() == sorted(desk.topics.configs)
+    assert finished(desk.elsewhere.routes.topics()) == sorted(desk.topics.configs)
     nursery.cancel_scope.cancel()
 
 
@@ -285,7 +287,7 @@ async def test_a_bit_that_the_broker_lacks_is_taken_from_its_topics(nursery: tri
 def test_the_name_server_inside_knows_a_topic_as_soon_as_it_exists() -> None:
     desk = Desk()
     desk.registration.register_own()
-    assert desk.inside.topics() == sorted(desk.topics.configs)
+    assert finished(desk.inside.topics()) == sorted(desk.topics.configs)
     desk.create("T")
     assert desk.inside.route("T") is not None
     desk.topics.delete("T", 0)

@@ -85,3 +85,29 @@ def test_what_a_client_sends_is_read_up_to_a_length() -> None:
     with pytest.raises(BodyError, match="1048577 bytes, at most 1048576 are taken"):
         DataVersion.from_client(text.ljust(REQUEST_BYTES_MAX + 1))
     assert DataVersion.from_bytes(text.ljust(REQUEST_BYTES_MAX + 1)).counter == 7
+
+
+LOCK = b'{"clientId":"c","consumerGroup":"g","mqSet":[%s]}'
+QUEUE = b'{"brokerName":"b","queueId":0,"topic":"t"}'
+BARE = b'{"brokerName":"b","queueId":0,"topic":"t",1:2}'
+
+
+def test_a_request_is_read_like_any_body() -> None:
+    for queue in (QUEUE, BARE):
+        body = LOCK % b",".join([queue] * 100)
+        assert LockBatchRequest.from_client(body) == LockBatchRequest.from_bytes(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "most_bytes", "why"),
+    [
+        (LOCK % QUEUE, 50, "bytes, at most 50 are taken"),
+        (LOCK % b",".join([QUEUE] * 20_000), 1 << 20, "commas and colons, at most 100000"),
+        (LOCK % b",".join([BARE] * 3_000), 1 << 20, "not as declared, at most 20000"),
+        (LOCK % b'"' + b"x" * 300_000, 1 << 20, "not as declared, at most 262144"),
+    ],
+    ids=["long", "many values", "many values of the relaxed kind", "long and relaxed"],
+)
+def test_a_request_that_would_take_long_is_not_read(body: bytes, most_bytes: int, why: str) -> None:
+    with pytest.raises(BodyError, match=why):
+        LockBatchRequest.from_client(body, most_bytes)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.errors import BodyError
+from remoting.server.routes import finished
 from remoting.wire.bodies import register_broker
 from remoting.wire.bodies.data_version import DataVersion
 from remoting.wire.bodies.register_broker import RegisterBrokerBody
@@ -34,7 +35,8 @@ def compressed(*topics: str, servers: str = "[]", tail: bytes = b"") -> bytes:
 
 
 def read(body: bytes, version: int = 493, compressed: bool | None = None) -> RegisterBrokerBody:
-    return RegisterBrokerBody.from_request(body, version=version, compressed=compressed)
+    steps = RegisterBrokerBody.in_steps(body, version=version, compressed=compressed)
+    return finished(steps)
 
 
 def test_what_our_broker_sends_is_read_back() -> None:
@@ -102,9 +104,33 @@ def test_a_plain_body_under_the_compressed_flag_is_refused() -> None:
 
 
 def test_a_body_that_inflates_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(register_broker, "MAX_INFLATED_BYTES", 10_000)
+    monkeypatch.setattr(register_broker, "BYTES_MAX", 10_000)
+    monkeypatch.setattr(register_broker, "INFLATED_STEP", 1_000)
     with pytest.raises(BodyError, match="too long"):
         read(zlib.compress(bytes(20_000)))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 257, 258, 259, 1_000])
+def test_what_is_inflated_in_steps_is_the_whole(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(register_broker, "INFLATED_STEP", step)
+    topics = [f"T{number} 4 4 6 SINGLE_TAG {{}}" for number in range(100)]
+    assert len(read(compressed(*topics)).topics) == 100
+
+
+def test_twenty_thousand_topics_are_taken_and_packed_ones_in_steps() -> None:
+    topics = {f"TopicNumber{number:06}": T1 for number in range(20_000)}
+    body = RegisterBrokerBody.of(topics, VERSION).to_bytes()
+    assert len(body) > 3 << 20
+    assert len(read(body).topics) == 20_000
+    packed = compressed(*(f"{name} 4 4 6 SINGLE_TAG {{}}" for name in topics))
+    steps = RegisterBrokerBody.in_steps(packed, version=493)
+    assert sum(1 for _ in steps) >= 100
+
+
+def test_a_registration_of_more_than_can_be_read_at_once_is_refused() -> None:
+    body = RegisterBrokerBody.of({f"T{number}": T1 for number in range(30_000)}, VERSION)
+    with pytest.raises(BodyError, match="at most 400000 are taken"):
+        read(body.to_bytes())
 
 
 @given(st.binary(max_size=60))
