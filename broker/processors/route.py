@@ -16,7 +16,7 @@ from broker.errors import Refused
 from broker.processors.lists import encoded, encoded_table
 from broker.processors.topic import when_saved
 from broker.tables.kv_config import ORDER_TOPIC_CONFIG
-from broker.tables.routes import DEFAULT_TIMEOUT_MS, Registration
+from broker.tables.registrations import DEFAULT_TIMEOUT_MS, Registration
 from remoting.wire.answer import Answer
 from remoting.wire.bodies.data_version import DataVersion
 from remoting.wire.bodies.register_broker import RegisterBrokerBody
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from broker.processors.topic import Durable
     from broker.tables.advertised import Advertised
     from broker.tables.kv_config import KvConfigTable
-    from broker.tables.routes import BrokerConnection, RouteTable
+    from broker.tables.registrations import BrokerConnection
+    from broker.tables.routes import RouteTable
     from remoting.server.connection import Connection
     from remoting.server.routes import Outcome, Steps
     from remoting.wire.command import Command

@@ -9,30 +9,24 @@ Source: nameserver §1, §3 (RouteInfoManager).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from broker.errors import LimitReached, Refused
+from broker.tables.registrations import Broker, Live, Registered
 from broker.tables.topics import PERM_READ, PERM_WRITE
 from remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from broker.tables.data_version import DataVersion
+    from broker.tables.registrations import BrokerConnection, Registration
     from remoting.wire.bodies.topic_config import TopicConfig
 
-__all__ = [
-    "DEFAULT_TIMEOUT_MS",
-    "MASTER_ID",
-    "BrokerConnection",
-    "Registered",
-    "Registration",
-    "RouteTable",
-]
+__all__ = ["MASTER_ID", "RouteTable"]
 
 MASTER_ID: Final = 0
 ADDRESSES_MAX: Final = 100
@@ -48,65 +42,6 @@ SORTED_MAX: Final = 10_000
 """Longer lists are given in the order in which the topics came: sorting them cannot be cut up."""
 UNFINISHED: Final = -1
 """The counter of a data version not all of whose topics are here: no broker has it."""
-DEFAULT_TIMEOUT_MS: Final = 120_000
-
-
-class BrokerConnection(Protocol):
-    """A connection that a broker registered over. The table only reads its id."""
-
-    @property
-    def id(self) -> int: ...
-    def close(self, reason: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """What a broker says of itself. `enable_acting_master` None: it is too old to know."""
-
-    cluster: str
-    broker: str
-    address: str
-    broker_id: int
-    ha_address: str
-    topics: Mapping[str, TopicConfig]
-    version: DataVersion
-    filter_servers: Sequence[str] = ()
-    timeout_ms: int = DEFAULT_TIMEOUT_MS
-    enable_acting_master: bool | None = None
-    zone_name: str | None = None
-    connection: BrokerConnection | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """What a slave learns by registering: where its master is, if that is alive."""
-
-    ha_address: str | None = None
-    master_address: str | None = None
-
-
-@dataclass(slots=True)
-class Broker:
-    """The group of brokers under one name: id → address, 0 being the master."""
-
-    cluster: str
-    name: str
-    addresses: dict[int, str] = field(default_factory=dict)
-    zone_name: str | None = None
-    enable_acting_master: bool = False
-
-
-@dataclass(slots=True)
-class Live:
-    """One address that registered, and when it was last heard of."""
-
-    broker: str
-    version: DataVersion
-    ha_address: str
-    last_update_ms: int
-    timeout_ms: int
-    connection: BrokerConnection | None
-    filter_servers: tuple[str, ...] = ()
 
 
 class RouteTable:

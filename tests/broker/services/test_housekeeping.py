@@ -14,7 +14,8 @@ from broker.tables.data_version import DataVersion
 from broker.tables.groups import GroupTable
 from broker.tables.pop_orders import PopOrderTable
 from broker.tables.queue_locks import QueueLockTable
-from broker.tables.routes import Registration, RouteTable
+from broker.tables.registrations import Registration
+from broker.tables.routes import RouteTable
 from broker.tables.topics import TopicTable
 from remoting.server.routes import finished
 from remoting.wire.bodies.queue_lock import MessageQueue

@@ -5,7 +5,8 @@ import pytest
 
 from broker.errors import LimitReached, Refused
 from broker.tables.data_version import DataVersion
-from broker.tables.routes import ADDRESSES_MAX, QUEUES_MAX, Registered, Registration, RouteTable
+from broker.tables.registrations import Registered, Registration
+from broker.tables.routes import ADDRESSES_MAX, QUEUES_MAX, RouteTable
 from broker.tables.topics import TopicConfig
 from remoting.server.routes import finished
 from tests.broker.peers import Peer
