@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
+from broker.errors import Refused
 from broker.tables.targets import queue_id_of
 from remoting.server.routes import PARKED, Begun, finished
 from remoting.wire.answer import Answer
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["DedupingSend"]
 
 SUCCESS: Final = int(ResponseCode.SUCCESS)
+ITEMS_MAX: Final = 1_024
+"""Messages of one batch: it is looked up and stored in one step, so that no twin comes between."""
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
@@ -152,8 +155,14 @@ class DedupingSend:
 
     def _items(self, topic: str, body: bytes | memoryview) -> list[Item]:
         """The messages of a batch. Raises: MessageIllegal."""
-        raw, items, at = bytes(body), [], 0
+        items: list[Item] = []
+        raw, at = bytes(body), 0
         for _, content, properties in batch_items(raw):
+            if len(items) == ITEMS_MAX:
+                raise Refused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"a batch to {topic}, which is deduplicated, may have {ITEMS_MAX} messages",
+                )
             size = batch_item_size(len(content), len(properties))
             key = self._dedupe.key(topic, decode(properties))
             items.append(Item(raw[at : at + size], key))

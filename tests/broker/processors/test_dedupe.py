@@ -11,6 +11,7 @@ import trio.testing
 from structlog.testing import capture_logs
 
 from broker.config import FlushDiskType
+from broker.processors import dedupe
 from broker.services.dedupe import Dedupe
 from broker.settings.dedupe import parse
 from remoting.server.routes import PARKED
@@ -208,6 +209,18 @@ async def test_of_a_batch_only_the_new_ones_are_stored_and_ids_keep_their_order(
         assert len(set(ids)) == 3
         assert await messages(desk) == [b"b", b"a", b"c"]
         assert place(await send(desk, "c"))[0] == ids[2]
+
+
+async def test_a_batch_of_more_than_can_be_looked_up_at_once_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dedupe, "ITEMS_MAX", 3)
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        assert (await send_batch(desk, "a", "b", "c")).code == 0
+        refused = await send_batch(desk, "d", "e", "f", "g")
+        assert (refused.code, "may have 3 messages" in str(refused.remark)) == (13, True)
+        assert (await send_batch(desk, "d")).code == 0
 
 
 async def test_a_broken_batch_is_refused_as_ever(tmp_path: Path) -> None:
