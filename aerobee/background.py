@@ -20,8 +20,8 @@ from aerobee.steps.effects import Wait
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.remoting.wire.command import Command
     from aerobee.steps.effects import Ask, Steps
-    from remoting.wire.command import Command
 
 __all__ = ["Background", "Begin", "Done"]
 

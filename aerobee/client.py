@@ -15,10 +15,10 @@ import anyio
 
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
 from aerobee.making import check_process, make_instance
+from aerobee.remoting.client.async_channel import AsyncChannel
+from aerobee.remoting.errors import RemotingError
 from aerobee.steps.effects import Ask, Wait
 from aerobee.transport import transport_error
-from remoting.client.async_channel import AsyncChannel
-from remoting.errors import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from aerobee.remoting.wire.command import Command
     from aerobee.steps.effects import Effect, Signal, Steps
-    from remoting.wire.command import Command
 
 __all__ = ["Client"]
 

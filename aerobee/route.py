@@ -13,7 +13,7 @@ from aerobee.message import MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remoting.wire.bodies.route import TopicRouteData
+    from aerobee.remoting.wire.bodies.route import TopicRouteData
 
 __all__ = ["MASTER_ID", "TopicRoute", "read_route", "readable_queues"]
 

@@ -11,12 +11,12 @@ from aerobee.errors import (
     RequestTimeoutError,
     TransportError,
 )
+from aerobee.remoting.errors import CallTimedOut, ConnectFailed, FrameError
 from aerobee.steps.answers import request_name
-from remoting.errors import CallTimedOut, ConnectFailed, FrameError
 
 if TYPE_CHECKING:
+    from aerobee.remoting.errors import RemotingError
     from aerobee.steps.effects import Ask
-    from remoting.errors import RemotingError
 
 __all__ = ["transport_error"]
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from store.config import FlushDiskType, StoreConfig
-from store.files.disk import Disk, SystemClock
-from store.files.sync_thread import SyncThread
-from store.format.record import MessageDraft
-from store.message_store import MessageStore
-from store.results import PutStatus
+from aerobee.store.config import FlushDiskType, StoreConfig
+from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.files.sync_thread import SyncThread
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

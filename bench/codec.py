@@ -11,17 +11,17 @@ from __future__ import annotations
 import timeit
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.remoting.wire.bodies.route import BrokerData, QueueData, TopicRouteData
+from aerobee.remoting.wire.command import Command, answer_head, decode, encode_request
+from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.headers.pull import PullMessage, PullMessageResponse
+from aerobee.remoting.wire.headers.send import SendMessageResponse, SendMessageV2
 from bench.machine import describe
-from remoting.wire.bodies.route import BrokerData, QueueData, TopicRouteData
-from remoting.wire.command import Command, answer_head, decode, encode_request
-from remoting.wire.frame import FrameDecoder
-from remoting.wire.headers.pull import PullMessage, PullMessageResponse
-from remoting.wire.headers.send import SendMessageResponse, SendMessageV2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.header import Header
 
 RUNS = 15
 SECONDS_PER_RUN = 0.02

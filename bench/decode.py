@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.spark.arrowdecode import Decoder, starts_of
 from aerobee.spark.columns import COLUMNS, DEFAULT
+from aerobee.store.format import properties, record
 from bench.machine import describe
-from store.format import properties, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

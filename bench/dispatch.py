@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from aerobee.store.config import FlushDiskType
+from aerobee.store.format.tags import TagFilter
 from bench.append import PER_ROUND, ROUNDS, draft, open_store, row, warm
-from store.config import FlushDiskType
-from store.format.tags import TagFilter
 
 if TYPE_CHECKING:
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 READS = 20_000
 

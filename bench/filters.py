@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import timeit
 
+from aerobee.broker.filters.sql_filter import SqlFilter
 from bench.machine import describe
-from broker.filters.sql_filter import SqlFilter
 
 RUNS = 15
 SECONDS_PER_RUN = 0.02

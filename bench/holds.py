@@ -18,8 +18,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from aerobee.remoting.wire.codes import RequestCode
 from bench.machine import describe
-from remoting.wire.codes import RequestCode
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.raw_client import RawConnection, pull_fields, send_fields, topic_fields
 

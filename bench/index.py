@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from aerobee.store.config import FlushDiskType
+from aerobee.store.format.index import KeyHasher
+from aerobee.store.format.record import MessageDraft
 from bench.append import HOST, PER_ROUND, ROUNDS, open_store, row
-from store.config import FlushDiskType
-from store.format.index import KeyHasher
-from store.format.record import MessageDraft
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 MESSAGES = PER_ROUND * ROUNDS
 PER_MS = 50

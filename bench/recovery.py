@@ -22,13 +22,13 @@ from typing import NamedTuple
 import structlog
 import trio
 
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.commit_log import CommitLog
+from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.format import names
+from aerobee.store.format.record import MessageDraft, encode
+from aerobee.store.message_store import MessageStore
 from bench.machine import describe
-from store.config import StoreConfig
-from store.files.commit_log import CommitLog
-from store.files.disk import Disk, SystemClock
-from store.format import names
-from store.format.record import MessageDraft, encode
-from store.message_store import MessageStore
 
 MiB = 1 << 20
 GiB = 1 << 30

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import trio
 
-from broker.config import BrokerConfig
-from broker.parts import Parts
-from store.config import StoreConfig
-from store.files.disk import Disk, SystemClock
-from store.format.record import MessageDraft
-from store.results import PutStatus
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.parts import Parts
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.results import PutStatus
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 PROPERTIES = "UNIQ_KEY\x017F000001AAAA18B4AAC2000000000001\x02WAIT\x01true\x02"

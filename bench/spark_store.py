@@ -22,11 +22,11 @@ from aerobee.spark.options import store_options
 from aerobee.spark.segments import Split
 from aerobee.spark.store_files import Passage, SegmentFile
 from aerobee.spark.store_read import plan, read
+from aerobee.store.format import properties, record
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import UNIT
 from bench.machine import describe
-from store.format import properties, record
-from store.format.names import segment_name
-from store.format.tags import tags_code_of
-from store.format.unit import UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

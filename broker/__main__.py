@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from broker import log as logging
-from broker.controller import BrokerController
-from broker.errors import TableDamaged
-from broker.host import descriptor_limit, raise_descriptor_limit
-from broker.log_stream import LineStream, fill_standard_descriptors
-from remoting.server.boss import reserve
-from store.errors import StoreRefused
-from store.files.disk import Disk, SystemClock
+from aerobee.broker import log as logging
+from aerobee.broker.controller import BrokerController
+from aerobee.broker.errors import TableDamaged
+from aerobee.broker.host import descriptor_limit, raise_descriptor_limit
+from aerobee.broker.log_stream import LineStream, fill_standard_descriptors
+from aerobee.remoting.server.boss import reserve
+from aerobee.store.errors import StoreRefused
+from aerobee.store.files.disk import Disk, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from broker.config import BrokerConfig
-    from broker.controller import Ready
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.controller import Ready
 
 __all__ = ["run"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import Refused
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from store.errors import StoreError
-from store.results import GetStatus, PutStatus
+from aerobee.broker.errors import Refused
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.errors import StoreError
+from aerobee.store.results import GetStatus, PutStatus
 
 if TYPE_CHECKING:
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["FOUND", "PULL_CODES", "PUT_ANSWERS", "STORED", "put_refused", "refusal"]
 

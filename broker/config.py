@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.settings.derive import Machine, derived, hints, objections
-from broker.settings.entries import ConfigurationError, Entry, where
-from broker.settings.layers import (
+from aerobee.broker.settings.derive import Machine, derived, hints, objections
+from aerobee.broker.settings.entries import ConfigurationError, Entry, where
+from aerobee.broker.settings.layers import (
     NAMESRV_TWINS,
     Layer,
     Setting,
@@ -22,26 +22,26 @@ from broker.settings.layers import (
     environment_entries,
     take,
 )
-from broker.settings.model import BrokerConfig
-from broker.settings.options import NAME, BrokerOptions, BrokerRole
-from broker.settings.properties_file import read_properties
-from broker.settings.report import check_report, exported
-from broker.settings.report import convert as convert_entries
-from broker.settings.schema import SCHEMA, SECTIONS, canon
-from broker.settings.services import (
+from aerobee.broker.settings.model import BrokerConfig
+from aerobee.broker.settings.options import NAME, BrokerOptions, BrokerRole
+from aerobee.broker.settings.properties_file import read_properties
+from aerobee.broker.settings.report import check_report, exported
+from aerobee.broker.settings.report import convert as convert_entries
+from aerobee.broker.settings.schema import SCHEMA, SECTIONS, canon
+from aerobee.broker.settings.services import (
     MetricsConfig,
     MetricsExporterType,
     NamesrvConfig,
     ReplicationConfig,
 )
-from broker.settings.values import FreeSpace
-from remoting.config import RemotingConfig
-from store.config import FlushDiskType, StoreConfig
+from aerobee.broker.settings.values import FreeSpace
+from aerobee.remoting.config import RemotingConfig
+from aerobee.store.config import FlushDiskType, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from broker.settings.schema import Value
+    from aerobee.broker.settings.schema import Value
 
 __all__ = [
     "BrokerConfig",
@@ -105,7 +105,9 @@ def read_file(file: Path) -> list[Entry]:
         raise ConfigurationError([f"{file}: {error.strerror or error}"]) from error
     if file.suffix.lower() not in (".yaml", ".yml"):
         return read_properties(content, str(file))
-    from broker.settings.yaml_file import read_yaml  # a start without a YAML file needs no parser
+    from aerobee.broker.settings.yaml_file import (
+        read_yaml,  # a start without a YAML file needs no parser
+    )
 
     return read_yaml(content, str(file))
 

@@ -18,21 +18,21 @@ import msgspec
 import structlog
 import trio
 
-from broker import http, routes
-from broker.parts import Parts
-from broker.services.housekeeping import Housekeeping
-from broker.sources import make_health, make_sources
-from remoting.server import boss
-from remoting.server.reactor import Listener
-from store.flags import Flag
+from aerobee.broker import http, routes
+from aerobee.broker.parts import Parts
+from aerobee.broker.services.housekeeping import Housekeeping
+from aerobee.broker.sources import make_health, make_sources
+from aerobee.remoting.server import boss
+from aerobee.remoting.server.reactor import Listener
+from aerobee.store.flags import Flag
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from broker.config import BrokerConfig
-    from store.files.disk import Clock, Disk
-    from store.results import Recovery
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.results import Recovery
 
 __all__ = ["BrokerController", "Ready"]
 

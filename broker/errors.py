@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remoting.errors import RemotingError
-from remoting.wire.codes import ResponseCode
-from store.errors import CONTENT_ERRORS as STORED_CONTENT_ERRORS
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.errors import CONTENT_ERRORS as STORED_CONTENT_ERRORS
 
 if TYPE_CHECKING:
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.header import Header
 
 __all__ = [
     "CONTENT_ERRORS",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+    from aerobee.broker.config import BrokerConfig
 
 __all__ = [
     "addresses",

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from remoting.server.boss import listen
+from aerobee.remoting.server.boss import listen
 
 if TYPE_CHECKING:
-    from broker.services.statistics import MonotonicClock
-    from broker.stats import LoopStats, Sources
+    from aerobee.broker.services.statistics import MonotonicClock
+    from aerobee.broker.stats import LoopStats, Sources
 
 __all__ = [
     "IMPORT_PAUSE_S",
@@ -108,7 +108,7 @@ def open_listener(host: str, port: int) -> socket.socket | None:
 
 def prepare() -> None:
     """Import what `serve_http` needs; safe in a thread."""
-    import_module("broker.http_app")
+    import_module("aerobee.broker.http_app")
 
 
 async def prepared() -> None:
@@ -145,6 +145,6 @@ async def serve_http(
 ) -> None:
     """Serve until cancelled; takes the listener over and closes it. Started with its address."""
     await prepared()
-    from broker.http_app import make_app, serve
+    from aerobee.broker.http_app import make_app, serve
 
     await serve(make_app(sources, health), listener, task_status=task_status)

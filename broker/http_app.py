@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from broker.metrics import CONTENT_TYPE, pages
+from aerobee.broker.metrics import CONTENT_TYPE, pages
 
 if TYPE_CHECKING:
     import socket
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from broker.http import Check, Health
-    from broker.stats import Sources
+    from aerobee.broker.http import Check, Health
+    from aerobee.broker.stats import Sources
 
 __all__ = ["SCRAPES_AT_ONCE", "make_app", "make_config", "serve"]
 

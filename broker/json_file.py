@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import structlog
 
-from broker.errors import TableDamaged
-from remoting.errors import BodyError
-from remoting.wire import relaxed_json
+from aerobee.broker.errors import TableDamaged
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire import relaxed_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Clock, Disk
 
 __all__ = ["JsonFile"]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import structlog
 
-from broker.log_stream import LineStream
-from remoting.server.log_limit import LogLimit
+from aerobee.broker.log_stream import LineStream
+from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

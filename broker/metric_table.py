@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from broker.readings import (
+from aerobee.broker.readings import (
     STORAGE,
     consumers,
     dead_letters,
@@ -34,8 +34,8 @@ from broker.readings import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from broker.readings import Reading
-    from broker.stats import Sources
+    from aerobee.broker.readings import Reading
+    from aerobee.broker.stats import Sources
 
 __all__ = ["METRICS", "Metric"]
 

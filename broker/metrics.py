@@ -19,15 +19,15 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from broker.metric_table import METRICS
-from broker.stats import SERIES_LIMIT
-from store.stats import Durations
+from aerobee.broker.metric_table import METRICS
+from aerobee.broker.stats import SERIES_LIMIT
+from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from broker.metric_table import Metric
-    from broker.stats import Sources
+    from aerobee.broker.metric_table import Metric
+    from aerobee.broker.stats import Sources
 
 __all__ = ["CONTENT_TYPE", "METRICS", "PAGE_SAMPLES", "document", "main", "pages"]
 
@@ -126,7 +126,7 @@ def document() -> str:
     lines = [
         "# Metrics",
         "",
-        "Generated from `broker/metrics.py` by `python -m broker.metrics docs/metrics.md`;"
+        "Generated from `broker/metrics.py` by `python -m aerobee.broker.metrics docs/metrics.md`;"
         " do not edit.",
         "",
         "`GET /metrics` on port 5557 (`metricsPromExporterPort`). Names, labels and label values of"
@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if path.exists() and path.read_text(encoding="utf-8") == document():
         return 0
-    sys.stderr.write(f"{path} is not what broker/metrics.py says: run python -m broker.metrics\n")
+    sys.stderr.write(f"{path} is out of date: run python -m aerobee.broker.metrics {path}\n")
     return 1
 
 

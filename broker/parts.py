@@ -12,58 +12,58 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from broker import answers
-from broker.host import descriptor_limit, other_name_servers
-from broker.pools import make_pools
-from broker.processors.access import ReadAccess
-from broker.processors.dead_letters import DeadLetters
-from broker.processors.destinations import Destinations
-from broker.puts import Puts
-from broker.runtime_info import RuntimeInfo
-from broker.services.dedupe import Dedupe
-from broker.services.half_messages import HalfMessages
-from broker.services.hold import Hold
-from broker.services.member_changes import MemberChanges
-from broker.services.name_server_link import connected
-from broker.services.pace import Pace
-from broker.services.pool_watch import PoolWatch
-from broker.services.pop_hold import PopHold, PopLimits
-from broker.services.protection import Protection
-from broker.services.registration import Identity, Registration
-from broker.services.revive import Revive, Timing
-from broker.services.revive_log import ReviveLog
-from broker.services.sampling import Sampling
-from broker.services.schedule import Schedule
-from broker.services.statistics import LoopTicker
-from broker.services.timers import Timers
-from broker.services.unread import UnreadReport
-from broker.settings.dedupe import parse as parse_dedupe
-from broker.slow_rounds import SlowRounds
-from broker.state import State
-from broker.stats import BrokerStats
-from broker.tables.delays import delay_hook
-from broker.tables.routes import MASTER_ID
-from broker.tables.timers import TimerHook
-from broker.tables.waiting_places import PlaceLimits
-from broker.wiring import make_processors
-from remoting.server.connection import packed_host
-from remoting.server.reactor import Reactor
-from remoting.server.selector import Limits
-from store.files.local_time import local_day
-from store.format.timer import WHEEL_TOPIC
-from store.message_store import MessageStore
+from aerobee.broker import answers
+from aerobee.broker.host import descriptor_limit, other_name_servers
+from aerobee.broker.pools import make_pools
+from aerobee.broker.processors.access import ReadAccess
+from aerobee.broker.processors.dead_letters import DeadLetters
+from aerobee.broker.processors.destinations import Destinations
+from aerobee.broker.puts import Puts
+from aerobee.broker.runtime_info import RuntimeInfo
+from aerobee.broker.services.dedupe import Dedupe
+from aerobee.broker.services.half_messages import HalfMessages
+from aerobee.broker.services.hold import Hold
+from aerobee.broker.services.member_changes import MemberChanges
+from aerobee.broker.services.name_server_link import connected
+from aerobee.broker.services.pace import Pace
+from aerobee.broker.services.pool_watch import PoolWatch
+from aerobee.broker.services.pop_hold import PopHold, PopLimits
+from aerobee.broker.services.protection import Protection
+from aerobee.broker.services.registration import Identity, Registration
+from aerobee.broker.services.revive import Revive, Timing
+from aerobee.broker.services.revive_log import ReviveLog
+from aerobee.broker.services.sampling import Sampling
+from aerobee.broker.services.schedule import Schedule
+from aerobee.broker.services.statistics import LoopTicker
+from aerobee.broker.services.timers import Timers
+from aerobee.broker.services.unread import UnreadReport
+from aerobee.broker.settings.dedupe import parse as parse_dedupe
+from aerobee.broker.slow_rounds import SlowRounds
+from aerobee.broker.state import State
+from aerobee.broker.stats import BrokerStats
+from aerobee.broker.tables.delays import delay_hook
+from aerobee.broker.tables.routes import MASTER_ID
+from aerobee.broker.tables.timers import TimerHook
+from aerobee.broker.tables.waiting_places import PlaceLimits
+from aerobee.broker.wiring import make_processors
+from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.reactor import Reactor
+from aerobee.remoting.server.selector import Limits
+from aerobee.store.files.local_time import local_day
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import trio
 
-    from broker.config import BrokerConfig
-    from broker.puts import Hook
-    from remoting.server.connection import Connection
-    from store.files.disk import Clock, Disk
-    from store.format.record import MessageDraft
-    from store.results import Recovery
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.puts import Hook
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.format.record import MessageDraft
+    from aerobee.store.results import Recovery
 
 __all__ = ["Parts"]
 

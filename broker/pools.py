@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from remoting.server.pools import Pool
+from aerobee.remoting.server.pools import Pool
 
 if TYPE_CHECKING:
-    from remoting.config import RemotingConfig
+    from aerobee.remoting.config import RemotingConfig
 
 __all__ = ["make_pools"]
 

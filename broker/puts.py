@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from store.format.properties import encode
-from store.format.tags import tags_code
-from store.results import PutResult, PutStatus
+from aerobee.store.format.properties import encode
+from aerobee.store.format.tags import tags_code
+from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from store.files.disk import Clock
-    from store.format.record import MessageDraft
-    from store.message_store import MessageStore
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import MessageDraft
+    from aerobee.store.message_store import MessageStore
 
     Hook: TypeAlias = Callable[[MessageDraft, dict[str, str], int, bool], None]
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.tables.names import DLQ_PREFIX, RETRY_PREFIX
-from remoting.wire.version import describe
-from store.stats import Durations
+from aerobee.broker.tables.names import DLQ_PREFIX, RETRY_PREFIX
+from aerobee.remoting.wire.version import describe
+from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    from broker.stats import Sources, TimerFigures
+    from aerobee.broker.stats import Sources, TimerFigures
 
     Reading: TypeAlias = tuple[tuple[str, ...] | None, float | Durations]
     """Label values in the order of the metric's labels, and the value. None instead of labels:

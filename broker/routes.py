@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from remoting.server.routes import Route
-from remoting.wire.headers import (
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import (
     admin,
     cleanup,
     client,
@@ -21,26 +21,26 @@ from remoting.wire.headers import (
 )
 
 if TYPE_CHECKING:
-    from broker.processors.ack import Acknowledge
-    from broker.processors.admin import AdminProcessor
-    from broker.processors.assignment import AssignmentProcessor
-    from broker.processors.cleanup import CleanupProcessor
-    from broker.processors.client import ClientProcessor
-    from broker.processors.dedupe import DedupingSend
-    from broker.processors.group import GroupProcessor
-    from broker.processors.notification import NotificationProcessor
-    from broker.processors.offset import OffsetProcessor
-    from broker.processors.pop import Pop
-    from broker.processors.pull import Pull
-    from broker.processors.query import QueryProcessor
-    from broker.processors.recall import RecallProcessor
-    from broker.processors.reply import ReplyProcessor
-    from broker.processors.reset import ResetProcessor
-    from broker.processors.route import RouteProcessor
-    from broker.processors.send import Send
-    from broker.processors.send_back import SendBack
-    from broker.processors.topic import TopicProcessor
-    from broker.processors.transaction import TransactionProcessor
+    from aerobee.broker.processors.ack import Acknowledge
+    from aerobee.broker.processors.admin import AdminProcessor
+    from aerobee.broker.processors.assignment import AssignmentProcessor
+    from aerobee.broker.processors.cleanup import CleanupProcessor
+    from aerobee.broker.processors.client import ClientProcessor
+    from aerobee.broker.processors.dedupe import DedupingSend
+    from aerobee.broker.processors.group import GroupProcessor
+    from aerobee.broker.processors.notification import NotificationProcessor
+    from aerobee.broker.processors.offset import OffsetProcessor
+    from aerobee.broker.processors.pop import Pop
+    from aerobee.broker.processors.pull import Pull
+    from aerobee.broker.processors.query import QueryProcessor
+    from aerobee.broker.processors.recall import RecallProcessor
+    from aerobee.broker.processors.reply import ReplyProcessor
+    from aerobee.broker.processors.reset import ResetProcessor
+    from aerobee.broker.processors.route import RouteProcessor
+    from aerobee.broker.processors.send import Send
+    from aerobee.broker.processors.send_back import SendBack
+    from aerobee.broker.processors.topic import TopicProcessor
+    from aerobee.broker.processors.transaction import TransactionProcessor
 
 __all__ = ["Processors", "broker_routes", "namesrv_routes"]
 

@@ -11,23 +11,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from broker.stats import PUT_BOUNDS_S
-from remoting.wire.codes import VERSION
-from remoting.wire.version import describe
-from store.format.unit import SCHEDULE_TOPIC
+from aerobee.broker.stats import PUT_BOUNDS_S
+from aerobee.remoting.wire.codes import VERSION
+from aerobee.remoting.wire.version import describe
+from aerobee.store.format.unit import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from broker.config import BrokerConfig
-    from broker.services.sampling import Sampling
-    from broker.stats import TimerFigures
-    from broker.tables.delay_offsets import DelayOffsetTable
-    from remoting.server.pools import Pool
-    from store.files.disk import Clock, Disk, Space
-    from store.message_store import MessageStore
-    from store.stats import Durations
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.services.sampling import Sampling
+    from aerobee.broker.stats import TimerFigures
+    from aerobee.broker.tables.delay_offsets import DelayOffsetTable
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.store.files.disk import Clock, Disk, Space
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.stats import Durations
 
 __all__ = ["RuntimeInfo"]
 

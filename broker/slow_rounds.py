@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from remoting.server.pools import Stall
+from aerobee.remoting.server.pools import Stall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from remoting.server.pools import Pool
-    from store.files.disk import Clock
-    from store.services.dispatch import Dispatcher
-    from store.stats import Durations
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.stats import Durations
 
 __all__ = ["SLOW_PUT_MS", "SlowRounds", "begun_since"]
 

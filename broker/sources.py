@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.http import Health, loop_turns
-from broker.stats import ClientKind, Sources
+from aerobee.broker.http import Health, loop_turns
+from aerobee.broker.stats import ClientKind, Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from broker.config import BrokerConfig
-    from broker.http import Check
-    from broker.stats import BrokerStats, TimerFigures
-    from broker.tables.clients import ClientTable
-    from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicTable
-    from broker.tables.transactions import Transactions
-    from remoting.server.pools import Pool
-    from remoting.stats import RemotingStats
-    from store.config import StoreConfig
-    from store.files.disk import Clock, Disk
-    from store.flags import RunningFlags
-    from store.stats import StoreStats
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.http import Check
+    from aerobee.broker.stats import BrokerStats, TimerFigures
+    from aerobee.broker.tables.clients import ClientTable
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.broker.tables.transactions import Transactions
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.remoting.stats import RemotingStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.flags import RunningFlags
+    from aerobee.store.stats import StoreStats
 
 __all__ = [
     "StoreDoor",

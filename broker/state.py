@@ -13,33 +13,33 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.json_file import JsonFile
-from broker.services.save import LargeTable, Periodic, SavedTable, Saver, Table
-from broker.tables.clients import ClientTable
-from broker.tables.compensation import CompensationTable
-from broker.tables.consumer_filters import ConsumerFilterTable
-from broker.tables.consumer_offsets import ConsumerOffsetTable
-from broker.tables.delay_offsets import DelayOffsetTable
-from broker.tables.delays import SCHEDULE_TOPIC
-from broker.tables.groups import GroupTable
-from broker.tables.kv_config import KvConfigTable
-from broker.tables.pop_orders import PopOrderTable
-from broker.tables.queue_locks import QueueLockTable
-from broker.tables.request_modes import RequestModeTable
-from broker.tables.routes import RouteTable
-from broker.tables.timing_counts import TimingCounts
-from broker.tables.topics import TopicTable
-from broker.tables.transactions import Transactions
-from store.errors import StoreForeign
+from aerobee.broker.json_file import JsonFile
+from aerobee.broker.services.save import LargeTable, Periodic, SavedTable, Saver, Table
+from aerobee.broker.tables.clients import ClientTable
+from aerobee.broker.tables.compensation import CompensationTable
+from aerobee.broker.tables.consumer_filters import ConsumerFilterTable
+from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+from aerobee.broker.tables.delay_offsets import DelayOffsetTable
+from aerobee.broker.tables.delays import SCHEDULE_TOPIC
+from aerobee.broker.tables.groups import GroupTable
+from aerobee.broker.tables.kv_config import KvConfigTable
+from aerobee.broker.tables.pop_orders import PopOrderTable
+from aerobee.broker.tables.queue_locks import QueueLockTable
+from aerobee.broker.tables.request_modes import RequestModeTable
+from aerobee.broker.tables.routes import RouteTable
+from aerobee.broker.tables.timing_counts import TimingCounts
+from aerobee.broker.tables.topics import TopicTable
+from aerobee.broker.tables.transactions import Transactions
+from aerobee.store.errors import StoreForeign
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from broker.config import BrokerConfig
-    from remoting.wire.bodies.queue_lock import MessageQueue
-    from store.files.disk import Clock, Disk
-    from store.message_store import MessageStore
-    from store.results import Recovery
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import Recovery
 
 __all__ = ["State"]
 

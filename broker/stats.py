@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from store.stats import Durations
+from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from remoting.stats import RemotingStats
-    from store.stats import StoreStats
+    from aerobee.remoting.stats import RemotingStats
+    from aerobee.store.stats import StoreStats
 
 __all__ = [
     "DELAY",

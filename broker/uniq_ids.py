@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from store.format.message_id import uniq_id
+from aerobee.store.format.message_id import uniq_id
 
 if TYPE_CHECKING:
-    from store.files.disk import Clock
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["UniqIds"]
 

@@ -6,35 +6,35 @@ import random
 from os import getpid
 from typing import TYPE_CHECKING
 
-from broker.processors.ack import Acknowledge
-from broker.processors.admin import AdminProcessor
-from broker.processors.assignment import AssignmentProcessor
-from broker.processors.cleanup import CleanupProcessor
-from broker.processors.client import ClientProcessor
-from broker.processors.dedupe import DedupingSend
-from broker.processors.group import GroupProcessor
-from broker.processors.notification import NotificationProcessor
-from broker.processors.offset import OffsetProcessor
-from broker.processors.pop import Pop
-from broker.processors.pop_reader import PopReader
-from broker.processors.pull import Pull
-from broker.processors.query import QueryProcessor
-from broker.processors.recall import RecallProcessor
-from broker.processors.reply import ReplyProcessor
-from broker.processors.reset import ResetProcessor
-from broker.processors.route import RouteProcessor
-from broker.processors.send import Send
-from broker.processors.send_back import SendBack
-from broker.processors.topic import TopicProcessor
-from broker.processors.transaction import TransactionProcessor
-from broker.routes import Processors
-from broker.settings.report import as_properties
-from broker.tables.advertised import Advertised, parse_rules
-from broker.tables.data_version import first_version
-from broker.uniq_ids import UniqIds
+from aerobee.broker.processors.ack import Acknowledge
+from aerobee.broker.processors.admin import AdminProcessor
+from aerobee.broker.processors.assignment import AssignmentProcessor
+from aerobee.broker.processors.cleanup import CleanupProcessor
+from aerobee.broker.processors.client import ClientProcessor
+from aerobee.broker.processors.dedupe import DedupingSend
+from aerobee.broker.processors.group import GroupProcessor
+from aerobee.broker.processors.notification import NotificationProcessor
+from aerobee.broker.processors.offset import OffsetProcessor
+from aerobee.broker.processors.pop import Pop
+from aerobee.broker.processors.pop_reader import PopReader
+from aerobee.broker.processors.pull import Pull
+from aerobee.broker.processors.query import QueryProcessor
+from aerobee.broker.processors.recall import RecallProcessor
+from aerobee.broker.processors.reply import ReplyProcessor
+from aerobee.broker.processors.reset import ResetProcessor
+from aerobee.broker.processors.route import RouteProcessor
+from aerobee.broker.processors.send import Send
+from aerobee.broker.processors.send_back import SendBack
+from aerobee.broker.processors.topic import TopicProcessor
+from aerobee.broker.processors.transaction import TransactionProcessor
+from aerobee.broker.routes import Processors
+from aerobee.broker.settings.report import as_properties
+from aerobee.broker.tables.advertised import Advertised, parse_rules
+from aerobee.broker.tables.data_version import first_version
+from aerobee.broker.uniq_ids import UniqIds
 
 if TYPE_CHECKING:
-    from broker.parts import Parts
+    from aerobee.broker.parts import Parts
 
 __all__ = ["make_processors"]
 

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import structlog
 
-from store.files.cold_reads import Stretch
-from store.format.record import FIXED_BYTES, HEAD, explain, parse
-from store.format.unit import UNIT
-from store.results import GetStatus
+from aerobee.store.files.cold_reads import Stretch
+from aerobee.store.format.record import FIXED_BYTES, HEAD, explain, parse
+from aerobee.store.format.unit import UNIT
+from aerobee.store.results import GetStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.files.cold_reads import ColdReads
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queue import ConsumeQueue
-    from store.files.disk import Clock
-    from store.files.mapped_file import MappedFile
-    from store.format.record import Digest
-    from store.results import GetResult
-    from store.stats import StoreStats
+    from aerobee.store.files.cold_reads import ColdReads
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.record import Digest
+    from aerobee.store.results import GetResult
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["CheckedReads", "Damaged", "damage_of"]
 

@@ -10,29 +10,29 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from store.checked_reads import damage_of
-from store.files.indexes import Indexes
-from store.format.index import IndexShape, index_key, key_hash, keys_of
-from store.format.record import parse
-from store.results import QueryResult
-from store.services.index import IndexService
-from store.services.recovery_start import clamped
+from aerobee.store.checked_reads import damage_of
+from aerobee.store.files.indexes import Indexes
+from aerobee.store.format.index import IndexShape, index_key, key_hash, keys_of
+from aerobee.store.format.record import parse
+from aerobee.store.results import QueryResult
+from aerobee.store.services.index import IndexService
+from aerobee.store.services.recovery_start import clamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from store.checked_reads import Damaged
-    from store.config import StoreConfig
-    from store.files.checkpoint_file import CheckpointFile
-    from store.files.commit_log import CommitLog
-    from store.files.disk import Clock, Disk
-    from store.files.index_file import Recent
-    from store.files.mapped_file import MappedFile
-    from store.results import Recovery
-    from store.services.dispatch import Dispatcher
-    from store.space import StoreSpace
-    from store.stats import StoreStats
+    from aerobee.store.checked_reads import Damaged
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.checkpoint_file import CheckpointFile
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.index_file import Recent
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.results import Recovery
+    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.space import StoreSpace
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["QUERY_BYTES_MAX", "KeyIndex"]
 

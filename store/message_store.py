@@ -14,37 +14,37 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from store.files.abort_file import AbortFile
-from store.files.checkpoint_file import CheckpointFile
-from store.files.commit_log import CommitLog
-from store.files.consume_queues import ConsumeQueues
-from store.files.last_stop import LastStop, LastStopFile
-from store.files.lock_file import LockFile
-from store.files.sync_thread import SyncThread
-from store.flags import Flag, RunningFlags
-from store.format import names
-from store.format.unit import DelayLevels
-from store.key_index import KeyIndex
-from store.reader import QueueReader
-from store.results import GetResult, GetStatus
-from store.services import start_check
-from store.services.dispatch import Arrival, Dispatcher, DispatchService
-from store.services.flush import LogFlush, QueueFlush
-from store.services.recovery import recover
-from store.services.recovery_points import RecoveryPoints
-from store.services.recovery_start import clamped
-from store.set_aside import SetAside
-from store.space import StoreSpace
-from store.stats import StoreStats
-from store.writer import Writer
+from aerobee.store.files.abort_file import AbortFile
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.files.commit_log import CommitLog
+from aerobee.store.files.consume_queues import ConsumeQueues
+from aerobee.store.files.last_stop import LastStop, LastStopFile
+from aerobee.store.files.lock_file import LockFile
+from aerobee.store.files.sync_thread import SyncThread
+from aerobee.store.flags import Flag, RunningFlags
+from aerobee.store.format import names
+from aerobee.store.format.unit import DelayLevels
+from aerobee.store.key_index import KeyIndex
+from aerobee.store.reader import QueueReader
+from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.services import start_check
+from aerobee.store.services.dispatch import Arrival, Dispatcher, DispatchService
+from aerobee.store.services.flush import LogFlush, QueueFlush
+from aerobee.store.services.recovery import recover
+from aerobee.store.services.recovery_points import RecoveryPoints
+from aerobee.store.services.recovery_start import clamped
+from aerobee.store.set_aside import SetAside
+from aerobee.store.space import StoreSpace
+from aerobee.store.stats import StoreStats
+from aerobee.store.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.config import StoreConfig
-    from store.files.disk import Clock, Disk
-    from store.format.tags import TagFilter
-    from store.results import Recovery
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.format.tags import TagFilter
+    from aerobee.store.results import Recovery
 
 __all__ = ["MessageStore"]
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from store.checked_reads import CheckedReads
-from store.files.cold_reads import ColdReads
-from store.format.record import read
-from store.format.unit import UNIT, UNIT_SIZE
-from store.results import GetResult, GetStatus
+from aerobee.store.checked_reads import CheckedReads
+from aerobee.store.files.cold_reads import ColdReads
+from aerobee.store.format.record import read
+from aerobee.store.format.unit import UNIT, UNIT_SIZE
+from aerobee.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.config import StoreConfig
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queue import ConsumeQueue
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Clock, Disk
-    from store.files.mapped_file import MappedFile
-    from store.format.record import Record
-    from store.format.tags import TagFilter
-    from store.stats import StoreStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.record import Record
+    from aerobee.store.format.tags import TagFilter
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["CHECKED_RECORDS", "SCAN_UNITS", "QueueReader"]
 

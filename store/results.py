@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from store.format.record import Record
+    from aerobee.store.format.record import Record
 
 __all__ = [
     "UNSTORABLE",

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from store.format.record import HEAD, parse
-from store.format.unit import UNIT_SIZE
-from store.results import GetResult, GetStatus
+from aerobee.store.format.record import HEAD, parse
+from aerobee.store.format.unit import UNIT_SIZE
+from aerobee.store.results import GetResult, GetStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from store.files.disk import Clock
-    from store.format.record import Digest
-    from store.message_store import MessageStore
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Digest
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["SCAN_BYTES", "SCAN_S", "SelectiveReader", "Wanted"]
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from store.errors import RecordDamaged
-from store.format.record import records
-from store.results import Place
+from aerobee.store.errors import RecordDamaged
+from aerobee.store.format.record import records
+from aerobee.store.results import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store.files.disk import Clock
-    from store.format.record import Record
-    from store.results import GetResult
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.results import GetResult
 
 __all__ = ["SetAside"]
 

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from store.files.archive_marks import ArchiveMarks
-from store.files.local_time import local_hour
-from store.files.reserve_file import ReserveFile, reserve_bytes
-from store.flags import Flag
-from store.format.names import ARCHIVE, RESERVE
-from store.services.allocate import Allocator
-from store.services.cleanup import Cleanup
-from store.services.cleanup_queues import QueueCleanup
-from store.services.warm import Warmer
-from store.services.watermark import DiskWatch
+from aerobee.store.files.archive_marks import ArchiveMarks
+from aerobee.store.files.local_time import local_hour
+from aerobee.store.files.reserve_file import ReserveFile, reserve_bytes
+from aerobee.store.flags import Flag
+from aerobee.store.format.names import ARCHIVE, RESERVE
+from aerobee.store.services.allocate import Allocator
+from aerobee.store.services.cleanup import Cleanup
+from aerobee.store.services.cleanup_queues import QueueCleanup
+from aerobee.store.services.warm import Warmer
+from aerobee.store.services.watermark import DiskWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from store.config import StoreConfig
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Clock, Disk
-    from store.flags import RunningFlags
-    from store.services.dispatch import Dispatcher
-    from store.stats import StoreStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.flags import RunningFlags
+    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["StoreSpace"]
 

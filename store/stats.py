@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from store.results import RecoveryProgress
+from aerobee.store.results import RecoveryProgress
 
 __all__ = ["SYNC_BOUNDS_S", "Durations", "StoreStats"]
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from store.errors import StoreDamaged, StoreRefused
-from store.files.timer_check import TimerCheckFile
-from store.files.timer_log import TimerLog, UnitsToWrite
-from store.files.timer_wheel import TimerWheel
-from store.format import names
-from store.format.timer import (
+from aerobee.store.errors import StoreDamaged, StoreRefused
+from aerobee.store.files.timer_check import TimerCheckFile
+from aerobee.store.files.timer_log import TimerLog, UnitsToWrite
+from aerobee.store.files.timer_wheel import TimerWheel
+from aerobee.store.format import names
+from aerobee.store.format.timer import (
     DELETE,
     NO_UNIT,
     ROLL,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from store.files.disk import Disk
-    from store.files.mapped_file import MappedFile
-    from store.files.timer_log import ReadLog
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.files.timer_log import ReadLog
 
 __all__ = ["Chain", "Due", "Save", "TimerStore"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from store.errors import MessageIllegal
-from store.format.properties import PROPERTIES_BYTES_MAX
-from store.format.record import (
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format.record import (
     BLANK_BYTES,
     HEAD,
     TRANSACTION_PREPARED,
@@ -24,22 +24,22 @@ from store.format.record import (
     record_size,
     store_timestamp_at,
 )
-from store.format.tags import tags_code_of
-from store.format.unit import has_place
-from store.results import PutResult, PutStatus
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import has_place
+from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from store.config import StoreConfig
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queue import ConsumeQueue
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Clock
-    from store.flags import RunningFlags
-    from store.services.allocate import Allocator
-    from store.services.dispatch import Dispatcher
-    from store.stats import StoreStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.flags import RunningFlags
+    from aerobee.store.services.allocate import Allocator
+    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["Writer"]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.answers import refusal
-from broker.routes import broker_routes
-from remoting.server.poller import READ, EpollPoller
-from remoting.server.routes import resolve
-from remoting.server.selector import Selector
-from remoting.server.worker import Worker
-from store.files.mapped_file import MappedFile
+from aerobee.broker.answers import refusal
+from aerobee.broker.routes import broker_routes
+from aerobee.remoting.server.poller import READ, EpollPoller
+from aerobee.remoting.server.routes import resolve
+from aerobee.remoting.server.selector import Selector
+from aerobee.remoting.server.worker import Worker
+from aerobee.store.files.mapped_file import MappedFile
 from tests.broker.desk import Desk, open_desk
 from tests.kit.raw_client import batch_body, request_frame, send_fields
 

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.source_tree import ROOT, Import, Module, modules, packages, python_files
+from tests.kit.source_tree import (
+    LINKED,
+    ROOT,
+    Import,
+    Module,
+    folder_name,
+    modules,
+    packages,
+    python_files,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,6 +209,22 @@ def test_our_own_imports_are_absolute() -> None:
     assert not wrong, lines(*wrong)
 
 
+def test_nothing_is_imported_by_the_name_of_its_folder() -> None:
+    wrong = [
+        f"{module.place}:{node.lineno}"
+        for module in EVERYWHERE
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+        if below(name, LINKED)
+    ]
+    assert not wrong, lines(*wrong)
+
+
 def test_no_import_goes_in_a_circle() -> None:
     graph = {
         name: {
@@ -228,7 +253,7 @@ def loaded_by(statement: str) -> set[str]:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    return set(done.stdout.split())
+    return {folder_name(name) for name in done.stdout.split()}
 
 
 def test_importing_the_sdk_loads_no_server() -> None:
@@ -243,8 +268,8 @@ def test_importing_the_sdk_loads_no_server() -> None:
 
 @pytest.mark.parametrize("package", ["store", "remoting"])
 def test_importing_a_package_loads_nothing_of_the_others(package: str) -> None:
-    loaded = loaded_by(f"import {package}")
-    others = set(MAY_IMPORT) - {package}
+    loaded = loaded_by(f"import aerobee.{package}")
+    others = set(MAY_IMPORT) - {package, "aerobee"}
     assert not {name for name in loaded if below(name, tuple(others))}
 
 

@@ -16,18 +16,18 @@ from aerobee.errors import (
     RequestTimeoutError,
 )
 from aerobee.making import check_process, make_instance
+from aerobee.remoting.client.blocking_channel import BlockingChannel
+from aerobee.remoting.errors import RemotingError
 from aerobee.steps.effects import Wait
 from aerobee.transport import transport_error
-from remoting.client.blocking_channel import BlockingChannel
-from remoting.errors import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from aerobee.background import Done
+    from aerobee.remoting.wire.command import Command
     from aerobee.steps.effects import Ask, Effect, Steps
-    from remoting.wire.command import Command
 
 __all__ = ["Client"]
 

@@ -14,9 +14,9 @@ from aerobee.cli.border import STORE_REFUSED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from store.tools.repair import Plan
-    from store.tools.stats import StoreSummary
-    from store.tools.verify import Verification
+    from aerobee.store.tools.repair import Plan
+    from aerobee.store.tools.stats import StoreSummary
+    from aerobee.store.tools.verify import Verification
 
 __all__ = ["store"]
 
@@ -40,7 +40,7 @@ def store() -> None:
 @json_option
 def verify(directory: Path, as_json: bool) -> None:
     """Look for damage in DIRECTORY: log, queues, index, checkpoint and configuration."""
-    from store.tools.verify import verify as verified
+    from aerobee.store.tools.verify import verify as verified
 
     with refusing(), progress("verifying", as_json) as told:
         found = verified(directory, read_json=read_json, progress=told)
@@ -68,9 +68,9 @@ def dump(
     as_json: bool,
 ) -> None:
     """Print the messages of DIRECTORY in the order of the log."""
-    from store.tools.dump import Wanted
-    from store.tools.dump import dump as dumped
-    from store.tools.findings import Findings
+    from aerobee.store.tools.dump import Wanted
+    from aerobee.store.tools.dump import dump as dumped
+    from aerobee.store.tools.findings import Findings
 
     findings = Findings()
     sound = True
@@ -92,7 +92,7 @@ def dump(
 @json_option
 def stats(directory: Path, as_json: bool) -> None:
     """Count the messages of DIRECTORY by topic and queue."""
-    from store.tools.stats import summarise
+    from aerobee.store.tools.stats import summarise
 
     with refusing(), progress("counting", as_json) as told:
         summary = summarise(directory, progress=told)
@@ -104,8 +104,8 @@ def stats(directory: Path, as_json: bool) -> None:
 
 def read_json(data: bytes) -> Any:
     """A configuration file, as Java brokers write it too. Raises: ValueError."""
-    from remoting.errors import BodyError
-    from remoting.wire.relaxed_json import decode
+    from aerobee.remoting.errors import BodyError
+    from aerobee.remoting.wire.relaxed_json import decode
 
     try:
         return decode(data)
@@ -119,8 +119,8 @@ def read_json(data: bytes) -> Any:
 @json_option
 def repair(directory: Path, yes: bool, as_json: bool) -> None:
     """Cut the log of DIRECTORY in front of damage, and have queues and index built again."""
-    from store.files.disk import SystemClock
-    from store.tools.repair import carry_out, plan
+    from aerobee.store.files.disk import SystemClock
+    from aerobee.store.tools.repair import carry_out, plan
 
     with refusing():
         wanted = plan(directory, read_json)
@@ -224,7 +224,7 @@ def table_of(summary: StoreSummary) -> str:
 
 def iso(timestamp_ms: int) -> str:
     """A time in UTC, to the millisecond; the number itself where no calendar reaches."""
-    from store.tools.dump import iso_time
+    from aerobee.store.tools.dump import iso_time
 
     return iso_time(timestamp_ms)
 
@@ -233,7 +233,7 @@ def iso(timestamp_ms: int) -> str:
 def refusing() -> Iterator[None]:
     """A refusal of the store becomes one line and exit code 3."""
     from aerobee.cli.border import complain
-    from store.errors import StoreRefused
+    from aerobee.store.errors import StoreRefused
 
     try:
         yield

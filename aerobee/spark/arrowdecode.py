@@ -26,14 +26,14 @@ from aerobee.spark.columns import (
     arrow_schema,
     sources_of,
 )
-from store.format import record
+from aerobee.store.format import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from store.format.layout import Buffer
+    from aerobee.store.format.layout import Buffer
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Decoder", "starts_of"]
 

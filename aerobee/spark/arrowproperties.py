@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store.format import properties
+from aerobee.store.format import properties
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from aerobee.compression import COMPRESSED, TYPE_MASK, TYPE_NAMES, UNPACKED_MAX, unpack
 from aerobee.errors import CompressionError, RecordDamagedError
 from aerobee.spark.arrowproperties import Properties
-from store.format import record
+from aerobee.store.format import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,8 +16,8 @@ from aerobee.spark.segments import CRC, TAIL, Fault, Segment, Split, crc_faults,
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import LogFiles, Passage
 from aerobee.spark.store_read import log_of, splits_in
-from store.format.record import HEAD, TRANSACTION_PREPARED
-from store.format.tags import tags_code_of
+from aerobee.store.format.record import HEAD, TRANSACTION_PREPARED
+from aerobee.store.format.tags import tags_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

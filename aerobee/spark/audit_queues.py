@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.relaxed_json import decode
 from aerobee.spark.queue_files import (
     LIGHT_QUEUES,
     UNITS,
@@ -22,13 +24,11 @@ from aerobee.spark.queue_files import (
     queues_of,
 )
 from aerobee.spark.queue_read import CQ_MISMATCH
-from remoting.errors import BodyError
-from remoting.wire.relaxed_json import decode
-from store.format.checkpoint import CHECKPOINT
-from store.format.names import ABORT, CONFIG
-from store.format.names import CHECKPOINT as CHECKPOINT_FILE
-from store.format.tags import EXT_ADDRESS_MAX
-from store.format.unit import BLANK_SIZE, SCHEDULE_TOPIC, UNIT_SIZE, is_blank, is_due_time
+from aerobee.store.format.checkpoint import CHECKPOINT
+from aerobee.store.format.names import ABORT, CONFIG
+from aerobee.store.format.names import CHECKPOINT as CHECKPOINT_FILE
+from aerobee.store.format.tags import EXT_ADDRESS_MAX
+from aerobee.store.format.unit import BLANK_SIZE, SCHEDULE_TOPIC, UNIT_SIZE, is_blank, is_due_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

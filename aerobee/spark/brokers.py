@@ -22,18 +22,17 @@ from aerobee.errors import (
     RouteNotFoundError,
     TopicNotFoundError,
 )
-from aerobee.route import MASTER_ID, read_route, readable_queues
-from aerobee.spark.connections import Connections, Outcome
-from aerobee.spark.offsets import Offsets, Queue
-from aerobee.steps.answers import body_of, error_of, expect, header_of
-from aerobee.steps.effects import Ask
-from remoting.wire.bodies.cluster import ClusterInfo
-from remoting.wire.bodies.route import TopicRouteData
-from remoting.wire.bodies.topic_list import TopicList
-from remoting.wire.codes import ResponseCode
-from remoting.wire.command import Command
-from remoting.wire.headers.namesrv import GetAllTopicList, GetBrokerClusterInfo, GetRouteInfo
-from remoting.wire.headers.offset import (
+from aerobee.remoting.wire.bodies.cluster import ClusterInfo
+from aerobee.remoting.wire.bodies.route import TopicRouteData
+from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.namesrv import (
+    GetAllTopicList,
+    GetBrokerClusterInfo,
+    GetRouteInfo,
+)
+from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
     OffsetResponse,
@@ -41,15 +40,20 @@ from remoting.wire.headers.offset import (
     SearchOffset,
     UpdateConsumerOffset,
 )
-from remoting.wire.headers.pull import PullMessage
-from store.format.record import records
+from aerobee.remoting.wire.headers.pull import PullMessage
+from aerobee.route import MASTER_ID, read_route, readable_queues
+from aerobee.spark.connections import Connections, Outcome
+from aerobee.spark.offsets import Offsets, Queue
+from aerobee.steps.answers import body_of, error_of, expect, header_of
+from aerobee.steps.effects import Ask
+from aerobee.store.format.record import records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.wire.header import Header
     from aerobee.route import TopicRoute
-    from remoting.client.blocking_channel import BlockingChannel
-    from remoting.wire.header import Header
 
 __all__ = ["Cluster", "cluster_of", "pull_of_one"]
 

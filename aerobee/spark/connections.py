@@ -16,16 +16,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from aerobee.errors import AerobeeError, ConnectError
+from aerobee.remoting.client.blocking_channel import BlockingChannel
+from aerobee.remoting.errors import CallTimedOut, ConnectFailed
+from aerobee.remoting.wire.command import Command
 from aerobee.transport import transport_error
-from remoting.client.blocking_channel import BlockingChannel
-from remoting.errors import CallTimedOut, ConnectFailed
-from remoting.wire.command import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from aerobee.remoting.errors import RemotingError
     from aerobee.steps.effects import Ask
-    from remoting.errors import RemotingError
 
 __all__ = ["Connections", "Outcome"]
 

@@ -25,8 +25,8 @@ from aerobee.message import check_topic
 from aerobee.spark.buffers import byte_lengths, byte_offsets, packed
 from aerobee.spark.sink_properties import PropertyTexts, milliseconds
 from aerobee.steps.sending import WAITS, Parcel, hashed
-from store.format.properties import PROPERTIES_BYTES_MAX
-from store.format.record import BATCH_HEAD, LENGTH16
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format.record import BATCH_HEAD, LENGTH16
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

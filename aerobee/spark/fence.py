@@ -28,23 +28,23 @@ from aerobee.errors import (
     TopicNotFoundError,
 )
 from aerobee.message import GROUP_MAX, check_name
-from aerobee.route import MASTER_ID
-from remoting.errors import RemotingError
-from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.group import CreateGroup
-from remoting.wire.headers.offset import (
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.group import CreateGroup
+from aerobee.remoting.wire.headers.offset import (
     QueryConsumerOffset,
     QueryConsumerOffsetResponse,
     UpdateConsumerOffset,
 )
+from aerobee.route import MASTER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
     from aerobee.route import TopicRoute
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
 
 __all__ = ["Brokers", "Fence", "group_of"]
 

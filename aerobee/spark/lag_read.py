@@ -10,22 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.headers.admin import GetConsumeStats
+from aerobee.remoting.wire.headers.group import GetAllGroupConfig
 from aerobee.spark.brokers import cluster_of
 from aerobee.spark.progress import groups_in, is_system_group, lags, progress_in
 from aerobee.spark.store_choice import is_system
-from remoting.errors import BodyError
-from remoting.wire.headers.admin import GetConsumeStats
-from remoting.wire.headers.group import GetAllGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
+    from aerobee.remoting.wire.command import Command
     from aerobee.spark.brokers import Cluster
     from aerobee.spark.options import LagOptions
     from aerobee.spark.progress import Lag, Progress
-    from remoting.wire.command import Command
 
 __all__ = ["COLUMNS", "arrow_schema", "check", "read"]
 

@@ -33,18 +33,18 @@ from aerobee.errors import (
     RequestTimeoutError,
     TransportError,
 )
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pull import PullMessage, PullMessageResponse
 from aerobee.spark.arrowdecode import starts_of
 from aerobee.spark.pulling import LANE_OFFSETS, Chunk, Pulling
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask
-from remoting.errors import RemotingError
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.pull import PullMessage, PullMessageResponse
 
 if TYPE_CHECKING:
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.wire.command import Command
     from aerobee.spark.plan import Range
-    from remoting.client.blocking_channel import BlockingChannel
-    from remoting.wire.command import Command
 
 __all__ = ["Connect", "pulled"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from remoting.errors import BodyError
-from remoting.wire import relaxed_json
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire import relaxed_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

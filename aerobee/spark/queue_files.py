@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from aerobee.spark.store_files import data_ranges, read_at
-from store.format.names import CONSUME_QUEUE, segment_start
-from store.format.unit import UNIT, UNIT_SIZE
+from aerobee.store.format.names import CONSUME_QUEUE, segment_start
+from aerobee.store.format.unit import UNIT, UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

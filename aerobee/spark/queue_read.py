@@ -27,8 +27,8 @@ from aerobee.spark.segments import Fault, field_at, heads_of
 from aerobee.spark.store_choice import topic_filter
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import WINDOW_BYTES, Fragment, LogFiles, all_segments
-from store.format.record import FIXED_BYTES, HEAD
-from store.format.unit import BLANK_SIZE
+from aerobee.store.format.record import FIXED_BYTES, HEAD
+from aerobee.store.format.unit import BLANK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

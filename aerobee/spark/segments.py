@@ -17,8 +17,8 @@ from zlib import crc32
 
 import numpy as np
 
-from store.format.properties import PROPERTIES_BYTES_MAX
-from store.format.record import (
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format.record import (
     BLANK_BYTES,
     BLANK_MAGIC,
     BORN_HOST_IPV6,

@@ -31,25 +31,25 @@ from aerobee.errors import (
     SendFailedError,
 )
 from aerobee.message import SendStatus
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import SendMessageResponse
 from aerobee.route import MASTER_ID
 from aerobee.spark.sink_routes import PAUSE_S, KnownRoutes
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask
 from aerobee.steps.sending import ROUTE_IS_OLD, STATUS, request, worth_retrying
 from aerobee.transport import transport_error
-from remoting.errors import RemotingError
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.send import SendMessageResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from aerobee.message import MessageQueue
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.wire.command import Command
     from aerobee.spark.encode import Shipment
     from aerobee.spark.sink_routes import Routes
-    from remoting.client.blocking_channel import BlockingChannel
-    from remoting.wire.command import Command
 
 __all__ = ["Delivery", "Report", "Sending"]
 

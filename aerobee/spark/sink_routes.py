@@ -16,14 +16,14 @@ from aerobee.errors import (
     RouteNotFoundError,
     TopicNotFoundError,
 )
+from aerobee.remoting.errors import RemotingError
 from aerobee.route import TopicRoute
 from aerobee.steps.instance import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
-from remoting.errors import RemotingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
 
 __all__ = ["PAUSE_S", "KnownRoutes", "Routes"]
 

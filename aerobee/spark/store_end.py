@@ -21,7 +21,7 @@ from aerobee.spark.segments import (
     records_in,
 )
 from aerobee.spark.store_files import SegmentFile
-from store.format.record import check
+from aerobee.store.format.record import check
 
 __all__ = ["End", "end_of_data"]
 

@@ -30,8 +30,8 @@ from aerobee.spark.segments import (
     fault_at,
     records_in,
 )
-from store.format.names import COMMIT_LOG, segment_start
-from store.format.record import BAD, FIXED_BYTES, Digest, parse
+from aerobee.store.format.names import COMMIT_LOG, segment_start
+from aerobee.store.format.record import BAD, FIXED_BYTES, Digest, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,13 +11,13 @@ from aerobee.errors import (
     RouteNotFoundError,
 )
 from aerobee.message import TOPIC_MAX, check_name
+from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.headers.namesrv import GetAllTopicList
+from aerobee.remoting.wire.headers.topic import CreateTopic
 from aerobee.route import MASTER_ID
 from aerobee.steps.answers import body_of, expect
 from aerobee.steps.effects import Ask, Signal, Wait
 from aerobee.steps.instance import AUTO_CREATE_TOPIC
-from remoting.wire.bodies.topic_list import TopicList
-from remoting.wire.headers.namesrv import GetAllTopicList
-from remoting.wire.headers.topic import CreateTopic
 
 if TYPE_CHECKING:
     from aerobee.steps.effects import Steps

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.errors import BY_CODE, BrokerError, TransportError
-from remoting.errors import RemotingError
-from remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
+    from aerobee.remoting.wire.bodies.body import Body
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
     from aerobee.steps.effects import Ask
-    from remoting.wire.bodies.body import Body
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
 
 __all__ = ["body_of", "error_of", "expect", "header_of", "request_name"]
 

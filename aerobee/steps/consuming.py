@@ -22,15 +22,15 @@ from aerobee.errors import (
     QueueNotAssignedError,
 )
 from aerobee.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_name
+from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.heartbeat import ConsumerData, SubscriptionData
+from aerobee.remoting.wire.headers.client import GetConsumerListByGroup
 from aerobee.steps.answers import body_of, expect
 from aerobee.steps.effects import Ask, Signal, Wait
 from aerobee.steps.held_queue import Cache, HeldQueue, Subscription
 from aerobee.steps.offsets import Offsets, epoch_ms
 from aerobee.steps.pulling import Puller, raise_if_broken
-from remoting.wire.bodies.consumer_list import ConsumerList
-from remoting.wire.bodies.heartbeat import ConsumerData, SubscriptionData
-from remoting.wire.headers.client import GetConsumerListByGroup
-from store.format.tags import java_hash
+from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["Ask", "Clock", "Effect", "Signal", "Steps", "Wait"]
 

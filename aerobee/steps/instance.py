@@ -20,24 +20,28 @@ from aerobee.errors import (
     TopicNotFoundError,
     TransportError,
 )
+from aerobee.remoting.wire.bodies.cluster import ClusterInfo
+from aerobee.remoting.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
+from aerobee.remoting.wire.bodies.route import TopicRouteData
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers.client import (
+    Heartbeat,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 from aerobee.route import MASTER_ID, read_route
 from aerobee.steps.answers import body_of, expect
 from aerobee.steps.effects import Ask, Signal, Wait
-from remoting.wire.bodies.cluster import ClusterInfo
-from remoting.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from remoting.wire.bodies.route import TopicRouteData
-from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.headers.client import Heartbeat, NotifyConsumerIdsChanged, UnregisterClient
-from remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 
 if TYPE_CHECKING:
     from random import Random
 
     from aerobee.config import ClientConfig
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
     from aerobee.route import TopicRoute
     from aerobee.steps.effects import Clock, Steps
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
 
 __all__ = ["Consumer", "Instance"]
 

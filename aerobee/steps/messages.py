@@ -12,7 +12,7 @@ from zlib import crc32
 from aerobee.compression import unpack
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.message import MessageQueue, ReceivedMessage
-from store.format import message_id, properties, record
+from aerobee.store.format import message_id, properties, record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

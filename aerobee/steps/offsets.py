@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.config import ConsumeFrom
 from aerobee.errors import ConfigurationError, OffsetNotFoundError
-from aerobee.steps.answers import expect, header_of
-from aerobee.steps.effects import Ask
-from remoting.wire.headers.offset import (
+from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
     OffsetResponse,
@@ -20,12 +18,14 @@ from remoting.wire.headers.offset import (
     SearchOffset,
     UpdateConsumerOffset,
 )
+from aerobee.steps.answers import expect, header_of
+from aerobee.steps.effects import Ask
 
 if TYPE_CHECKING:
     from aerobee.message import MessageQueue
+    from aerobee.remoting.wire.header import Header
     from aerobee.steps.effects import Steps
     from aerobee.steps.instance import Instance
-    from remoting.wire.header import Header
 
 __all__ = ["Offsets", "epoch_ms"]
 

@@ -11,17 +11,17 @@ from aerobee.errors import (
     CompressionError,
     TransportError,
 )
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage, PullMessageResponse
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask, Wait
 from aerobee.steps.messages import received
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.pull import LitePullMessage, PullMessage, PullMessageResponse
 
 if TYPE_CHECKING:
+    from aerobee.remoting.wire.command import Command
     from aerobee.steps.effects import Steps
     from aerobee.steps.held_queue import HeldQueue, Subscription
     from aerobee.steps.instance import Instance
-    from remoting.wire.command import Command
 
 __all__ = ["Puller"]
 

@@ -31,21 +31,21 @@ from aerobee.message import (
     check_message,
     check_name,
 )
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageResponse, SendMessageV2
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask, Signal, Wait
 from aerobee.steps.instance import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.steps.messages import batch_item, property_string
-from remoting.wire.headers.send import SendBatchMessage, SendMessageResponse, SendMessageV2
-from store.format.tags import java_hash
+from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from aerobee.remoting.wire.command import Command
     from aerobee.route import TopicRoute
     from aerobee.steps.effects import Steps
     from aerobee.steps.instance import Instance
     from aerobee.steps.messages import UniqIds
-    from remoting.wire.command import Command
 
 __all__ = [
     "STATUS",

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
 
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.controller import BrokerController
+    from aerobee.store.files.disk import Disk
     from aerobee.testing.virtual_time import VirtualTime
-    from broker.config import BrokerConfig
-    from broker.controller import BrokerController
-    from store.files.disk import Disk
 
 __all__ = ["TestBroker", "broker"]
 
@@ -128,7 +128,7 @@ class TestBroker:
     # -- inside ----------------------------------------------------------------------------------
 
     def _config(self) -> BrokerConfig:
-        from broker.config import load_config
+        from aerobee.broker.config import load_config
 
         settings = {
             **SMALL,
@@ -158,14 +158,14 @@ class TestBroker:
     async def _serve(
         self, config: BrokerConfig, time: VirtualTime, ready: Callable[[], None]
     ) -> bool:
-        from broker.controller import BrokerController
+        from aerobee.broker.controller import BrokerController
 
         time.enter()
         self._controller = BrokerController(config, disk=self._disk(), clock=time)
         return await self._controller.run(lambda _: ready())
 
     def _disk(self) -> Disk:
-        from store.files.disk import Disk
+        from aerobee.store.files.disk import Disk
 
         return Disk()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from broker.filters.tree import (
+from aerobee.broker.filters.tree import (
     And,
     Between,
     Boolean,
@@ -30,12 +30,12 @@ from broker.filters.tree import (
     Search,
     Text,
 )
-from broker.filters.values import READERS, Incomparable, compare, equal, ignore
+from aerobee.broker.filters.values import READERS, Incomparable, compare, equal, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.filters.parser import Parsed
+    from aerobee.broker.filters.parser import Parsed
 
 __all__ = ["LOOKED_UP_MAX", "Matches", "compiled", "source_of"]
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, NoReturn
 
-from broker.errors import FilterInvalid
-from broker.filters.tokens import Kind, Token, Tokens
-from broker.filters.tree import (
+from aerobee.broker.errors import FilterInvalid
+from aerobee.broker.filters.tokens import Kind, Token, Tokens
+from aerobee.broker.filters.tree import (
     And,
     Between,
     Boolean,

@@ -9,11 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from broker.filters.compiler import compiled
-from broker.filters.parser import parse
+from aerobee.broker.filters.compiler import compiled
+from aerobee.broker.filters.parser import parse
 
 if TYPE_CHECKING:
-    from broker.filters.compiler import Matches
+    from aerobee.broker.filters.compiler import Matches
 
 __all__ = ["CACHE_ENTRIES", "SQL92", "SqlFilter", "sql_filter"]
 

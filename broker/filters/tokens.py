@@ -10,7 +10,7 @@ import re
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from broker.errors import FilterInvalid
+from aerobee.broker.errors import FilterInvalid
 
 __all__ = ["TOKENS_MAX", "Kind", "Token", "Tokens"]
 

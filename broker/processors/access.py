@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
-from broker.tables.consumer_offsets import OWN_GROUPS
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.pull import PullMessageRefused
+from aerobee.broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from aerobee.broker.tables.consumer_offsets import OWN_GROUPS
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pull import PullMessageRefused
 
 if TYPE_CHECKING:
-    from broker.config import BrokerOptions
-    from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicConfig, TopicTable
-    from store.files.disk import Clock
+    from aerobee.broker.config import BrokerOptions
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["BROKER_FORBIDDEN", "ReadAccess", "forbidden"]
 

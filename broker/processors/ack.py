@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.answers import STORED, put_refused
-from broker.errors import GroupNotExist, Refused, TopicNotExist
-from broker.processors.pop import check_hidden, check_timers
-from broker.tables.names import group_problem
-from broker.tables.pop_orders import OffsetIllegal
-from broker.tables.pop_records import (
+from aerobee.broker.answers import STORED, put_refused
+from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.processors.pop import check_hidden, check_timers
+from aerobee.broker.tables.names import group_problem
+from aerobee.broker.tables.pop_orders import OffsetIllegal
+from aerobee.broker.tables.pop_records import (
     ORDER_REVIVE_QID,
     Ack,
     CheckPoint,
@@ -26,27 +26,27 @@ from broker.tables.pop_records import (
     retry_topic_v1,
     retry_topic_v2,
 )
-from remoting.errors import BodyError
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.pop import BatchAckRequest, offsets_in
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.pop import ChangeInvisibleTimeResponse
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.pop import BatchAckRequest, offsets_in
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pop import ChangeInvisibleTimeResponse
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.services.pop_hold import PopHold
-    from broker.services.revive_log import ReviveLog
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.pop_orders import PopOrderTable
-    from broker.tables.topics import TopicTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Steps
-    from remoting.wire.bodies.pop import BatchAck
-    from remoting.wire.command import Command
-    from remoting.wire.headers.pop import AckMessage, BatchAckMessage, ChangeInvisibleTime
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
-    from store.results import PutStatus
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.services.pop_hold import PopHold
+    from aerobee.broker.services.revive_log import ReviveLog
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.pop_orders import PopOrderTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Steps
+    from aerobee.remoting.wire.bodies.pop import BatchAck
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import AckMessage, BatchAckMessage, ChangeInvisibleTime
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutStatus
 
 __all__ = ["Acknowledge"]
 

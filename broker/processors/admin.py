@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import Refused, TopicNotExist
-from broker.tables.consumer_offsets import NO_OFFSET
-from broker.tables.samples import WINDOWS
-from remoting.server.turns import Turns
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.kv_table import KVTable
-from remoting.wire.bodies.queue_lock import MessageQueue
-from remoting.wire.bodies.statistics import (
+from aerobee.broker.errors import Refused, TopicNotExist
+from aerobee.broker.tables.consumer_offsets import NO_OFFSET
+from aerobee.broker.tables.samples import WINDOWS
+from aerobee.remoting.server.turns import Turns
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.kv_table import KVTable
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.statistics import (
     BrokerStatsData,
     Connection,
     ConsumerConnection,
@@ -27,23 +27,23 @@ from remoting.wire.bodies.statistics import (
     consume_stats,
     topic_stats,
 )
-from remoting.wire.bodies.topic_list import GroupList, TopicList
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.admin import GetBrokerConfigResponse
+from aerobee.remoting.wire.bodies.topic_list import GroupList, TopicList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import GetBrokerConfigResponse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from broker.tables.clients import Client, ClientTable
-    from broker.tables.compensation import CompensationTable
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.samples import Samples, Window
-    from broker.tables.topics import TopicConfig, TopicTable
-    from remoting.server.connection import Connection as Peer
-    from remoting.wire.bodies.data_version import DataVersion
-    from remoting.wire.command import Command
-    from remoting.wire.headers import admin as headers
-    from store.message_store import MessageStore
+    from aerobee.broker.tables.clients import Client, ClientTable
+    from aerobee.broker.tables.compensation import CompensationTable
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.samples import Samples, Window
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection as Peer
+    from aerobee.remoting.wire.bodies.data_version import DataVersion
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers import admin as headers
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["AdminProcessor"]
 

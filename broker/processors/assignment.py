@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
-from broker.processors.topic import when_saved
-from broker.tables.assignment import STRATEGIES, alone, shared
-from broker.tables.clients import BROADCASTING
-from broker.tables.names import RETRY_PREFIX
-from broker.tables.request_modes import MODES, POP, PULL
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.pop import (
+from aerobee.broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from aerobee.broker.processors.topic import when_saved
+from aerobee.broker.tables.assignment import STRATEGIES, alone, shared
+from aerobee.broker.tables.clients import BROADCASTING
+from aerobee.broker.tables.names import RETRY_PREFIX
+from aerobee.broker.tables.request_modes import MODES, POP, PULL
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.pop import (
     AssignmentRequest,
     AssignmentResponse,
     MessageQueueAssignment,
     RequestModeRequest,
 )
-from remoting.wire.bodies.queue_lock import MessageQueue
-from remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.processors.topic import Durable
-    from broker.tables.clients import ClientTable
-    from broker.tables.groups import GroupTable
-    from broker.tables.request_modes import RequestModeTable
-    from broker.tables.routes import RouteTable
-    from broker.tables.topics import TopicTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
-    from remoting.wire.command import Command
-    from remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.processors.topic import Durable
+    from aerobee.broker.tables.clients import ClientTable
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.request_modes import RequestModeTable
+    from aerobee.broker.tables.routes import RouteTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
 
 __all__ = ["AssignmentProcessor"]
 

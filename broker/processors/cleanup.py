@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.tables.consumer_offsets import OWN_GROUPS
-from remoting.wire.answer import Answer
+from aerobee.broker.tables.consumer_offsets import OWN_GROUPS
+from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.topics import TopicTable
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
-    from remoting.wire.headers import cleanup as headers
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers import cleanup as headers
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["CleanupProcessor"]
 

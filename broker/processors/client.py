@@ -11,33 +11,37 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.errors import PropertyFilterOff, Refused
-from broker.filters.sql_filter import SqlFilter
-from broker.filters.subscription import TAGS_CHARS_MAX, filter_of
-from broker.tables.clients import BROADCASTING, Client, is_tag_type, subscription_of
-from remoting.server.log_limit import LogLimit
-from remoting.server.routes import finished
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.client_config import CheckClientConfigBody
-from remoting.wire.bodies.consumer_list import ConsumerList
-from remoting.wire.bodies.heartbeat import HeartbeatData
-from remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse, MessageQueue
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import client as headers
+from aerobee.broker.errors import PropertyFilterOff, Refused
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of
+from aerobee.broker.tables.clients import BROADCASTING, Client, is_tag_type, subscription_of
+from aerobee.remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
+from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.queue_lock import (
+    LockBatchRequest,
+    LockBatchResponse,
+    MessageQueue,
+)
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import client as headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from broker.tables.clients import ClientConnection, ClientTable
-    from broker.tables.compensation import CompensationTable
-    from broker.tables.consumer_filters import ConsumerFilterTable
-    from broker.tables.groups import GroupTable, SubscriptionGroupConfig
-    from broker.tables.queue_locks import QueueLockTable
-    from broker.tables.topics import TopicTable
-    from remoting.server.connection import Connection
-    from remoting.wire.bodies.heartbeat import ConsumerData
-    from remoting.wire.command import Command
-    from store.files.disk import Clock
+    from aerobee.broker.tables.clients import ClientConnection, ClientTable
+    from aerobee.broker.tables.compensation import CompensationTable
+    from aerobee.broker.tables.consumer_filters import ConsumerFilterTable
+    from aerobee.broker.tables.groups import GroupTable, SubscriptionGroupConfig
+    from aerobee.broker.tables.queue_locks import QueueLockTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["ClientProcessor"]
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.tables.names import RETRY_PREFIX, dead_letter_topic
-from broker.tables.retries import max_tries
+from aerobee.broker.tables.names import RETRY_PREFIX, dead_letter_topic
+from aerobee.broker.tables.retries import max_tries
 
 if TYPE_CHECKING:
-    from broker.stats import BrokerStats
-    from broker.tables.groups import GroupTable
-    from broker.tables.queue_locks import QueueLockTable
-    from broker.tables.topics import TopicTable
-    from remoting.wire.bodies.queue_lock import MessageQueue
-    from remoting.wire.command import Command
-    from remoting.wire.headers.send import SendMessage, SendMessageV2
-    from store.files.disk import Clock
-    from store.format.record import MessageDraft
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.queue_locks import QueueLockTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import MessageDraft
 
 __all__ = ["DeadLetters"]
 

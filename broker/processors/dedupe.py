@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
-from broker.errors import Refused
-from broker.tables.targets import queue_id_of
-from remoting.server.routes import PARKED, Begun, finished
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.send import SendMessageResponse
-from store.errors import MessageIllegal, NotInMemory
-from store.format.message_id import offset_id
-from store.format.properties import decode
-from store.format.record import Record, batch_item_size, batch_items
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.targets import queue_id_of
+from aerobee.remoting.server.routes import PARKED, Begun, finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import SendMessageResponse
+from aerobee.store.errors import MessageIllegal, NotInMemory
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import Record, batch_item_size, batch_items
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from broker.config import BrokerConfig
-    from broker.processors.send import Send
-    from broker.services.dedupe import Dedupe
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Later, Outcome, Plain
-    from remoting.wire.command import Command
-    from remoting.wire.headers.send import SendMessage, SendMessageV2
-    from store.message_store import MessageStore
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.processors.send import Send
+    from aerobee.broker.services.dedupe import Dedupe
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Later, Outcome, Plain
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["DedupingSend"]
 

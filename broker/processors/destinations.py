@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.errors import NoPermission, Refused
-from broker.tables.names import RETRY_PREFIX
-from remoting.server.log_limit import LogLimit
-from remoting.wire.codes import ResponseCode
+from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.tables.names import RETRY_PREFIX
+from aerobee.remoting.server.log_limit import LogLimit
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.config import BrokerOptions
-    from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicConfig, TopicTable
-    from remoting.wire.headers.send import SendMessage, SendMessageV2
-    from store.files.disk import Clock
+    from aerobee.broker.config import BrokerOptions
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["Destinations"]
 

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from broker.errors import GroupNotExist
-from broker.processors.lists import encoded_table
-from broker.processors.topic import PAGE, Durable, page_of, when_saved
-from broker.tables.consumer_offsets import check_not_own
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from remoting.wire.headers import group as headers
+from aerobee.broker.errors import GroupNotExist
+from aerobee.broker.processors.lists import encoded_table
+from aerobee.broker.processors.topic import PAGE, Durable, page_of, when_saved
+from aerobee.broker.tables.consumer_offsets import check_not_own
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.headers import group as headers
 
 if TYPE_CHECKING:
-    from broker.stats import BrokerStats
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.groups import GroupTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome, Steps
-    from remoting.wire.command import Command
-    from store.files.disk import Clock
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["GroupProcessor"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.errors import Refused
-from broker.tables.routes import SORTED_MAX
-from remoting.wire.codes import ResponseCode
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.routes import SORTED_MAX
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker.processors.pop import POPS
-from broker.processors.pop_reader import ALL_QUEUES, Wanted
-from broker.processors.pop_wait import Asked, deadline, park
-from remoting.wire.answer import Answer
-from remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
-from store.errors import NotInMemory
+from aerobee.broker.processors.pop import POPS
+from aerobee.broker.processors.pop_reader import ALL_QUEUES, Wanted
+from aerobee.broker.processors.pop_wait import Asked, deadline, park
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
+from aerobee.store.errors import NotInMemory
 
 if TYPE_CHECKING:
-    from broker.processors.access import ReadAccess
-    from broker.processors.pop_reader import PopReader
-    from broker.services.pop_hold import PopHold
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
-    from remoting.wire.command import Command
-    from remoting.wire.headers.pop import Notification, PollingInfo
-    from store.files.disk import Clock
+    from aerobee.broker.processors.access import ReadAccess
+    from aerobee.broker.processors.pop_reader import PopReader
+    from aerobee.broker.services.pop_hold import PopHold
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import Notification, PollingInfo
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["NotificationProcessor"]
 

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from broker.errors import GroupNotExist, Refused, TopicNotExist
-from broker.tables.consumer_offsets import MARKS, NO_OFFSET
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import offset as headers
+from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.tables.consumer_offsets import MARKS, NO_OFFSET
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import offset as headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.delay_offsets import DelayOffsetTable
-    from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicConfig, TopicTable
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.delay_offsets import DelayOffsetTable
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
 
     Soon = Answer | Awaitable[Answer]
 

@@ -12,43 +12,43 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker.answers import STORED, put_refused
-from broker.errors import Refused
-from broker.filters.subscription import filter_of
-from broker.processors.pop_reader import ALL_QUEUES, FOUND, Wanted
-from broker.processors.pop_wait import Asked, deadline, park
-from broker.tables.drafts import draft_again
-from broker.tables.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.pop import PopMessageResponse
-from store.errors import NotInMemory
-from store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
-from store.format.record import encode as encode_record
-from store.format.record import read
-from store.format.tags import TagFilter
+from aerobee.broker.answers import STORED, put_refused
+from aerobee.broker.errors import Refused
+from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.processors.pop_reader import ALL_QUEUES, FOUND, Wanted
+from aerobee.broker.processors.pop_wait import Asked, deadline, park
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pop import PopMessageResponse
+from aerobee.store.errors import NotInMemory
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
+from aerobee.store.format.record import encode as encode_record
+from aerobee.store.format.record import read
+from aerobee.store.format.tags import TagFilter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.config import BrokerConfig
-    from broker.filters.subscription import Filter
-    from broker.processors.access import ReadAccess
-    from broker.processors.pop_reader import Found, Part, PopReader
-    from broker.services.pop_hold import PopHold
-    from broker.services.revive_log import ReviveLog
-    from broker.stats import BrokerStats
-    from broker.tables.compensation import CompensationTable
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.pop_orders import PopOrderTable
-    from broker.tables.topics import TopicTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
-    from remoting.wire.command import Command
-    from remoting.wire.headers.pop import PeekMessage, PopMessage
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
-    from store.results import PutStatus
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.processors.access import ReadAccess
+    from aerobee.broker.processors.pop_reader import Found, Part, PopReader
+    from aerobee.broker.services.pop_hold import PopHold
+    from aerobee.broker.services.revive_log import ReviveLog
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.compensation import CompensationTable
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.pop_orders import PopOrderTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutStatus
 
 __all__ = ["POPS", "Pop", "check_hidden", "check_timers"]
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.filters.sql_filter import SqlFilter
-from broker.tables.consumer_offsets import NO_OFFSET
-from broker.tables.pop_records import retry_topic_v1, retry_topic_v2
-from store.format.record import queue_offsets
-from store.results import GetStatus
-from store.selection import SCAN_S, SelectiveReader
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.tables.consumer_offsets import NO_OFFSET
+from aerobee.broker.tables.pop_records import retry_topic_v1, retry_topic_v2
+from aerobee.store.format.record import queue_offsets
+from aerobee.store.results import GetStatus
+from aerobee.store.selection import SCAN_S, SelectiveReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from broker.config import BrokerConfig
-    from broker.filters.subscription import Filter
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.pop_orders import PopOrderTable
-    from broker.tables.topics import TopicConfig, TopicTable
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
-    from store.results import GetResult
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.pop_orders import PopOrderTable
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult
 
 __all__ = ["ALL_QUEUES", "Found", "Part", "PopReader", "Wanted"]
 

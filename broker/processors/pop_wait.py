@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 import trio
 from msgspec.structs import astuple
 
-from broker.errors import CONTENT_ERRORS, Refused
-from broker.filters.sql_filter import SqlFilter
-from broker.services.pop_hold import Waiting
-from broker.tables.waiting_places import places_for
-from remoting.wire.answer import Answer
-from remoting.wire.headers.pop import Notification, PopMessage
-from store.errors import NotInMemory
+from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.services.pop_hold import Waiting
+from aerobee.broker.tables.waiting_places import places_for
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.headers.pop import Notification, PopMessage
+from aerobee.store.errors import NotInMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.filters.subscription import Filter
-    from broker.services.pop_hold import PopHold
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.services.pop_hold import PopHold
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
 
 __all__ = ["Asked", "deadline", "park"]
 

@@ -12,39 +12,39 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker.answers import FOUND, PULL_CODES
-from broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refused
-from broker.filters.sql_filter import SQL92, SqlFilter
-from broker.filters.subscription import filter_of
-from broker.processors.access import BROKER_FORBIDDEN, forbidden
-from broker.services.hold import Held
-from broker.tables.clients import BROADCASTING
-from broker.tables.delays import SCHEDULE_TOPIC
-from broker.tables.waiting_places import places_for
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.headers.pull import PullMessageResponse
-from store.errors import NotInMemory
-from store.results import GetResult, GetStatus
-from store.selection import SelectiveReader
+from aerobee.broker.answers import FOUND, PULL_CODES
+from aerobee.broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refused
+from aerobee.broker.filters.sql_filter import SQL92, SqlFilter
+from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.processors.access import BROKER_FORBIDDEN, forbidden
+from aerobee.broker.services.hold import Held
+from aerobee.broker.tables.clients import BROADCASTING
+from aerobee.broker.tables.delays import SCHEDULE_TOPIC
+from aerobee.broker.tables.waiting_places import places_for
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers.pull import PullMessageResponse
+from aerobee.store.errors import NotInMemory
+from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.selection import SelectiveReader
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.filters.subscription import Filter
-    from broker.processors.access import ReadAccess
-    from broker.services.hold import Hold
-    from broker.stats import BrokerStats
-    from broker.tables.clients import ClientTable
-    from broker.tables.compensation import CompensationTable
-    from broker.tables.consumer_filters import ConsumerFilterTable
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.groups import GroupTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
-    from remoting.wire.command import Command
-    from remoting.wire.headers.pull import LitePullMessage, PullMessage
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.processors.access import ReadAccess
+    from aerobee.broker.services.hold import Hold
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.clients import ClientTable
+    from aerobee.broker.tables.compensation import CompensationTable
+    from aerobee.broker.tables.consumer_filters import ConsumerFilterTable
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["Pull"]
 

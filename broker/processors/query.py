@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import Refused
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import query as headers
+from aerobee.broker.errors import Refused
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import query as headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
-    from store.message_store import MessageStore
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["QueryProcessor"]
 

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import NoPermission, Refused, TopicNotExist
-from broker.tables.names import RETRY_PREFIX, check_sendable
-from broker.tables.timers import DELETE_KEY, DELIVER_AT, read_handle
-from remoting.server.routes import PARKED
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.send import RecallMessage, RecallMessageResponse
-from store.format.record import MessageDraft
-from store.results import PutStatus
+from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
+from aerobee.broker.tables.names import RETRY_PREFIX, check_sendable
+from aerobee.broker.tables.timers import DELETE_KEY, DELIVER_AT, read_handle
+from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import RecallMessage, RecallMessageResponse
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.puts import Puts
-    from broker.tables.timers import RecallHandle
-    from broker.tables.topics import TopicTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
-    from remoting.wire.command import Command
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.tables.timers import RecallHandle
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["RecallProcessor"]
 

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.answers import STORED
-from broker.tables.drafts import BROKER_BITS
-from remoting.errors import RemotingError
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.send import PushReplyMessage, SendMessageResponse
-from store.format.message_id import offset_id
-from store.format.properties import append, decode
-from store.format.record import MessageDraft
-from store.format.tags import tags_code
+from aerobee.broker.answers import STORED
+from aerobee.broker.tables.drafts import BROKER_BITS
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import PushReplyMessage, SendMessageResponse
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import append, decode
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.tags import tags_code
 
 if TYPE_CHECKING:
-    from broker.config import BrokerConfig
-    from broker.processors.destinations import Destinations
-    from broker.puts import Puts
-    from broker.stats import BrokerStats
-    from broker.tables.clients import ClientTable
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
-    from remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
-    from store.files.disk import Clock
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.processors.destinations import Destinations
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.clients import ClientTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["PUSH_TIMEOUT_S", "ReplyProcessor"]
 

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from broker.errors import GroupNotExist, Refused, TopicNotExist
-from broker.tables.consumer_offsets import NO_OFFSET
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.offset_table import offset_table, offset_table_for_cpp
-from remoting.wire.bodies.queue_lock import MessageQueue
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import offset as headers
+from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.tables.consumer_offsets import NO_OFFSET
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.offset_table import offset_table, offset_table_for_cpp
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import offset as headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from broker.config import BrokerConfig
-    from broker.tables.clients import ClientTable
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicConfig, TopicTable
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.tables.clients import ClientTable
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
 
     Soon = Answer | Awaitable[Answer]
 

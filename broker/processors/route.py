@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from broker.errors import Refused
-from broker.processors.lists import encoded, encoded_table
-from broker.processors.topic import when_saved
-from broker.tables.kv_config import ORDER_TOPIC_CONFIG
-from broker.tables.registrations import DEFAULT_TIMEOUT_MS, Registration
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.data_version import DataVersion
-from remoting.wire.bodies.register_broker import RegisterBrokerBody
-from remoting.wire.bodies.topic_list import TopicList
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import namesrv as headers
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors.lists import encoded, encoded_table
+from aerobee.broker.processors.topic import when_saved
+from aerobee.broker.tables.kv_config import ORDER_TOPIC_CONFIG
+from aerobee.broker.tables.registrations import DEFAULT_TIMEOUT_MS, Registration
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.data_version import DataVersion
+from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
+from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from broker.processors.topic import Durable
-    from broker.tables.advertised import Advertised
-    from broker.tables.kv_config import KvConfigTable
-    from broker.tables.registrations import BrokerConnection
-    from broker.tables.routes import RouteTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome, Steps
-    from remoting.wire.command import Command
-    from store.files.disk import Clock
+    from aerobee.broker.processors.topic import Durable
+    from aerobee.broker.tables.advertised import Advertised
+    from aerobee.broker.tables.kv_config import KvConfigTable
+    from aerobee.broker.tables.registrations import BrokerConnection
+    from aerobee.broker.tables.routes import RouteTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["NamesrvSettings", "RouteProcessor"]
 

@@ -13,43 +13,43 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker.answers import put_refused
-from broker.errors import NoPermission, Refused
-from broker.stats import DELAY, NORMAL, TRANSACTION
-from broker.tables.delays import level_of
-from broker.tables.drafts import BROKER_BITS
-from broker.tables.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
-from broker.tables.names import RETRY_PREFIX
-from broker.tables.timers import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
-from remoting.server.routes import PARKED, Begun, finished
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
-from store.errors import MessageIllegal
-from store.format.message_id import offset_id
-from store.format.properties import append, decode, encode
-from store.format.record import TRANSACTION_PREPARED, MessageDraft, batch_items
-from store.format.tags import tags_code
-from store.format.timer import WHEEL_TOPIC
-from store.results import PutStatus
+from aerobee.broker.answers import put_refused
+from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.stats import DELAY, NORMAL, TRANSACTION
+from aerobee.broker.tables.delays import level_of
+from aerobee.broker.tables.drafts import BROKER_BITS
+from aerobee.broker.tables.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
+from aerobee.broker.tables.names import RETRY_PREFIX
+from aerobee.broker.tables.timers import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
+from aerobee.remoting.server.routes import PARKED, Begun, finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import append, decode, encode
+from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft, batch_items
+from aerobee.store.format.tags import tags_code
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from broker.config import BrokerConfig
-    from broker.processors.dead_letters import DeadLetters
-    from broker.processors.destinations import Destinations
-    from broker.puts import Puts
-    from broker.services.save import SavedTable
-    from broker.stats import BrokerStats
-    from broker.tables.topics import TopicConfig
-    from broker.tables.transactions import Transactions
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome, Plain, Steps
-    from remoting.wire.command import Command
-    from remoting.wire.headers.send import SendMessage, SendMessageV2
-    from store.message_store import MessageStore
-    from store.results import PutResult
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.processors.dead_letters import DeadLetters
+    from aerobee.broker.processors.destinations import Destinations
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.services.save import SavedTable
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.topics import TopicConfig
+    from aerobee.broker.tables.transactions import Transactions
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Plain, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutResult
 
 __all__ = ["Send"]
 

@@ -11,36 +11,36 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import NoPermission, Refused
-from broker.tables.drafts import draft_again
-from broker.tables.names import is_sendable, retry_topic
-from broker.tables.retries import max_tries, next_level, returned, tried_again
-from broker.tables.topics import PERM_WRITE
-from remoting.server.routes import Begun
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from store.errors import NotInMemory
-from store.format.message_id import offset_id
-from store.format.properties import decode
-from store.results import PutStatus
+from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.names import is_sendable, retry_topic
+from aerobee.broker.tables.retries import max_tries, next_level, returned, tried_again
+from aerobee.broker.tables.topics import PERM_WRITE
+from aerobee.remoting.server.routes import Begun
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.errors import NotInMemory
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import decode
+from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.config import BrokerConfig
-    from broker.processors.dead_letters import DeadLetters
-    from broker.puts import Puts
-    from broker.stats import BrokerStats
-    from broker.tables.groups import GroupTable
-    from broker.tables.topics import TopicConfig, TopicTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome
-    from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-    from remoting.wire.command import Command
-    from remoting.wire.headers.send import ConsumerSendMsgBack
-    from store.files.disk import Clock
-    from store.format.record import Record
-    from store.message_store import MessageStore
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.processors.dead_letters import DeadLetters
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["SendBack"]
 

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import msgspec
 import structlog
 
-from broker.errors import Refused, TopicNotExist
-from broker.processors.lists import encoded_table
-from broker.tables.attributes import parse_edits
-from remoting.wire.answer import Answer
-from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import topic as headers
+from aerobee.broker.errors import Refused, TopicNotExist
+from aerobee.broker.processors.lists import encoded_table
+from aerobee.broker.tables.attributes import parse_edits
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import topic as headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.tables.data_version import DataVersion
-    from broker.tables.topics import TopicTable
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Outcome, Steps
-    from remoting.wire.command import Command
-    from store.files.disk import Clock
+    from aerobee.broker.tables.data_version import DataVersion
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["PAGE", "Durable", "TopicProcessor", "page_of", "when_saved"]
 

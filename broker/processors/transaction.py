@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.answers import put_refused
-from broker.errors import Refused
-from broker.tables.drafts import draft_again
-from broker.tables.half_messages import HALF_TOPIC, Half, op_draft
-from remoting.server.routes import PARKED
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.command import ONEWAY
-from store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
-from store.results import PutStatus
+from aerobee.broker.answers import put_refused
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.half_messages import HALF_TOPIC, Half, op_draft
+from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import ONEWAY
+from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from broker.config import BrokerConfig
-    from broker.puts import Puts
-    from broker.stats import BrokerStats
-    from broker.tables.transactions import Transactions
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Later, Outcome
-    from remoting.wire.command import Command
-    from remoting.wire.headers.transaction import EndTransaction
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.transactions import Transactions
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Later, Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.transaction import EndTransaction
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["TransactionProcessor"]
 

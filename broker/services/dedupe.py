@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from broker.errors import CONTENT_ERRORS, Refused
-from broker.tables.dedupe import DedupeTable
-from remoting.wire.codes import ResponseCode
-from store.format.properties import decode
-from store.format.record import read
-from store.format.timer import WHEEL_TOPIC
-from store.format.unit import SCHEDULE_TOPIC
-from store.results import place_of
+from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.tables.dedupe import DedupeTable
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import read
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.unit import SCHEDULE_TOPIC
+from aerobee.store.results import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from broker.settings.dedupe import DedupeRule
-    from store.files.disk import Clock
-    from store.format.record import Record
-    from store.message_store import MessageStore
+    from aerobee.broker.settings.dedupe import DedupeRule
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["Dedupe"]
 

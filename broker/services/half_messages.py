@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from broker.errors import CONTENT_ERRORS, Refused
-from broker.tables.drafts import draft_again
-from broker.tables.half_messages import (
+from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.half_messages import (
     GIVEN_UP_TOPIC,
     GROUP,
     HALF_TOPIC,
@@ -32,26 +32,26 @@ from broker.tables.half_messages import (
     op_offsets,
     put_again,
 )
-from remoting.wire.frame import MAX_FRAME_BYTES
-from remoting.wire.headers.transaction import CheckTransactionState
-from store.format.message_id import offset_id
-from store.format.record import encode
-from store.results import UNSTORABLE, PutStatus, place_of
+from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
+from aerobee.remoting.wire.headers.transaction import CheckTransactionState
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.record import encode
+from aerobee.store.results import UNSTORABLE, PutStatus, place_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from broker.config import BrokerConfig
-    from broker.puts import Puts
-    from broker.services.pace import Pace
-    from broker.tables.clients import ClientConnection, ClientTable
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.topics import TopicTable
-    from broker.tables.transactions import Transactions
-    from store.files.disk import Clock
-    from store.format.record import Record
-    from store.message_store import MessageStore
-    from store.results import GetResult, PutResult
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.services.pace import Pace
+    from aerobee.broker.tables.clients import ClientConnection, ClientTable
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.broker.tables.transactions import Transactions
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult, PutResult
 
 __all__ = ["HalfMessages"]
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
-from broker.filters.sql_filter import SqlFilter
-from broker.services.deadlines import Deadlines
-from broker.services.slices import in_slices
-from broker.tables.waiting_places import WaitingPlaces
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.services.deadlines import Deadlines
+from aerobee.broker.services.slices import in_slices
+from aerobee.broker.tables.waiting_places import WaitingPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from broker.filters.subscription import Filter
-    from broker.tables.waiting_places import PlaceLimits
-    from remoting.server.connection import Connection
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.tables.waiting_places import PlaceLimits
+    from aerobee.remoting.server.connection import Connection
 
 __all__ = ["DEADLINE_TICK_S", "SWEEP_S", "Held", "Hold"]
 

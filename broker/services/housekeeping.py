@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import structlog
 import trio
 
-from broker.services.slices import in_slices
+from aerobee.broker.services.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from broker.processors.client import ClientProcessor
-    from broker.tables.pop_orders import PopOrderTable
-    from broker.tables.queue_locks import QueueLockTable
-    from broker.tables.routes import RouteTable
-    from store.files.disk import Clock
+    from aerobee.broker.processors.client import ClientProcessor
+    from aerobee.broker.tables.pop_orders import PopOrderTable
+    from aerobee.broker.tables.queue_locks import QueueLockTable
+    from aerobee.broker.tables.routes import RouteTable
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["CLIENT_SCAN_S", "Housekeeping"]
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
 
-from remoting.wire.codes import RequestCode
-from remoting.wire.headers.client import NotifyConsumerIdsChanged
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers.client import NotifyConsumerIdsChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.tables.clients import ClientConnection, ClientTable
+    from aerobee.broker.tables.clients import ClientConnection, ClientTable
 
 __all__ = ["SLICE_MEMBERS", "MemberChanges", "rest_s"]
 

@@ -11,10 +11,10 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from broker.services.registration import NameServer
-    from remoting.client.async_channel import AsyncChannel
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
+    from aerobee.broker.services.registration import NameServer
+    from aerobee.remoting.client.async_channel import AsyncChannel
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["connected"]
 
@@ -34,7 +34,7 @@ class NameServerLink:
 @asynccontextmanager
 async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[NameServer]:
     """Open a channel to `host:port` and close it at the end. Raises: ConnectFailed."""
-    from remoting.client.async_channel import AsyncChannel
+    from aerobee.remoting.client.async_channel import AsyncChannel
 
     try:
         async with trio.open_nursery() as nursery:

@@ -14,8 +14,8 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from remoting.server.pools import Pool
-    from store.files.disk import Clock
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["PoolWatch"]
 

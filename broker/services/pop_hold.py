@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
-from broker.filters.sql_filter import SqlFilter
-from broker.services.deadlines import Deadlines
-from broker.tables.pop_records import retry_topic_v1, retry_topic_v2
-from broker.tables.waiting_places import PlaceLimits, WaitingPlaces
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.services.deadlines import Deadlines
+from aerobee.broker.tables.pop_records import retry_topic_v1, retry_topic_v2
+from aerobee.broker.tables.waiting_places import PlaceLimits, WaitingPlaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.filters.subscription import Filter
-    from remoting.server.connection import Connection
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.remoting.server.connection import Connection
 
 __all__ = ["ALL_QUEUES", "TICK_S", "PopHold", "PopLimits", "Waiting"]
 

@@ -16,12 +16,12 @@ import structlog
 import trio
 
 if TYPE_CHECKING:
-    from broker.settings.options import BrokerOptions
-    from broker.stats import BrokerStats
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.groups import GroupTable
-    from store.files.disk import Clock
-    from store.message_store import MessageStore
+    from aerobee.broker.settings.options import BrokerOptions
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.groups import GroupTable
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["PERIOD_S", "Protection"]
 

@@ -17,22 +17,22 @@ import msgspec
 import structlog
 import trio
 
-from broker.tables.topics import PERM_READ, PERM_WRITE
-from remoting.errors import BodyError, RemotingError
-from remoting.wire.bodies.kv_table import KVTable
-from remoting.wire.bodies.register_broker import RegisterBrokerBody
-from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.headers import namesrv as headers
+from aerobee.broker.tables.topics import PERM_READ, PERM_WRITE
+from aerobee.remoting.errors import BodyError, RemotingError
+from aerobee.remoting.wire.bodies.kv_table import KVTable
+from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from broker.tables.routes import RouteTable
-    from broker.tables.topics import TopicConfig, TopicTable
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
-    from store.files.disk import Clock
+    from aerobee.broker.tables.routes import RouteTable
+    from aerobee.broker.tables.topics import TopicConfig, TopicTable
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+    from aerobee.store.files.disk import Clock
 
 __all__ = ["Identity", "NameServer", "Registration"]
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import structlog
 import trio
 
-from broker.errors import CONTENT_ERRORS, NameIllegal, Refused
-from broker.tables.drafts import draft_again
-from broker.tables.names import REVIVE_LOG_PREFIX
-from broker.tables.pop_records import (
+from aerobee.broker.errors import CONTENT_ERRORS, NameIllegal, Refused
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.names import REVIVE_LOG_PREFIX
+from aerobee.broker.tables.pop_records import (
     CHECK_POINT_TAG,
     REVIVE_GROUP,
     Ack,
@@ -31,25 +31,25 @@ from broker.tables.pop_records import (
     retry_topic_v1,
     retry_topic_v2,
 )
-from broker.tables.retries import tried_again
-from remoting.errors import BodyError
-from store.errors import MessageIllegal
-from store.format.properties import PROPERTIES_BYTES_MAX, decode, encode, value_of
-from store.results import UNSTORABLE, Place, PutStatus, place_of
+from aerobee.broker.tables.retries import tried_again
+from aerobee.remoting.errors import BodyError
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode, value_of
+from aerobee.store.results import UNSTORABLE, Place, PutStatus, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker.config import BrokerConfig
-    from broker.puts import Puts
-    from broker.services.pace import Pace
-    from broker.services.revive_log import ReviveLog
-    from broker.stats import PopStats
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from broker.tables.topics import TopicTable
-    from store.files.disk import Clock
-    from store.format.record import Record
-    from store.message_store import MessageStore
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.services.pace import Pace
+    from aerobee.broker.services.revive_log import ReviveLog
+    from aerobee.broker.stats import PopStats
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.tables.topics import TopicTable
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["GRACE_MS", "Revive", "Timing"]
 

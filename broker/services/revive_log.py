@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.tables.pop_records import CHECK_POINT_TAG, revive_topic
-from store.format.record import MessageDraft
+from aerobee.broker.tables.pop_records import CHECK_POINT_TAG, revive_topic
+from aerobee.store.format.record import MessageDraft
 
 if TYPE_CHECKING:
-    from broker.puts import Puts
-    from broker.stats import PopStats
-    from broker.tables.pop_records import Ack, CheckPoint
-    from store.files.disk import Clock
-    from store.results import PutStatus
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.stats import PopStats
+    from aerobee.broker.tables.pop_records import Ack, CheckPoint
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.results import PutStatus
 
 __all__ = ["ReviveLog"]
 

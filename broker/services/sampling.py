@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
-from broker.services.slices import in_slices
-from broker.tables.samples import WINDOWS, Samples, Window
+from aerobee.broker.services.slices import in_slices
+from aerobee.broker.tables.samples import WINDOWS, Samples, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from broker.stats import BrokerStats
-    from store.files.disk import Clock
-    from store.stats import StoreStats
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["RATE_SPANS_S", "Morning", "Sampling", "Totals"]
 

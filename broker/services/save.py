@@ -22,12 +22,12 @@ from typing import (
 import structlog
 import trio
 
-from broker.services.slices import in_slices
+from aerobee.broker.services.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from broker.json_file import JsonFile
+    from aerobee.broker.json_file import JsonFile
 
 __all__ = ["LargeTable", "Periodic", "SavedTable", "Saver", "Table"]
 

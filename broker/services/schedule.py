@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 import structlog
 import trio
 
-from broker.errors import CONTENT_ERRORS
-from broker.stats import DELAY
-from broker.tables.delays import SCHEDULE_TOPIC as TOPIC
-from broker.tables.delays import how_many_due, target_of
-from broker.tables.drafts import draft_again
-from store.errors import NotInMemory, RecordDamaged
-from store.format.record import records
-from store.format.unit import code_of, is_due_time
-from store.results import UNSTORABLE, PutStatus, place_of
+from aerobee.broker.errors import CONTENT_ERRORS
+from aerobee.broker.stats import DELAY
+from aerobee.broker.tables.delays import SCHEDULE_TOPIC as TOPIC
+from aerobee.broker.tables.delays import how_many_due, target_of
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.store.errors import NotInMemory, RecordDamaged
+from aerobee.store.format.record import records
+from aerobee.store.format.unit import code_of, is_due_time
+from aerobee.store.results import UNSTORABLE, PutStatus, place_of
 
 if TYPE_CHECKING:
-    from broker.stats import BrokerStats
-    from broker.tables.delay_offsets import DelayOffsetTable
-    from store.files.consume_queue import ConsumeQueue
-    from store.files.disk import Clock
-    from store.format.record import MessageDraft, Record
-    from store.message_store import MessageStore
-    from store.results import GetResult, PutResult
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.delay_offsets import DelayOffsetTable
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import MessageDraft, Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult, PutResult
 
 __all__ = ["Schedule"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import trio
 
 if TYPE_CHECKING:
-    from broker.stats import LoopStats
+    from aerobee.broker.stats import LoopStats
 
 __all__ = ["TICK_S", "LoopTicker", "MonotonicClock"]
 

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from broker.errors import CONTENT_ERRORS
-from broker.tables.drafts import draft_again
-from broker.tables.names import is_deliverable
-from broker.tables.timers import Timed, come_back, delete_keys
-from store.errors import NotInMemory
-from store.format.properties import value_of
-from store.format.record import read
-from store.format.timer import DELETE, ROLL, WHEEL_TOPIC
-from store.results import UNSTORABLE, PutStatus, place_of
+from aerobee.broker.errors import CONTENT_ERRORS
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.names import is_deliverable
+from aerobee.broker.tables.timers import Timed, come_back, delete_keys
+from aerobee.store.errors import NotInMemory
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.record import read
+from aerobee.store.format.timer import DELETE, ROLL, WHEEL_TOPIC
+from aerobee.store.results import UNSTORABLE, PutStatus, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.puts import Puts
-    from broker.services.pace import Pace
-    from broker.stats import BrokerStats
-    from broker.tables.timing_counts import TimingCounts
-    from store.errors import Piece
-    from store.files.disk import Clock
-    from store.format.record import Record
-    from store.message_store import MessageStore
-    from store.set_aside import SetAside
-    from store.timer_store import Chain, Due, TimerStore
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.services.pace import Pace
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.timing_counts import TimingCounts
+    from aerobee.store.errors import Piece
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.set_aside import SetAside
+    from aerobee.store.timer_store import Chain, Due, TimerStore
 
 __all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
 

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from broker.errors import CONTENT_ERRORS
-from broker.services.timer_delivery import SERVICE
-from broker.tables.timers import ROLLED, Timed
-from store.format.tags import java_hash
-from store.format.timer import DELETE, WHEEL_TOPIC, slot_time
-from store.results import place_of
-from store.timer_store import Due
+from aerobee.broker.errors import CONTENT_ERRORS
+from aerobee.broker.services.timer_delivery import SERVICE
+from aerobee.broker.tables.timers import ROLLED, Timed
+from aerobee.store.format.tags import java_hash
+from aerobee.store.format.timer import DELETE, WHEEL_TOPIC, slot_time
+from aerobee.store.results import place_of
+from aerobee.store.timer_store import Due
 
 if TYPE_CHECKING:
-    from broker.puts import Puts
-    from broker.services.pace import Pace
-    from broker.services.timer_delivery import TimerPuts
-    from broker.stats import BrokerStats
-    from store.files.disk import Clock
-    from store.format.record import Record
-    from store.message_store import MessageStore
-    from store.results import GetResult
-    from store.timer_store import TimerStore
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.services.pace import Pace
+    from aerobee.broker.services.timer_delivery import TimerPuts
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult
+    from aerobee.store.timer_store import TimerStore
 
 __all__ = ["TimerEnqueue"]
 

@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from broker.services.pace import Pace
-from broker.services.timer_delivery import TimerDelivery, TimerPuts
-from broker.services.timer_enqueue import TimerEnqueue
-from store.errors import SyncFailed
-from store.flags import Flag
-from store.format.record import read
-from store.format.timer import WHEEL_SLOTS, WHEEL_TOPIC
-from store.timer_store import TimerStore
+from aerobee.broker.services.pace import Pace
+from aerobee.broker.services.timer_delivery import TimerDelivery, TimerPuts
+from aerobee.broker.services.timer_enqueue import TimerEnqueue
+from aerobee.store.errors import SyncFailed
+from aerobee.store.flags import Flag
+from aerobee.store.format.record import read
+from aerobee.store.format.timer import WHEEL_SLOTS, WHEEL_TOPIC
+from aerobee.store.timer_store import TimerStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from broker.puts import Puts
-    from broker.stats import BrokerStats
-    from broker.tables.timing_counts import TimingCounts
-    from store.config import StoreConfig
-    from store.files.disk import Clock, Disk
-    from store.files.mapped_file import MappedFile
-    from store.message_store import MessageStore
-    from store.timer_store import Save
+    from aerobee.broker.puts import Puts
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.timing_counts import TimingCounts
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.timer_store import Save
 
 __all__ = ["Timers", "window_ms"]
 

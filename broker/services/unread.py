@@ -16,9 +16,9 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker.stats import BrokerStats
-    from broker.tables.consumer_offsets import ConsumerOffsetTable
-    from store.services.cleanup_queues import DeletedRange
+    from aerobee.broker.stats import BrokerStats
+    from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+    from aerobee.store.services.cleanup_queues import DeletedRange
 
 __all__ = ["LINES_MAX", "UnreadReport"]
 

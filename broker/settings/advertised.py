@@ -10,12 +10,12 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.settings.entries import Scalar
+from aerobee.broker.settings.entries import Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from broker.settings.entries import Tree
+    from aerobee.broker.settings.entries import Tree
 
 __all__ = ["Advertised", "for_client", "from_mapping", "normalized", "parse"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.format.unit import DelayLevels
+from aerobee.store.format.unit import DelayLevels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from broker.settings.model import BrokerConfig
+    from aerobee.broker.settings.model import BrokerConfig
 
 __all__ = ["contradictions", "oddities"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.settings.entries import Scalar
+from aerobee.broker.settings.entries import Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker.settings.entries import Tree
+    from aerobee.broker.settings.entries import Tree
 
 __all__ = ["DedupeRule", "from_mapping", "normalized", "parse"]
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.settings.conflicts import contradictions, oddities
-from broker.settings.options import BrokerRole
-from broker.settings.schema import SCHEMA, canon
-from broker.settings.services import MetricsExporterType
+from aerobee.broker.settings.conflicts import contradictions, oddities
+from aerobee.broker.settings.options import BrokerRole
+from aerobee.broker.settings.schema import SCHEMA, canon
+from aerobee.broker.settings.services import MetricsExporterType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from ipaddress import IPv4Address, IPv6Address
 
-    from broker.settings.model import BrokerConfig
-    from broker.settings.schema import Value
+    from aerobee.broker.settings.model import BrokerConfig
+    from aerobee.broker.settings.schema import Value
 
 __all__ = ["Machine", "derived", "hints", "is_loopback", "is_wildcard", "objections", "own_address"]
 

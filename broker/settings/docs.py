@@ -1,6 +1,7 @@
 """The settings on paper: `conf/broker.yaml` and `docs/config.md`, printed from the declarations.
 
-`python -m broker.settings.docs --write` after a change; `--check` (exit 1) says what is stale.
+After a change run `python -m aerobee.broker.settings.docs --write`; `--check` (exit 1) says what
+is stale.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from broker.settings.schema import KNOWN, SCHEMA, SECTIONS, snake
-from broker.settings.values import text_of
+from aerobee.broker.settings.schema import KNOWN, SCHEMA, SECTIONS, snake
+from aerobee.broker.settings.values import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from broker.settings.schema import Key
+    from aerobee.broker.settings.schema import Key
 
 __all__ = ["PAGES", "main", "stale"]
 
@@ -32,7 +33,8 @@ TITLES = {
 }
 
 YAML_HEAD = """\
-# Every setting of Aerobee, with its default. Generated: python -m broker.settings.docs --write
+# Every setting of Aerobee, with its default.
+# Generated: python -m aerobee.broker.settings.docs --write
 #
 # Nothing here needs to be set. Take out the `#` before a key to change its value. The headings may
 # be left out, and RocketMQ's spelling of a key (in brackets) is as good. Bare numbers are in the
@@ -43,7 +45,8 @@ YAML_HEAD = """\
 PAGE_HEAD = """\
 # Settings
 
-Generated from the declarations by `python -m broker.settings.docs --write`; a test compares.
+Generated from the declarations by `python -m aerobee.broker.settings.docs --write`; a test
+compares.
 
 A setting comes from, and the later one wins: its default · the file given by `-c` · the environment
 (`AEROBEE_` and the key in capitals: `AEROBEE_FLUSH_DISK_TYPE`; short forms: `AEROBEE_DATA` for
@@ -175,11 +178,12 @@ def read(file: Path) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the pages. Exit code: 1 if `--check` found one stale."""
-    parser = argparse.ArgumentParser(prog="python -m broker.settings.docs", description=__doc__)
+    program = "python -m aerobee.broker.settings.docs"
+    parser = argparse.ArgumentParser(prog=program, description=__doc__)
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--write", action="store_true")
     choice.add_argument("--check", action="store_true")
-    parser.add_argument("--root", type=Path, default=Path(__file__).parents[2])
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     options = parser.parse_args(arguments)
     found = stale(options.root)
     for name in found:

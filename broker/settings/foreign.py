@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.settings.schema import KNOWN, canon
+from aerobee.broker.settings.schema import KNOWN, canon
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from broker.settings.entries import ENVIRONMENT, Entry, Form, Scalar, join_tree
-from broker.settings.foreign import ENVIRONMENT_ONLY, known_name, objection
-from broker.settings.schema import KNOWN, SCHEMA, canon, env, nearest
-from broker.settings.values import FreeSpace, read, rocketmq_takes
+from aerobee.broker.settings.entries import ENVIRONMENT, Entry, Form, Scalar, join_tree
+from aerobee.broker.settings.foreign import ENVIRONMENT_ONLY, known_name, objection
+from aerobee.broker.settings.schema import KNOWN, SCHEMA, canon, env, nearest
+from aerobee.broker.settings.values import FreeSpace, read, rocketmq_takes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from broker.settings.schema import Key, Value
+    from aerobee.broker.settings.schema import Key, Value
 
 __all__ = ["Layer", "Setting", "command_line_entries", "environment_entries", "take"]
 

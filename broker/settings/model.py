@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping  # noqa: TC003  (dataclass fields are read at run time)
 from dataclasses import dataclass, field
 
-from broker.settings.options import BrokerOptions
-from broker.settings.services import MetricsConfig, NamesrvConfig, ReplicationConfig
-from remoting.config import RemotingConfig
-from store.config import StoreConfig
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.settings.services import MetricsConfig, NamesrvConfig, ReplicationConfig
+from aerobee.remoting.config import RemotingConfig
+from aerobee.store.config import StoreConfig
 
 __all__ = ["BrokerConfig"]
 

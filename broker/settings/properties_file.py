@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from broker.settings.entries import ConfigurationError, Entry, Form, Scalar
+from aerobee.broker.settings.entries import ConfigurationError, Entry, Form, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

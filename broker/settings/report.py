@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.settings.entries import ConfigurationError, Form
-from broker.settings.layers import take
-from broker.settings.properties_file import escape
-from broker.settings.schema import SCHEMA, SECRET, snake
-from broker.settings.values import FreeSpace, text_of
+from aerobee.broker.settings.entries import ConfigurationError, Form
+from aerobee.broker.settings.layers import take
+from aerobee.broker.settings.properties_file import escape
+from aerobee.broker.settings.schema import SCHEMA, SECRET, snake
+from aerobee.broker.settings.values import FreeSpace, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from broker.settings.entries import Entry
-    from broker.settings.layers import Layer
-    from broker.settings.model import BrokerConfig
-    from broker.settings.schema import Key, Value
+    from aerobee.broker.settings.entries import Entry
+    from aerobee.broker.settings.layers import Layer
+    from aerobee.broker.settings.model import BrokerConfig
+    from aerobee.broker.settings.schema import Key, Value
 
 __all__ = ["check_report", "convert", "exported"]
 

@@ -12,10 +12,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from broker.settings.options import BrokerOptions
-from broker.settings.services import MetricsConfig, NamesrvConfig, ReplicationConfig
-from remoting.config import RemotingConfig
-from store.config import StoreConfig
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.settings.services import MetricsConfig, NamesrvConfig, ReplicationConfig
+from aerobee.remoting.config import RemotingConfig
+from aerobee.store.config import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from broker.settings import advertised, dedupe
-from broker.settings.entries import Entry, Form, Scalar, Tree
+from aerobee.broker.settings import advertised, dedupe
+from aerobee.broker.settings.entries import Entry, Form, Scalar, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from broker.settings.schema import Key, Value
+    from aerobee.broker.settings.schema import Key, Value
 
 __all__ = ["FreeSpace", "read", "rocketmq_takes", "text_of"]
 

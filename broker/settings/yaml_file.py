@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from broker.settings.entries import ConfigurationError, Entry, Form, Scalar
+from aerobee.broker.settings.entries import ConfigurationError, Entry, Form, Scalar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from broker.settings.entries import Tree
+    from aerobee.broker.settings.entries import Tree
 
 __all__ = ["FILE_SECTIONS", "read_yaml"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.errors import AttributesIllegal
+from aerobee.broker.errors import AttributesIllegal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

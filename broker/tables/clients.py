@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker.errors import LimitReached
-from store.format.tags import TagFilter
+from aerobee.broker.errors import LimitReached
+from aerobee.store.format.tags import TagFilter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from remoting.wire.bodies.heartbeat import SubscriptionData
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 __all__ = [
     "BROADCASTING",

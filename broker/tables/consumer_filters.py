@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.errors import FilterInvalid
-from broker.filters.sql_filter import SqlFilter
-from broker.filters.subscription import filter_of
-from broker.tables.clients import is_tag_type
-from broker.tables.documents import mapping
+from aerobee.broker.errors import FilterInvalid
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.tables.clients import is_tag_type
+from aerobee.broker.tables.documents import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from remoting.wire.bodies.heartbeat import SubscriptionData
+    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 
 __all__ = ["DEAD_KEPT_MS", "FILTERS_MAX", "ConsumerFilter", "ConsumerFilterTable"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from broker.errors import LimitReached, NoPermission
-from broker.tables.data_version import DataVersion, bumped, version_document, version_of
-from broker.tables.documents import mapping, object_pieces, unknown_fields
+from aerobee.broker.errors import LimitReached, NoPermission
+from aerobee.broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.tables.documents import mapping, object_pieces, unknown_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

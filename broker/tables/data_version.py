@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from broker.tables.documents import mapping
-from remoting.wire.bodies.data_version import DataVersion
+from aerobee.broker.tables.documents import mapping
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.settings.dedupe import DedupeRule
+    from aerobee.broker.settings.dedupe import DedupeRule
 
 __all__ = ["SLICES", "DedupeTable", "Firsts"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.tables.data_version import DataVersion, bumped, version_document, version_of
-from broker.tables.documents import mapping, unknown_fields
+from aerobee.broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.tables.documents import mapping, unknown_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

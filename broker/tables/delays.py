@@ -10,18 +10,18 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from broker.errors import Refused
-from broker.tables.targets import Target, target
-from remoting.wire.codes import ResponseCode
-from store.format.properties import value_of
-from store.format.record import TRANSACTION_PREPARED
-from store.format.unit import SCHEDULE_TOPIC, is_due_time
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.targets import Target, target
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.unit import SCHEDULE_TOPIC, is_due_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from store.format.record import MessageDraft
-    from store.format.unit import DelayLevels
+    from aerobee.store.format.record import MessageDraft
+    from aerobee.store.format.unit import DelayLevels
 
 __all__ = [
     "SCHEDULE_TOPIC",

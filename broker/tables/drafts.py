@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from store.format.record import HOST_FLAGS, MessageDraft
-from store.format.tags import tags_code_of
+from aerobee.store.format.record import HOST_FLAGS, MessageDraft
+from aerobee.store.format.tags import tags_code_of
 
 if TYPE_CHECKING:
-    from store.format.record import Record
+    from aerobee.store.format.record import Record
 
 __all__ = ["BROKER_BITS", "draft_again"]
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from broker.errors import GroupNotExist, LimitReached, TooFast
-from broker.tables import names
-from broker.tables.data_version import DataVersion, bumped, version_document, version_of
-from broker.tables.documents import mapping, unknown_fields
-from broker.tables.rate_limit import RateLimit
-from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.broker.errors import GroupNotExist, LimitReached, TooFast
+from aerobee.broker.tables import names
+from aerobee.broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.tables.documents import mapping, unknown_fields
+from aerobee.broker.tables.rate_limit import RateLimit
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

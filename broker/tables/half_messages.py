@@ -12,15 +12,15 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.tables.targets import Target, target
-from store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
-from store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
-from store.format.tags import tags_code
+from aerobee.broker.tables.targets import Target, target
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
+from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
+from aerobee.store.format.tags import tags_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from store.format.record import Record
+    from aerobee.store.format.record import Record
 
 __all__ = [
     "GIVEN_UP_TOPIC",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.errors import LimitReached
-from broker.tables.documents import mapping
+from aerobee.broker.errors import LimitReached
+from aerobee.broker.tables.documents import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ Source: semantics §4.2 (TopicValidator).
 import re
 from typing import Final
 
-from broker.errors import NameIllegal, NoPermission
+from aerobee.broker.errors import NameIllegal, NoPermission
 
 __all__ = [
     "DLQ_PREFIX",

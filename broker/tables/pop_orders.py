@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from broker.tables.documents import mapping, unknown_fields
+from aerobee.broker.tables.documents import mapping, unknown_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from remoting.errors import BodyError
-from remoting.wire.bodies.body import I64, Body
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.bodies.body import I64, Body
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from broker.tables.data_version import DataVersion
-    from remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.broker.tables.data_version import DataVersion
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from broker.errors import LimitReached
-from broker.tables.documents import mapping, unknown_fields
-from remoting.wire.bodies.pop import RequestModeRequest
+from aerobee.broker.errors import LimitReached
+from aerobee.broker.tables.documents import mapping, unknown_fields
+from aerobee.remoting.wire.bodies.pop import RequestModeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

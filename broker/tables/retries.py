@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 __all__ = ["max_tries", "next_level", "returned", "tried_again"]
 

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from broker.errors import LimitReached, Refused
-from broker.tables.registrations import Broker, Live, Registered
-from broker.tables.topics import PERM_READ, PERM_WRITE
-from remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from remoting.wire.codes import ResponseCode
+from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.tables.registrations import Broker, Live, Registered
+from aerobee.broker.tables.topics import PERM_READ, PERM_WRITE
+from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
 
-    from broker.tables.data_version import DataVersion
-    from broker.tables.registrations import BrokerConnection, Registration
-    from remoting.wire.bodies.topic_config import TopicConfig
+    from aerobee.broker.tables.data_version import DataVersion
+    from aerobee.broker.tables.registrations import BrokerConnection, Registration
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
 __all__ = ["MASTER_ID", "RouteTable"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from broker.tables.names import is_sendable
+from aerobee.broker.tables.names import is_sendable
 
 __all__ = ["QUEUE_ID_MAX", "Target", "queue_id_of", "target"]
 

@@ -12,18 +12,18 @@ import binascii
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from broker.errors import Refused
-from broker.tables.delays import level_of
-from broker.tables.names import RETRY_PREFIX
-from broker.tables.targets import queue_id_of
-from remoting.wire.codes import ResponseCode
-from store.format.properties import decode, encode, value_of
-from store.format.timer import WHEEL_TOPIC
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.delays import level_of
+from aerobee.broker.tables.names import RETRY_PREFIX
+from aerobee.broker.tables.targets import queue_id_of
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.properties import decode, encode, value_of
+from aerobee.store.format.timer import WHEEL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from store.format.record import MessageDraft
+    from aerobee.store.format.record import MessageDraft
 
 __all__ = [
     "ASKS_FOR_TIME",

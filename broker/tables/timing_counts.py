@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.tables.documents import mapping
+from aerobee.broker.tables.documents import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

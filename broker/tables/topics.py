@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
-from broker.tables import attributes, names
-from broker.tables.data_version import DataVersion, bumped, version_document, version_of
-from broker.tables.documents import mapping, unknown_fields
-from broker.tables.rate_limit import RateLimit
-from remoting.wire.bodies.topic_config import TopicConfig
-from remoting.wire.codes import ResponseCode
+from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
+from aerobee.broker.tables import attributes, names
+from aerobee.broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.tables.documents import mapping, unknown_fields
+from aerobee.broker.tables.rate_limit import RateLimit
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

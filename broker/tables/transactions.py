@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from broker.tables.half_messages import Half
+    from aerobee.broker.tables.half_messages import Half
 
 __all__ = ["Transactions"]
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
-from remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
-from remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed
-from remoting.wire.codes import Encoding
+from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed
+from aerobee.remoting.wire.codes import Encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from anyio.abc import ByteStream
 
-    from remoting.client.calls import OnRequest
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
+    from aerobee.remoting.client.calls import OnRequest
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["AsyncChannel", "TaskStarter"]
 

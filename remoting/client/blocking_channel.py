@@ -17,14 +17,14 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
-from remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, RemotingError
-from remoting.wire.codes import Encoding
-from remoting.wire.command import Command
+from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, RemotingError
+from aerobee.remoting.wire.codes import Encoding
+from aerobee.remoting.wire.command import Command
 
 if TYPE_CHECKING:
-    from remoting.client.calls import OnRequest
-    from remoting.wire.header import Header
+    from aerobee.remoting.client.calls import OnRequest
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["BlockingChannel", "Done"]
 

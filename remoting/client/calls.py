@@ -18,14 +18,14 @@ from collections.abc import Callable
 from errno import errorcode
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from remoting.errors import BodyError, ConnectFailed, FrameError, HeaderError, RemotingError
-from remoting.wire.answer import Answer
-from remoting.wire.codes import MSGPACK_OFFER, Encoding, ResponseCode
-from remoting.wire.command import Command, answer_head, decode, encode_request
-from remoting.wire.frame import FrameDecoder
+from aerobee.remoting.errors import BodyError, ConnectFailed, FrameError, HeaderError, RemotingError
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import MSGPACK_OFFER, Encoding, ResponseCode
+from aerobee.remoting.wire.command import Command, answer_head, decode, encode_request
+from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["Calls", "OnRequest", "host_and_port", "reason_of", "refuse", "reply"]
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NoReturn
 import structlog
 import trio
 
-from remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from remoting.server.selector import Selector
-    from remoting.server.worker import Worker
-    from remoting.stats import RemotingStats
+    from aerobee.remoting.server.selector import Selector
+    from aerobee.remoting.server.worker import Worker
+    from aerobee.remoting.stats import RemotingStats
 
 __all__ = ["ACCEPT_PAUSE_S", "Door", "bind", "listen", "listen_on", "reserve", "run"]
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from remoting.errors import CallTimedOut, ChannelClosed, HeaderError
-from remoting.wire.codes import MSGPACK_OFFER
-from remoting.wire.command import ONEWAY, answer_head, encode_request
-from remoting.wire.frame import FrameDecoder
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed, HeaderError
+from aerobee.remoting.wire.codes import MSGPACK_OFFER
+from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
+from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from remoting.errors import FrameError
-    from remoting.server.routes import Unfinished
-    from remoting.server.selector import Selector
-    from remoting.server.worker import Worker
-    from remoting.wire.answer import Answer
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
+    from aerobee.remoting.errors import FrameError
+    from aerobee.remoting.server.routes import Unfinished
+    from aerobee.remoting.server.selector import Selector
+    from aerobee.remoting.server.worker import Worker
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["Connection", "packed_host"]
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from remoting.server.connection import Connection
+    from aerobee.remoting.server.connection import Connection
 
 __all__ = ["IDLE_SWEEPS", "LEAD_S", "InboundBudget"]
 

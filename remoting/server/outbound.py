@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from remoting.server.connection import Connection
-    from remoting.stats import RemotingStats
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.stats import RemotingStats
 
 __all__ = ["OutboundBudget"]
 

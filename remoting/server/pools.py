@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Later
-    from remoting.wire.command import Command
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Later
+    from aerobee.remoting.wire.command import Command
 
 __all__ = [
     "KEPT_BYTES_MAX",

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from remoting.server import boss
-from remoting.server.inbound import InboundBudget
-from remoting.server.log_limit import LogLimit
-from remoting.server.outbound import OutboundBudget
-from remoting.server.poller import make_poller
-from remoting.server.routes import resolve
-from remoting.server.selector import Limits, Selector
-from remoting.server.worker import Worker
-from remoting.stats import RemotingStats
+from aerobee.remoting.server import boss
+from aerobee.remoting.server.inbound import InboundBudget
+from aerobee.remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.outbound import OutboundBudget
+from aerobee.remoting.server.poller import make_poller
+from aerobee.remoting.server.routes import resolve
+from aerobee.remoting.server.selector import Limits, Selector
+from aerobee.remoting.server.worker import Worker
+from aerobee.remoting.stats import RemotingStats
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
 
-    from remoting.server.connection import Connection
-    from remoting.server.pools import Pool
-    from remoting.server.routes import Route
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.remoting.server.routes import Route
+    from aerobee.remoting.wire.answer import Answer
 
 __all__ = ["Listener", "Reactor"]
 

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Generator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from remoting.wire.answer import Answer
+from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from remoting.server.pools import Pool
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 __all__ = [
     "PARKED",

@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import structlog
 import trio
 
-from remoting.errors import FrameError
-from remoting.server.connection import Connection
-from remoting.server.poller import MAX_EVENTS, WRITE
+from aerobee.remoting.errors import FrameError
+from aerobee.remoting.server.connection import Connection
+from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterable, Sequence
 
-    from remoting.server.poller import Poller
-    from remoting.server.reactor import Reactor
-    from remoting.server.worker import Worker
+    from aerobee.remoting.server.poller import Poller
+    from aerobee.remoting.server.reactor import Reactor
+    from aerobee.remoting.server.worker import Worker
 
 __all__ = [
     "BACKLOG_FRAME_BYTES",

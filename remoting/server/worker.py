@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from remoting.errors import BodyError, HeaderError
-from remoting.server.pools import (
+from aerobee.remoting.errors import BodyError, HeaderError
+from aerobee.remoting.server.pools import (
     KEPT_BYTES_MAX,
     OVERLOAD_REMARK,
     REJECT_REMARK,
@@ -18,20 +18,20 @@ from remoting.server.pools import (
     stall_remark,
     timeout_remark,
 )
-from remoting.server.routes import PARKED, Begun, Unfinished
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.command import RESPONSE, decode
+from aerobee.remoting.server.routes import PARKED, Begun, Unfinished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import RESPONSE, decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import trio
 
-    from remoting.server.connection import Connection
-    from remoting.server.routes import Later, Plain, Resolved, Steps
-    from remoting.stats import RemotingStats
-    from remoting.wire.command import Command
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Later, Plain, Resolved, Steps
+    from aerobee.remoting.stats import RemotingStats
+    from aerobee.remoting.wire.command import Command
 
 __all__ = ["Worker"]
 

@@ -9,7 +9,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["Answer"]
 

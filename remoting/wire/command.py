@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Raw
 
-from remoting.errors import FrameError
-from remoting.wire.codec import json_header, msgpack_header, rocketmq_header
-from remoting.wire.codes import VERSION, Encoding
-from remoting.wire.frame import HEAD, MAX_FRAME_BYTES
-from remoting.wire.header import Header, by_position, read_fields, reader, text_writer
+from aerobee.remoting.errors import FrameError
+from aerobee.remoting.wire.codec import json_header, msgpack_header, rocketmq_header
+from aerobee.remoting.wire.codes import VERSION, Encoding
+from aerobee.remoting.wire.frame import HEAD, MAX_FRAME_BYTES
+from aerobee.remoting.wire.header import Header, by_position, read_fields, reader, text_writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TypeAlias
 
-from remoting.errors import FrameError
+from aerobee.remoting.errors import FrameError
 
 __all__ = ["HEAD", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "Frame", "FrameDecoder"]
 

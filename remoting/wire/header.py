@@ -28,7 +28,7 @@ from typing import (
 import msgspec
 from msgspec import NODEFAULT, Meta
 
-from remoting.errors import HeaderError
+from aerobee.remoting.errors import HeaderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

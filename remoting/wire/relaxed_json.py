@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.errors import BodyError
+from aerobee.remoting.errors import BodyError
 
 __all__ = ["MAX_DEPTH", "decode"]
 

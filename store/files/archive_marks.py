@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from store.format.names import mark_name, marked_segment, segment_name
+from aerobee.store.format.names import mark_name, marked_segment, segment_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["ArchiveMarks"]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES, Checkpoint
+from aerobee.store.format.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES, Checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["CheckpointFile"]
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
-from store.errors import NotInMemory, Piece
+from aerobee.store.errors import NotInMemory, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from store.files.disk import Disk, Handle
-    from store.files.mapped_file import MappedFile
-    from store.files.open_files import OpenFiles
-    from store.stats import StoreStats
+    from aerobee.store.files.disk import Disk, Handle
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.files.open_files import OpenFiles
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["COLD_READ_THREADS", "ColdReads", "Stretch"]
 

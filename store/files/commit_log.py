@@ -13,10 +13,10 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from store.errors import StoreDamaged
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
-from store.format.record import (
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.files.mapped_file_queue import MappedFileQueue
+from aerobee.store.format.record import (
     BAD,
     BLANK_BYTES,
     BLANK_FOUND,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from store.files.disk import Disk, Handle
-    from store.format.record import Digest
+    from aerobee.store.files.disk import Disk, Handle
+    from aerobee.store.format.record import Digest
 
     ReadLog = Callable[[MappedFile, int, int], memoryview]
 

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.files.queue_files import CHUNK_BYTES, QueueFiles
-from store.files.unit_search import UnitSearch
-from store.format.names import file_start, segment_name
-from store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
-from store.results import UnitStatus
+from aerobee.store.files.queue_files import CHUNK_BYTES, QueueFiles
+from aerobee.store.files.unit_search import UnitSearch
+from aerobee.store.format.names import file_start, segment_name
+from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
+from aerobee.store.results import UnitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from store.files.disk import Disk
-    from store.files.open_files import OpenFiles
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.open_files import OpenFiles
 
     ReadUnits = Callable[[OpenFiles, Path, int, int], bytes]
 

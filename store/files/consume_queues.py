@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from store.files.consume_queue import ConsumeQueue
-from store.files.open_files import OpenFiles
-from store.files.sync_thread import side_by_side
-from store.format.unit import UNIT_SIZE
+from aerobee.store.files.consume_queue import ConsumeQueue
+from aerobee.store.files.open_files import OpenFiles
+from aerobee.store.files.sync_thread import side_by_side
+from aerobee.store.format.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from store.files.consume_queue import TailWrite
-    from store.files.disk import Disk
-    from store.results import UnitStatus
+    from aerobee.store.files.consume_queue import TailWrite
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.results import UnitStatus
 
 __all__ = ["ConsumeQueues", "slices_of"]
 

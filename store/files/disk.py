@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, Ty
 
 import trio
 
-from store.errors import SyncFailed
-from store.files.descriptors import Descriptors
-from store.format.names import backup_name, spare_path, temporary_name
+from aerobee.store.errors import SyncFailed
+from aerobee.store.files.descriptors import Descriptors
+from aerobee.store.format.names import backup_name, spare_path, temporary_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,8 +15,8 @@ from array import array
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store.files.index_shape import shape_of
-from store.format.index import (
+from aerobee.store.files.index_shape import shape_of
+from aerobee.store.format.index import (
     INDEX_ENTRY,
     INDEX_HEAD,
     INDEX_SLOT,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from store.files.disk import Disk, Handle
+    from aerobee.store.files.disk import Disk, Handle
 
 __all__ = ["IndexBuilder", "IndexFile", "Key", "Recent"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from store.format.index import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, IndexHead, IndexShape
+from aerobee.store.format.index import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, IndexHead, IndexShape
 
 if TYPE_CHECKING:
-    from store.files.disk import Handle
-    from store.format.index import IndexEntry
+    from aerobee.store.files.disk import Handle
+    from aerobee.store.format.index import IndexEntry
 
 __all__ = ["shape_of"]
 

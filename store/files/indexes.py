@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from store.files.index_file import IndexFile
-from store.files.local_time import local_stamp
-from store.format.index import IndexHead, IndexShape
-from store.format.names import index_name, is_index_name
+from aerobee.store.files.index_file import IndexFile
+from aerobee.store.files.local_time import local_stamp
+from aerobee.store.format.index import IndexHead, IndexShape
+from aerobee.store.format.names import index_name, is_index_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from store.files.disk import Disk
-    from store.files.index_file import Recent
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.index_file import Recent
 
 __all__ = ["Indexes", "Resume"]
 

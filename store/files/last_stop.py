@@ -16,9 +16,9 @@ import msgspec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Disk
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["LastStop", "LastStopFile", "QueueEnds"]
 

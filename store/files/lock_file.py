@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from store.errors import StoreLocked, StoreUnusable
+from aerobee.store.errors import StoreLocked, StoreUnusable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.disk import Disk, Handle
+    from aerobee.store.files.disk import Disk, Handle
 
 __all__ = ["LockFile"]
 

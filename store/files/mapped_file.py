@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from store.format.record import BLANK_BYTES, blank
+from aerobee.store.format.record import BLANK_BYTES, blank
 
 if TYPE_CHECKING:
     from mmap import mmap
     from pathlib import Path
 
-    from store.files.disk import Disk, Handle
+    from aerobee.store.files.disk import Disk, Handle
 
 __all__ = ["MappedFile"]
 

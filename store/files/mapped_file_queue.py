@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from store.errors import StoreDamaged
-from store.files.mapped_file import MappedFile
-from store.format.names import segment_name, segment_start
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.format.names import segment_name, segment_start
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["MappedFileQueue"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.disk import Disk, Handle
+    from aerobee.store.files.disk import Disk, Handle
 
 __all__ = ["OPEN_FILES_MAX", "OpenFiles"]
 

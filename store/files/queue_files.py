@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.format.names import file_start, segment_start
-from store.format.unit import UNIT_SIZE
+from aerobee.store.format.names import file_start, segment_start
+from aerobee.store.format.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from store.files.disk import Disk
-    from store.files.open_files import OpenFiles
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.open_files import OpenFiles
 
 __all__ = ["CHUNK_BYTES", "QueueFiles"]
 

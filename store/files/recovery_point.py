@@ -15,7 +15,7 @@ import msgspec
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["RecoveryPoint", "RecoveryPointFile"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.format.record import HEAD, store_timestamp_at
+from aerobee.store.format.record import HEAD, store_timestamp_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["first_store_time"]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.format.timer import TIMER_CHECK, TIMER_CHECK_BYTES, TimerCheck
+from aerobee.store.format.timer import TIMER_CHECK, TIMER_CHECK_BYTES, TimerCheck
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["TimerCheckFile"]
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
-from store.format.timer import TIMER, TIMER_UNIT, TimerUnit, blank_of
+from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.files.mapped_file_queue import MappedFileQueue
+from aerobee.store.format.timer import TIMER, TIMER_UNIT, TimerUnit, blank_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
     ReadLog = Callable[[MappedFile, int, int], memoryview]
 

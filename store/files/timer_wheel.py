@@ -13,15 +13,15 @@ from __future__ import annotations
 import mmap
 from typing import TYPE_CHECKING, Final
 
-from store.errors import StoreDamaged
-from store.format.names import temporary_name
-from store.format.timer import TIMER_UNIT, WHEEL_SLOT, WHEEL_SLOTS, WheelSlot
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.format.names import temporary_name
+from aerobee.store.format.timer import TIMER_UNIT, WHEEL_SLOT, WHEEL_SLOTS, WheelSlot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from store.files.disk import Disk
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["TimerWheel"]
 

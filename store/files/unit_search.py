@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.format.unit import UNIT, UNIT_SIZE, is_blank
+from aerobee.store.format.unit import UNIT, UNIT_SIZE, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from store.files.disk import Disk, Handle
+    from aerobee.store.files.disk import Disk, Handle
 
 __all__ = ["UnitSearch"]
 

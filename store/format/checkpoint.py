@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from store.format.layout import Layout, i64
+from aerobee.store.format.layout import Layout, i64
 
 __all__ = ["CHECKPOINT", "CHECKPOINT_FILE_BYTES", "SAFETY_MS", "Checkpoint"]
 

@@ -10,9 +10,9 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from store.format.layout import Layout, i32, i64
-from store.format.properties import value_of
-from store.format.tags import java_hash
+from aerobee.store.format.layout import Layout, i32, i64
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,9 @@ from zlib import crc32
 
 import msgspec
 
-from store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
-from store.format.layout import Buffer, Layout, host4, host6, i8, i16, i32, i64, u32
-from store.format.properties import PROPERTIES_BYTES_MAX, closed
+from aerobee.store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
+from aerobee.store.format.layout import Buffer, Layout, host4, host6, i8, i16, i32, i64, u32
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

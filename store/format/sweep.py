@@ -12,16 +12,16 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
-from store.format.properties import PROPERTIES_BYTES_MAX
-from store.format.record import (
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format.record import (
     GLANCES,
     HOST_FLAGS,
     MAGIC_V1,
     TOPIC_BYTES_MAX_V1,
     TRANSACTION_PREPARED,
 )
-from store.format.tags import tags_code_of
-from store.format.unit import UNIT
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

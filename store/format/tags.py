@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from store.format.properties import value_of
+from aerobee.store.format.properties import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from store.format.layout import Layout, i32, i64, u32
+from aerobee.store.format.layout import Layout, i32, i64, u32
 
 __all__ = [
     "DELETE",

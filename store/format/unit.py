@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from store.format.layout import Buffer, Layout, i32, i64
-from store.format.properties import value_of
-from store.format.tags import tags_code_of
+from aerobee.store.format.layout import Buffer, Layout, i32, i64
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.tags import tags_code_of
 
 __all__ = [
     "BLANK",

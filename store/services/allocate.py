@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from store.format.names import spare_path
+from aerobee.store.format.names import spare_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from store.files.commit_log import CommitLog
-    from store.files.disk import Disk, Handle
-    from store.stats import StoreStats
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.disk import Disk, Handle
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["Allocator"]
 

@@ -26,22 +26,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import trio
 
-from store.errors import SyncFailed
-from store.files.segment_head import first_store_time
-from store.services.retention import Elapsed, Level, LogFile, Reason, is_due, plan
+from aerobee.store.errors import SyncFailed
+from aerobee.store.files.segment_head import first_store_time
+from aerobee.store.services.retention import Elapsed, Level, LogFile, Reason, is_due, plan
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from store.config import StoreConfig
-    from store.files.archive_marks import ArchiveMarks
-    from store.files.commit_log import CommitLog
-    from store.files.disk import Clock, Disk
-    from store.files.mapped_file import MappedFile
-    from store.services.cleanup_queues import QueueCleanup
-    from store.services.retention import Deletion
-    from store.services.watermark import DiskWatch
-    from store.stats import StoreStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.archive_marks import ArchiveMarks
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.services.cleanup_queues import QueueCleanup
+    from aerobee.store.services.retention import Deletion
+    from aerobee.store.services.watermark import DiskWatch
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["MANUAL_PASSES", "Cleanup"]
 

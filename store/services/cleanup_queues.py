@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
-    from store.config import StoreConfig
-    from store.files.consume_queue import ConsumeQueue
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Disk
-    from store.files.unit_search import UnitSearch
-    from store.stats import StoreStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.unit_search import UnitSearch
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["DeletedRange", "QueueCleanup"]
 

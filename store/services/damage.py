@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import structlog
 
-from store.errors import StoreDamaged
-from store.format.properties import is_closed
-from store.format.record import (
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.format.properties import is_closed
+from aerobee.store.format.record import (
     BAD,
     BLANK_FOUND,
     BLANK_MAGIC,
@@ -27,11 +27,11 @@ from store.format.record import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queue import ConsumeQueue
-    from store.files.mapped_file import MappedFile
-    from store.format.checkpoint import Checkpoint
-    from store.format.record import Digest
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.checkpoint import Checkpoint
+    from aerobee.store.format.record import Digest
 
 __all__ = [
     "LogEnd",

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 import trio
 
-from store.errors import CONTENT_ERRORS
-from store.files.consume_queue import ConsumeQueue
-from store.format.record import BAD, BLANK_FOUND, TRANSACTION_PREPARED, explain
-from store.format.unit import DelayLevels, code_of, has_place
-from store.results import Place, UnitStatus
+from aerobee.store.errors import CONTENT_ERRORS
+from aerobee.store.files.consume_queue import ConsumeQueue
+from aerobee.store.format.record import BAD, BLANK_FOUND, TRANSACTION_PREPARED, explain
+from aerobee.store.format.unit import DelayLevels, code_of, has_place
+from aerobee.store.results import Place, UnitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Clock
-    from store.files.mapped_file import MappedFile
-    from store.format.record import Digest
-    from store.set_aside import SetAside
-    from store.stats import StoreStats
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.record import Digest
+    from aerobee.store.set_aside import SetAside
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["Arrival", "DispatchRequest", "DispatchService", "Dispatcher"]
 

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, TypeAlias
 import structlog
 import trio
 
-from store.errors import SyncFailed
-from store.files.consume_queues import slices_of
+from aerobee.store.errors import SyncFailed
+from aerobee.store.files.consume_queues import slices_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.config import StoreConfig
-    from store.files.checkpoint_file import CheckpointFile
-    from store.files.commit_log import CommitLog, SyncPlan
-    from store.files.consume_queue import ConsumeQueue, TailWrite
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Clock, Disk
-    from store.files.sync_thread import SyncThread
-    from store.services.dispatch import Dispatcher
-    from store.services.recovery_points import RecoveryPoints, Taken
-    from store.stats import StoreStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.checkpoint_file import CheckpointFile
+    from aerobee.store.files.commit_log import CommitLog, SyncPlan
+    from aerobee.store.files.consume_queue import ConsumeQueue, TailWrite
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.sync_thread import SyncThread
+    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.services.recovery_points import RecoveryPoints, Taken
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["LogFlush", "QueueFlush"]
 

@@ -19,24 +19,30 @@ from typing import TYPE_CHECKING, Final
 import structlog
 import trio
 
-from store.errors import CONTENT_ERRORS, SyncFailed
-from store.files.index_file import IndexBuilder
-from store.format.index import KeyHasher
-from store.format.record import BAD, BLANK_FOUND, TRANSACTION_MASK, TRANSACTION_ROLLBACK, parse
-from store.results import Place
+from aerobee.store.errors import CONTENT_ERRORS, SyncFailed
+from aerobee.store.files.index_file import IndexBuilder
+from aerobee.store.format.index import KeyHasher
+from aerobee.store.format.record import (
+    BAD,
+    BLANK_FOUND,
+    TRANSACTION_MASK,
+    TRANSACTION_ROLLBACK,
+    parse,
+)
+from aerobee.store.results import Place
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from store.config import StoreConfig
-    from store.files.commit_log import CommitLog
-    from store.files.disk import Clock, Disk
-    from store.files.index_file import Recent
-    from store.files.indexes import Indexes
-    from store.files.mapped_file import MappedFile
-    from store.services.dispatch import Dispatcher, DispatchRequest
-    from store.stats import StoreStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.index_file import Recent
+    from aerobee.store.files.indexes import Indexes
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.services.dispatch import Dispatcher, DispatchRequest
+    from aerobee.store.stats import StoreStats
 
 __all__ = ["PENDING_MAX", "IndexService"]
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from store.format.record import BAD, BLANK_FOUND, HOST_FLAGS, TRANSACTION_PREPARED
-from store.format.sweep import NEVER, line_key, sweep
-from store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of, has_place
-from store.results import Recovery, RecoveryProgress, UnitStatus
-from store.services.damage import (
+from aerobee.store.format.record import BAD, BLANK_FOUND, HOST_FLAGS, TRANSACTION_PREPARED
+from aerobee.store.format.sweep import NEVER, line_key, sweep
+from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of, has_place
+from aerobee.store.results import Recovery, RecoveryProgress, UnitStatus
+from aerobee.store.services.damage import (
     LogEnd,
     altered,
     reason_at,
@@ -35,7 +35,7 @@ from store.services.damage import (
     refuse_strangers,
     sound_end,
 )
-from store.services.recovery_start import (
+from aerobee.store.services.recovery_start import (
     FirstRecord,
     abnormal_start,
     known_of,
@@ -47,16 +47,16 @@ from store.services.recovery_start import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queue import ConsumeQueue
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Clock
-    from store.files.last_stop import LastStop
-    from store.files.mapped_file import MappedFile
-    from store.files.recovery_point import RecoveryPoint
-    from store.format.checkpoint import Checkpoint
-    from store.format.record import Digest
-    from store.services.recovery_start import Known
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.files.last_stop import LastStop
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.files.recovery_point import RecoveryPoint
+    from aerobee.store.format.checkpoint import Checkpoint
+    from aerobee.store.format.record import Digest
+    from aerobee.store.services.recovery_start import Known
 
 __all__ = ["recover"]
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from store.files.recovery_point import RecoveryPoint, RecoveryPointFile
-from store.format.names import RECOVERY_POINT
+from aerobee.store.files.recovery_point import RecoveryPoint, RecoveryPointFile
+from aerobee.store.format.names import RECOVERY_POINT
 
 if TYPE_CHECKING:
-    from store.files.checkpoint_file import CheckpointFile
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.disk import Disk
-    from store.files.lock_file import LockFile
-    from store.results import Recovery
-    from store.services.dispatch import Dispatcher
+    from aerobee.store.files.checkpoint_file import CheckpointFile
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.lock_file import LockFile
+    from aerobee.store.results import Recovery
+    from aerobee.store.services.dispatch import Dispatcher
 
 __all__ = ["RecoveryPoints", "Taken"]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from store.files.commit_log import CommitLog
-    from store.files.consume_queues import ConsumeQueues
-    from store.files.last_stop import LastStop, QueueEnds
-    from store.files.recovery_point import RecoveryPoint
-    from store.format.checkpoint import Checkpoint
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.last_stop import LastStop, QueueEnds
+    from aerobee.store.files.recovery_point import RecoveryPoint
+    from aerobee.store.format.checkpoint import Checkpoint
 
 __all__ = [
     "FirstRecord",

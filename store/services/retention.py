@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.config import StoreConfig
+    from aerobee.store.config import StoreConfig
 
 __all__ = [
     "START_DISTRUST_S",

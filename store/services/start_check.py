@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import structlog
 
-from store.errors import StoreForeign, StoreRefused, StoreUnusable
-from store.format.names import (
+from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable
+from aerobee.store.format.names import (
     COMMIT_LOG,
     CONFIG,
     CONSUME_QUEUE,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from store.files.abort_file import AbortFile
-    from store.files.commit_log import CommitLog
-    from store.files.disk import Disk
+    from aerobee.store.files.abort_file import AbortFile
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.disk import Disk
 
 __all__ = [
     "make_directory",

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, NoReturn
 import structlog
 import trio
 
-from store.format.names import spare_path
+from aerobee.store.format.names import spare_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.config import StoreConfig
-    from store.files.commit_log import CommitLog
-    from store.files.disk import Disk
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["Warmer"]
 

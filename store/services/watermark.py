@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from store.services.retention import Level
+from aerobee.store.services.retention import Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from store.config import StoreConfig
-    from store.files.disk import Disk, Space
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.disk import Disk, Space
 
 __all__ = ["DiskWatch", "Usage", "usage_of", "used_percent"]
 

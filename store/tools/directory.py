@@ -11,22 +11,29 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from store.errors import StoreLocked, StoreUnusable
-from store.files.checkpoint_file import CheckpointFile
-from store.files.commit_log import CommitLog
-from store.files.disk import Disk
-from store.files.lock_file import LockFile
-from store.files.mapped_file import MappedFile
-from store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, LOCK, segment_start
-from store.format.unit import UNIT_SIZE
-from store.services.start_check import refuse_foreign
+from aerobee.store.errors import StoreLocked, StoreUnusable
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.files.commit_log import CommitLog
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.lock_file import LockFile
+from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.format.names import (
+    ABORT,
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    LOCK,
+    segment_start,
+)
+from aerobee.store.format.unit import UNIT_SIZE
+from aerobee.store.services.start_check import refuse_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from store.files.disk import Handle
-    from store.tools.findings import Findings
+    from aerobee.store.files.disk import Handle
+    from aerobee.store.tools.findings import Findings
 
 __all__ = ["QUEUE_FILE_BYTES", "Directory", "QueueFiles", "ReadOnlyDisk", "opened"]
 

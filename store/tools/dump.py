@@ -6,18 +6,18 @@ import base64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from store.format.message_id import offset_id
-from store.format.properties import decode
-from store.format.record import parse, read
-from store.tools.directory import opened
-from store.tools.passage import Passage
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import parse, read
+from aerobee.store.tools.directory import opened
+from aerobee.store.tools.passage import Passage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from store.format.record import Digest, Record
-    from store.tools.findings import Findings
+    from aerobee.store.format.record import Digest, Record
+    from aerobee.store.tools.findings import Findings
 
 __all__ = ["Wanted", "described", "dump", "iso_time"]
 

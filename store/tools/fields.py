@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from store.format.record import BORN_HOST_IPV6, HEADS, STORE_HOST_IPV6, TRANSACTION_MASK
+from aerobee.store.format.record import BORN_HOST_IPV6, HEADS, STORE_HOST_IPV6, TRANSACTION_MASK
 
 if TYPE_CHECKING:
-    from store.format.record import Digest
-    from store.tools.findings import Findings
+    from aerobee.store.format.record import Digest
+    from aerobee.store.tools.findings import Findings
 
 __all__ = ["FieldCheck"]
 

@@ -12,8 +12,8 @@ import sys
 from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store.files.index_file import IndexFile
-from store.format.index import (
+from aerobee.store.files.index_file import IndexFile
+from aerobee.store.format.index import (
     INDEX_ENTRY,
     INDEX_HEAD,
     INDEX_SLOT,
@@ -25,17 +25,17 @@ from store.format.index import (
     index_key,
     key_hash,
 )
-from store.format.names import INDEX, is_index_name
-from store.format.properties import value_of
-from store.format.record import parse
+from aerobee.store.format.names import INDEX, is_index_name
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.record import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from store.files.disk import Handle
-    from store.format.record import Digest
-    from store.tools.directory import Directory
-    from store.tools.findings import Findings
+    from aerobee.store.files.disk import Handle
+    from aerobee.store.format.record import Digest
+    from aerobee.store.tools.directory import Directory
+    from aerobee.store.tools.findings import Findings
 
 __all__ = ["IndexCheck"]
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.format.record import BLANK_FOUND, START, explain, parse
-from store.services.damage import candidates
+from aerobee.store.format.record import BLANK_FOUND, START, explain, parse
+from aerobee.store.services.damage import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from store.files.mapped_file import MappedFile
-    from store.format.record import Digest
-    from store.tools.directory import Directory
-    from store.tools.fields import FieldCheck
-    from store.tools.findings import Findings
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.record import Digest
+    from aerobee.store.tools.directory import Directory
+    from aerobee.store.tools.fields import FieldCheck
+    from aerobee.store.tools.findings import Findings
 
 __all__ = ["Passage", "Region"]
 

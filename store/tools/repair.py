@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from store.errors import StoreLocked
-from store.files.abort_file import AbortFile
-from store.files.commit_log import CommitLog
-from store.files.disk import Disk
-from store.files.lock_file import LockFile
-from store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
-from store.tools.directory import opened
-from store.tools.findings import Findings
-from store.tools.passage import Passage
-from store.tools.verify import verify
+from aerobee.store.errors import StoreLocked
+from aerobee.store.files.abort_file import AbortFile
+from aerobee.store.files.commit_log import CommitLog
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.lock_file import LockFile
+from aerobee.store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
+from aerobee.store.tools.directory import opened
+from aerobee.store.tools.findings import Findings
+from aerobee.store.tools.passage import Passage
+from aerobee.store.tools.verify import verify
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.tools.verify import ReadJson, Verification
+    from aerobee.store.tools.verify import ReadJson, Verification
 
 __all__ = ["Plan", "carry_out", "plan"]
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from store.format.record import TRANSACTION_PREPARED
-from store.tools.directory import opened
-from store.tools.findings import Findings
-from store.tools.passage import Passage
+from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.tools.directory import opened
+from aerobee.store.tools.findings import Findings
+from aerobee.store.tools.passage import Passage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from store.tools.directory import Directory
+    from aerobee.store.tools.directory import Directory
 
 __all__ = ["QueueStats", "StoreSummary", "summarise"]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.format.tags import EXT_ADDRESS_MAX
-from store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT, UNIT_SIZE, is_blank, is_due_time
+from aerobee.store.format.tags import EXT_ADDRESS_MAX
+from aerobee.store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT, UNIT_SIZE, is_blank, is_due_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.tools.directory import QueueFiles
+    from aerobee.store.tools.directory import QueueFiles
 
 __all__ = ["Expectation", "QueueCheck"]
 

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from store.format.names import CONFIG, backup_name
-from store.format.record import TRANSACTION_PREPARED
-from store.format.tags import tags_code_of
-from store.format.unit import SCHEDULE_TOPIC, UNIT, DelayLevels, code_of
-from store.tools.directory import QUEUE_FILE_BYTES, QueueFiles, opened
-from store.tools.fields import FieldCheck
-from store.tools.findings import Findings
-from store.tools.index import IndexCheck
-from store.tools.passage import Passage
-from store.tools.units import COMPARE_BYTES, Expectation, QueueCheck
+from aerobee.store.format.names import CONFIG, backup_name
+from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import SCHEDULE_TOPIC, UNIT, DelayLevels, code_of
+from aerobee.store.tools.directory import QUEUE_FILE_BYTES, QueueFiles, opened
+from aerobee.store.tools.fields import FieldCheck
+from aerobee.store.tools.findings import Findings
+from aerobee.store.tools.index import IndexCheck
+from aerobee.store.tools.passage import Passage
+from aerobee.store.tools.units import COMPARE_BYTES, Expectation, QueueCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from store.format.record import Digest
-    from store.tools.directory import Directory
+    from aerobee.store.format.record import Digest
+    from aerobee.store.tools.directory import Directory
 
     ReadJson = Callable[[bytes], Any]
 

@@ -29,14 +29,29 @@ def loaded(code: str, *heavy: str) -> str:
 @pytest.mark.parametrize(
     ("code", "heavy"),
     [
-        ("import aerobee", ("anyio", "trio", "broker", "store", "remoting", "msgspec")),
-        ("from aerobee import arrow", ("pyarrow", "numpy", "pyspark", "anyio", "remoting")),
-        ("from aerobee import Producer, PullConsumer", ("trio", "broker", "structlog", "rich")),
-        ("from aerobee import Producer", ("store.files", "store.services", "store.message_store")),
+        (
+            "import aerobee",
+            ("anyio", "trio", "aerobee.broker", "aerobee.store", "aerobee.remoting", "msgspec"),
+        ),
+        ("from aerobee import arrow", ("pyarrow", "numpy", "pyspark", "anyio", "aerobee.remoting")),
+        (
+            "from aerobee import Producer, PullConsumer",
+            ("trio", "aerobee.broker", "structlog", "rich"),
+        ),
+        (
+            "from aerobee import Producer",
+            ("aerobee.store.files", "aerobee.store.services", "aerobee.store.message_store"),
+        ),
         ("from aerobee.blocking import Producer, PullConsumer", ("anyio", "asyncio", "trio")),
-        ("import aerobee.cli.main", ("anyio", "rich", "broker", "remoting", "store", "msgspec")),
-        ("import aerobee.cli.broker", ("anyio", "rich", "remoting", "trio", "aerobee.blocking")),
-        ("import aerobee.cli.message", ("anyio", "rich", "remoting", "aerobee.blocking")),
+        (
+            "import aerobee.cli.main",
+            ("anyio", "rich", "aerobee.broker", "aerobee.remoting", "aerobee.store", "msgspec"),
+        ),
+        (
+            "import aerobee.cli.broker",
+            ("anyio", "rich", "aerobee.remoting", "trio", "aerobee.blocking"),
+        ),
+        ("import aerobee.cli.message", ("anyio", "rich", "aerobee.remoting", "aerobee.blocking")),
     ],
 )
 def test_nothing_is_loaded_before_it_is_needed(code: str, heavy: tuple[str, ...]) -> None:

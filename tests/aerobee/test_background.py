@@ -8,9 +8,9 @@ import pytest
 
 from aerobee.background import Background, Done
 from aerobee.errors import ConnectError, RequestTimeoutError
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.steps.effects import Ask, Signal, Steps, Wait
-from remoting.wire.command import Command
-from remoting.wire.headers.client import Heartbeat
 
 WITHIN_S = 10
 

@@ -1,8 +1,8 @@
 import pytest
 
 from aerobee.message import MessageQueue
+from aerobee.remoting.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from aerobee.route import read_route, readable_queues
-from remoting.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 
 
 def queues(broker: str, perm: int, read: int, write: int) -> QueueData:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from broker.answers import refusal
-from broker.config import BrokerConfig, BrokerOptions
-from broker.parts import Parts
-from broker.routes import broker_routes
-from broker.tables.topics import TopicConfig
-from remoting.server.connection import packed_host
-from remoting.server.routes import PARKED, Begun, finished
-from remoting.wire.answer import Answer
-from remoting.wire.command import ONEWAY, Command
-from remoting.wire.headers.pull import PullMessage
-from remoting.wire.headers.send import SendMessageV2
-from store.files.disk import Disk
+from aerobee.broker.answers import refusal
+from aerobee.broker.config import BrokerConfig, BrokerOptions
+from aerobee.broker.parts import Parts
+from aerobee.broker.routes import broker_routes
+from aerobee.broker.tables.topics import TopicConfig
+from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.routes import PARKED, Begun, finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.command import ONEWAY, Command
+from aerobee.remoting.wire.headers.pull import PullMessage
+from aerobee.remoting.wire.headers.send import SendMessageV2
+from aerobee.store.files.disk import Disk
 from tests.broker.peers import Peer
 from tests.kit.running_store import TrioClock
 from tests.kit.store_model import small_config
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from remoting.wire.header import Header
-    from store.files.disk import Clock
+    from aerobee.remoting.wire.header import Header
+    from aerobee.store.files.disk import Clock
     from tests.kit.faulty_disk import Call, FaultyDisk
 
 __all__ = [

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from remoting.wire.answer import Answer
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 __all__ = ["HandClock", "Peer", "Saved", "request"]
 
@@ -71,7 +71,7 @@ class Peer:
 
     def failed(self, command: Command, error: Exception) -> None:
         """As a connection whose worker knows no other answer to it."""
-        from remoting.wire.answer import Answer
+        from aerobee.remoting.wire.answer import Answer
 
         self.answer(command, Answer(1, remark=str(error)))
 
@@ -91,7 +91,7 @@ class Peer:
 
 def request(code: int, body: bytes = b"", *, version: int = 479) -> Command:
     """A request as a handler gets it, its header aside."""
-    from remoting.wire.command import Command
+    from aerobee.remoting.wire.command import Command
 
     return Command(code=code, body=body, language="JAVA", version=version)
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 import trio.testing
 
-from broker.tables.pop_records import Receipt, receipt_of
-from remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
-from remoting.wire.headers import pop as headers
-from store.format.properties import decode, encode
-from store.format.record import Record, read
+from aerobee.broker.tables.pop_records import Receipt, receipt_of
+from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
+from aerobee.remoting.wire.headers import pop as headers
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import Record, read
 from tests.broker.desk import Desk, body_of, open_desk, said
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from remoting.wire.answer import Answer
-    from store.files.disk import Clock, Disk
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.store.files.disk import Clock, Disk
 
 __all__ = ["BROKER", "Popped", "Pops", "open_pops", "popped_of"]
 

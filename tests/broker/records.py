@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.format.record import Record, read
+from aerobee.store.format.record import Record, read
 
 if TYPE_CHECKING:
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["records_of"]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import __main__ as main
-from remoting.server import boss
-from store.files.disk import Disk
+from aerobee.broker import __main__ as main
+from aerobee.remoting.server import boss
+from aerobee.store.files.disk import Disk
 from tests.broker.desk import broker_config
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.ports import free_block, free_port

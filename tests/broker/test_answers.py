@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker import errors
-from broker.answers import FOUND, PULL_CODES, PUT_ANSWERS, STORED, put_refused, refusal
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.pull import PullMessageRefused
-from store.errors import StoreError
-from store.files.disk import Disk, SystemClock
-from store.flags import Flag
-from store.message_store import MessageStore
-from store.results import GetStatus, PutStatus
+from aerobee.broker import errors
+from aerobee.broker.answers import FOUND, PULL_CODES, PUT_ANSWERS, STORED, put_refused, refusal
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.pull import PullMessageRefused
+from aerobee.store.errors import StoreError
+from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.flags import Flag
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import GetStatus, PutStatus
 from tests.kit.store_model import small_config
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.config import (
+from aerobee.broker.config import (
     BrokerConfig,
     ConfigurationError,
     FlushDiskType,

@@ -12,15 +12,15 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from broker import controller as controller_module
-from broker.config import BrokerConfig, MetricsConfig, MetricsExporterType, NamesrvConfig
-from broker.controller import BrokerController, Ready
-from remoting.config import RemotingConfig
-from remoting.server import boss
-from remoting.wire.codes import RequestCode
-from remoting.wire.codes import ResponseCode as Code
-from store.errors import StoreLocked
-from store.files.disk import Disk, SystemClock
+from aerobee.broker import controller as controller_module
+from aerobee.broker.config import BrokerConfig, MetricsConfig, MetricsExporterType, NamesrvConfig
+from aerobee.broker.controller import BrokerController, Ready
+from aerobee.remoting.config import RemotingConfig
+from aerobee.remoting.server import boss
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.store.errors import StoreLocked
+from aerobee.store.files.disk import Disk, SystemClock
 from tests.broker.desk import broker_config
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.ports import free_block, free_port
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from store.results import Recovery
+    from aerobee.store.results import Recovery
 
 pytestmark = pytest.mark.trio
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.client import Heartbeat
-from store.format.properties import encode
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.client import Heartbeat
+from aerobee.store.format.properties import encode
 from tests.broker.desk import Desk, body_of, open_desk, pull_header, said
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.raw_client import records
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
 

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from broker import host
+from aerobee.broker import host
 
 
 @pytest.mark.parametrize(

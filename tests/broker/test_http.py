@@ -15,16 +15,16 @@ import trio.testing
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from broker import http, http_app
-from broker.http import LOOP_LIMIT_S, Health, loop_turns, open_listener, serve_http
-from broker.stats import LoopStats
+from aerobee.broker import http, http_app
+from aerobee.broker.http import LOOP_LIMIT_S, Health, loop_turns, open_listener, serve_http
+from aerobee.broker.stats import LoopStats
 from tests.broker.test_metrics import make_sources
 from tests.kit.ports import HOST, free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from broker.stats import Sources
+    from aerobee.broker.stats import Sources
 
 GOOD = Health(
     startup={"serving": lambda: None},

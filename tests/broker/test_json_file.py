@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.errors import TableDamaged
-from broker.json_file import JsonFile
-from store.files.disk import Disk
+from aerobee.broker.errors import TableDamaged
+from aerobee.broker.json_file import JsonFile
+from aerobee.store.files.disk import Disk
 from tests.broker.peers import HandClock
 
 MOMENT = ".corrupt-20231114T221320"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
-from broker import log
+from aerobee.broker import log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

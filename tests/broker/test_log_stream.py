@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker import log, log_stream
-from broker.log_stream import LineStream
+from aerobee.broker import log, log_stream
+from aerobee.broker.log_stream import LineStream
 from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def test_a_stream_that_is_gone_takes_everything(closed: bool) -> None:
 def test_no_file_gets_the_number_of_a_standard_stream_that_was_closed() -> None:
     code = """if True:
         import os
-        from broker.log_stream import fill_standard_descriptors
+        from aerobee.broker.log_stream import fill_standard_descriptors
         os.closerange(0, 3)
         fill_standard_descriptors()
         os._exit(os.open("/dev/null", os.O_RDONLY))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker import metrics
-from broker.stats import BrokerStats, ClientKind, Sources
-from remoting.stats import RemotingStats
-from store.stats import StoreStats
+from aerobee.broker import metrics
+from aerobee.broker.stats import BrokerStats, ClientKind, Sources
+from aerobee.remoting.stats import RemotingStats
+from aerobee.store.stats import StoreStats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -349,7 +349,7 @@ def test_the_constant_series_of_opentelemetry_are_there(sources: Sources) -> Non
 def test_the_page_of_metrics_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs/metrics.md"
     assert page.read_text(encoding="utf-8") == metrics.document(), (
-        "run: python -m broker.metrics docs/metrics.md"
+        "run: python -m aerobee.broker.metrics docs/metrics.md"
     )
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from broker.config import FlushDiskType
-from broker.errors import TableDamaged
-from broker.parts import Parts
-from remoting.server.connection import packed_host
-from store.errors import StoreForeign, StoreLocked
-from store.files.disk import Disk
+from aerobee.broker.config import FlushDiskType
+from aerobee.broker.errors import TableDamaged
+from aerobee.broker.parts import Parts
+from aerobee.remoting.server.connection import packed_host
+from aerobee.store.errors import StoreForeign, StoreLocked
+from aerobee.store.files.disk import Disk
 from tests.broker.desk import body_of, broker_config, open_desk, pull_header, send_header
 from tests.broker.peers import HandClock
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker.pools import SIZES, make_pools
-from remoting.config import RemotingConfig
+from aerobee.broker.pools import SIZES, make_pools
+from aerobee.remoting.config import RemotingConfig
 
 DEFAULT = RemotingConfig()
 

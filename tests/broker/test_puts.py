@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.errors import Refused
-from broker.tables.drafts import draft_again
-from store.format.properties import decode
-from store.format.record import MessageDraft, read
-from store.results import PutStatus
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import MessageDraft, read
+from aerobee.store.results import PutStatus
 from tests.broker.desk import BORN_MS, open_desk
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.message_store import MessageStore
-    from store.results import PutResult
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutResult
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.parts import Parts
-from broker.pools import make_pools
-from broker.routes import broker_routes, namesrv_routes
-from remoting.config import RemotingConfig
-from remoting.server.routes import Route, resolve
-from remoting.wire.codes import RequestCode
-from remoting.wire.header import Header
-from store.files.disk import Disk
+from aerobee.broker.parts import Parts
+from aerobee.broker.pools import make_pools
+from aerobee.broker.routes import broker_routes, namesrv_routes
+from aerobee.remoting.config import RemotingConfig
+from aerobee.remoting.server.routes import Route, resolve
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import Header
+from aerobee.store.files.disk import Disk
 from tests.broker.desk import broker_config
 from tests.broker.peers import HandClock
 

@@ -1,7 +1,7 @@
 import pytest
 
-from broker.runtime_info import in_units, used_ratio
-from store.files.disk import Space
+from aerobee.broker.runtime_info import in_units, used_ratio
+from aerobee.store.files.disk import Space
 
 
 @pytest.mark.parametrize(

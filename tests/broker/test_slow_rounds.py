@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.slow_rounds import begun_since
-from remoting.server.pools import NO_STALL
+from aerobee.broker.slow_rounds import begun_since
+from aerobee.remoting.server.pools import NO_STALL
 from tests.broker.desk import open_desk, send_header
 
 if TYPE_CHECKING:

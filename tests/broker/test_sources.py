@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.sources import consumer_kinds, disk_has_room, make_health, producer_kinds, used_bytes
-from broker.stats import BrokerStats, ClientKind
-from broker.tables.clients import Client, ClientTable
-from store.config import StoreConfig
-from store.files.disk import Disk, Space
-from store.flags import Flag, RunningFlags
-from store.stats import StoreStats
+from aerobee.broker.sources import (
+    consumer_kinds,
+    disk_has_room,
+    make_health,
+    producer_kinds,
+    used_bytes,
+)
+from aerobee.broker.stats import BrokerStats, ClientKind
+from aerobee.broker.tables.clients import Client, ClientTable
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.disk import Disk, Space
+from aerobee.store.flags import Flag, RunningFlags
+from aerobee.store.stats import StoreStats
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from remoting.wire.command import Command
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
 
 GIB = 2**30
 

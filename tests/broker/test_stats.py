@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.stats import BrokerStats
+from aerobee.broker.stats import BrokerStats
 
 
 def test_the_same_topic_and_type_is_counted_in_one_place() -> None:

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from remoting.wire.command import Command, decode
-from remoting.wire.frame import FrameDecoder
-from remoting.wire.header import Header
-from remoting.wire.headers.client import Heartbeat, LockBatchMq, UnregisterClient
-from remoting.wire.headers.namesrv import GetRouteInfo
-from remoting.wire.headers.offset import (
+from aerobee.remoting.wire.command import Command, decode
+from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.header import Header
+from aerobee.remoting.wire.headers.client import Heartbeat, LockBatchMq, UnregisterClient
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     QueryConsumerOffset,
     SearchOffset,
     UpdateConsumerOffset,
 )
-from remoting.wire.headers.pull import LitePullMessage, PullMessage
-from remoting.wire.headers.send import SendBatchMessage, SendMessageV2
+from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
 from tests.kit.plain_frames import read_plainly
 
 RECORDINGS = sorted((Path(__file__).parent / "frames").glob("*.frames"))

@@ -1,13 +1,13 @@
 """Bytes written by the Java broker; every reader and writer here must agree with them."""
 
-from store.format import record
-from store.format.checkpoint import CHECKPOINT, Checkpoint
-from store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexEntry, IndexHead
-from store.format.message_id import offset_id, read_offset_id
-from store.format.properties import decode
-from store.format.record import MessageDraft
-from store.format.tags import tags_code_of
-from store.format.unit import BLANK, UNIT, DelayLevels, code_of
+from aerobee.store.format import record
+from aerobee.store.format.checkpoint import CHECKPOINT, Checkpoint
+from aerobee.store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexEntry, IndexHead
+from aerobee.store.format.message_id import offset_id, read_offset_id
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import BLANK, UNIT, DelayLevels, code_of
 
 STORE_HOST = bytes.fromhex("0a00000100002a9f")
 PROPERTIES = b"KEYS\x01k1 k2\x02UNIQ_KEY\x017F000001AAAA18B4AAC2000000000001\x02TAGS\x01TagA\x02"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.wire.command import Command, answer_head, decode, encode_request
-from remoting.wire.frame import FrameDecoder
-from remoting.wire.headers.namesrv import GetRouteInfo
-from remoting.wire.headers.offset import OffsetResponse, QueryConsumerOffset
+from aerobee.remoting.wire.command import Command, answer_head, decode, encode_request
+from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.offset import OffsetResponse, QueryConsumerOffset
 
 ROUTE_JSON = bytes.fromhex(
     "00000085 00000081 7b22636f6465223a3130352c226578744669656c6473223a7b22746f706963223a22546f7069"

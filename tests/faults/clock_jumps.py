@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import trio
 from trio.testing import MockClock
 
-from store.format.names import segment_name
-from store.message_store import MessageStore
-from store.results import PutStatus
+from aerobee.store.format.names import segment_name
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import PutStatus
 from tests.kit.campaign import Campaign, Cycle, Run
 from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s
 from tests.kit.running_store import TrioClock, running_store

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from store.tools.verify import verify
+from aerobee.store.tools.verify import verify
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.campaign import Campaign
 from tests.kit.health import events, metrics_of, open_descriptors, waiting_in_pools

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from remoting.wire.relaxed_json import decode
-from store.tools.verify import Verification, verify
+from aerobee.remoting.wire.relaxed_json import decode
+from aerobee.store.tools.verify import Verification, verify
 from tests.faults.kills import kill_a_start
 from tests.kit.books import DELAYED, DELAYS_MS, Books
 from tests.kit.broker_process import BrokerProcess

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from store.tools.verify import verify
+from aerobee.store.tools.verify import verify
 from tests.faults.feature_clients import (
     BROKER_NAME,
     LEVELS_MS,

@@ -15,15 +15,15 @@ from zlib import crc32
 
 import trio
 
-from broker.errors import TableDamaged
-from broker.parts import Parts
-from remoting.wire.headers.offset import UpdateConsumerOffset
-from store.errors import StoreRefused
-from store.files.disk import Disk
-from store.format import properties
-from store.format.index import IndexShape
-from store.format.record import HEAD, read
-from store.tools.verify import verify
+from aerobee.broker.errors import TableDamaged
+from aerobee.broker.parts import Parts
+from aerobee.remoting.wire.headers.offset import UpdateConsumerOffset
+from aerobee.store.errors import StoreRefused
+from aerobee.store.files.disk import Disk
+from aerobee.store.format import properties
+from aerobee.store.format.index import IndexShape
+from aerobee.store.format.record import HEAD, read
+from aerobee.store.tools.verify import verify
 from tests.broker.desk import Desk, body_of, broker_config, said, send_header
 from tests.kit.campaign import Campaign
 from tests.kit.running_store import TrioClock
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from store.format.record import Record
-    from store.tools.verify import Verification
+    from aerobee.store.format.record import Record
+    from aerobee.store.tools.verify import Verification
     from tests.kit.campaign import Run
 
 __all__ = ["R7", "Flip", "Outcome", "Template", "flip_once", "make_templates"]

@@ -15,13 +15,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from remoting.wire.relaxed_json import decode
-from store.format.message_id import offset_id
-from store.format.properties import encode as encode_properties
-from store.format.record import MessageDraft, encode
-from store.tools.dump import Wanted, dump
-from store.tools.findings import Findings
-from store.tools.verify import verify
+from aerobee.remoting.wire.relaxed_json import decode
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import encode as encode_properties
+from aerobee.store.format.record import MessageDraft, encode
+from aerobee.store.tools.dump import Wanted, dump
+from aerobee.store.tools.findings import Findings
+from aerobee.store.tools.verify import verify
 from tests.faults.fuzz_steps import BROKER_NAME
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.campaign import Campaign

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from broker.routes import broker_routes, namesrv_routes
-from remoting.wire.codes import RequestCode
+from aerobee.broker.routes import broker_routes, namesrv_routes
+from aerobee.remoting.wire.codes import RequestCode
 from tests.kit.campaign import Campaign
 from tests.kit.raw_client import Closed, RawConnection
 from tests.kit.stall_watch import WatchedBroker
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.header import Header
     from tests.kit.campaign import Run
 
 __all__ = ["G1"]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from store.tools.verify import verify
+from aerobee.store.tools.verify import verify
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.campaign import Campaign, Cycle, Run
 from tests.kit.history import CRIMES, Attempt, History, Stored

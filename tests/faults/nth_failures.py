@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 from trio.testing import MockClock
 
-from broker.errors import TableDamaged
-from broker.parts import Parts
-from store.config import FlushDiskType
-from store.errors import StoreRefused
-from store.files.disk import Space
-from store.format import properties
-from store.format.record import read
-from store.tools.verify import verify
+from aerobee.broker.errors import TableDamaged
+from aerobee.broker.parts import Parts
+from aerobee.store.config import FlushDiskType
+from aerobee.store.errors import StoreRefused
+from aerobee.store.files.disk import Space
+from aerobee.store.format import properties
+from aerobee.store.format.record import read
+from aerobee.store.tools.verify import verify
 from tests.broker.desk import Desk, body_of, broker_config, said, send_header
 from tests.kit.campaign import Campaign
 from tests.kit.faulty_disk import Fault, FaultyDisk

@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee.store.errors import StoreRefused
+from aerobee.store.format.record import parse
 from aerobee.testing import broker
-from store.errors import StoreRefused
-from store.format.record import parse
 from tests.faults.kills import (
     CREATE_TOPIC,
     NESTED,

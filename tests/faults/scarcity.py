@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 from trio.testing import MockClock
 
-from store.config import FlushDiskType
+from aerobee.store.config import FlushDiskType
 from tests.faults.nth_failures import SETTLE_S, STEP, TOPIC, CrowdedDisk, Life, check_after
 from tests.kit.campaign import Campaign
 

@@ -11,7 +11,7 @@ import shutil
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from store.format.record import Record, read
+from aerobee.store.format.record import Record, read
 from tests.kit.campaign import Campaign
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.store_model import (

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aerobee.remoting.wire.codes import RequestCode
 from aerobee.testing import TestBroker
-from remoting.wire.codes import RequestCode
 from tests.kit.faulty_disk import FaultyDisk, PowerCut
 from tests.kit.raw_client import (
     RawConnection,

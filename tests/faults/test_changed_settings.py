@@ -11,9 +11,9 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from store.files.disk import Disk
-from store.format.properties import encode
-from store.tools.verify import verify
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.properties import encode
+from aerobee.store.tools.verify import verify
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.store_checker import check_closed
 from tests.kit.store_model import (
@@ -29,7 +29,7 @@ from tests.kit.store_model import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 WRITTEN = 40
 ENDS = ("stop", "kill")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from store.config import StoreConfig
-from store.files.disk import Disk, SystemClock
-from store.format.names import segment_start
-from store.message_store import MessageStore
-from store.results import GetStatus, PutStatus
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.format.names import segment_start
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import GetStatus, PutStatus
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.mounts import small_ext4
 from tests.kit.raw_client import RawConnection, send_fields

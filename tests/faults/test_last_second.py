@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.errors import StoreDamaged
-from store.files.recovery_point import RecoveryPointFile
-from store.format.names import RECOVERY_POINT, segment_name
-from store.format.properties import PROPERTIES_BYTES_MAX, closed
-from store.format.record import HEAD, encode, read
-from store.results import PutStatus
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.files.recovery_point import RecoveryPointFile
+from aerobee.store.format.names import RECOVERY_POINT, segment_name
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
+from aerobee.store.format.record import HEAD, encode, read
+from aerobee.store.results import PutStatus
 from tests.kit.broker_process import BrokerProcess, DidNotStart
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.logged import Logged, events

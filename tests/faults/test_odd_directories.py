@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from store.errors import StoreDamaged, StoreRefused, StoreUnusable
-from store.files.disk import Disk
-from store.message_store import MessageStore
-from store.tools.repair import carry_out, plan
-from store.tools.verify import verify
+from aerobee.store.errors import StoreDamaged, StoreRefused, StoreUnusable
+from aerobee.store.files.disk import Disk
+from aerobee.store.message_store import MessageStore
+from aerobee.store.tools.repair import carry_out, plan
+from aerobee.store.tools.verify import verify
 from tests.faults.test_start_refusals import tree
 from tests.kit.store_model import (
     LOG_BYTES,

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 import trio
 
-from store.errors import StoreDamaged, StoreForeign, StoreLocked, StoreRefused, StoreUnusable
-from store.files.disk import Disk
-from store.message_store import MessageStore
+from aerobee.store.errors import (
+    StoreDamaged,
+    StoreForeign,
+    StoreLocked,
+    StoreRefused,
+    StoreUnusable,
+)
+from aerobee.store.files.disk import Disk
+from aerobee.store.message_store import MessageStore
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import ManualClock, Sent, StoreModel, draft, small_config
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from store.results import PutStatus
+from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Fault, PowerCut
 from tests.kit.store_model import Sent, StoreModel, check_directory, flush_everything, open_store
 

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
-from store.format.properties import encode
-from store.format.record import HEAD, MessageDraft
-from store.format.record import encode as encode_record
+from aerobee.store.format.properties import encode
+from aerobee.store.format.record import HEAD, MessageDraft
+from aerobee.store.format.record import encode as encode_record
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import HOST
 from tests.kit.raw_client import RawConnection, properties_text, records, send_fields, topic_fields

@@ -15,19 +15,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.services.revive import ReviveQueue
-from broker.tables.delays import SCHEDULE_TOPIC, target_of
-from broker.tables.half_messages import HALF_TOPIC, OP_TOPIC, Half, Rules, next_step, put_again
-from broker.tables.pop_records import Ack, CheckPoint
-from broker.tables.targets import QUEUE_ID_MAX
-from broker.tables.timers import Timed, come_back, delete_keys
-from remoting.errors import BodyError
-from store.format.index import KeyHasher
-from store.format.properties import decode, encode
-from store.format.record import MessageDraft, Record
-from store.format.timer import WHEEL_TOPIC
-from store.format.unit import DelayLevels, code_of
-from store.results import PutStatus
+from aerobee.broker.services.revive import ReviveQueue
+from aerobee.broker.tables.delays import SCHEDULE_TOPIC, target_of
+from aerobee.broker.tables.half_messages import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    Half,
+    Rules,
+    next_step,
+    put_again,
+)
+from aerobee.broker.tables.pop_records import Ack, CheckPoint
+from aerobee.broker.tables.targets import QUEUE_ID_MAX
+from aerobee.broker.tables.timers import Timed, come_back, delete_keys
+from aerobee.remoting.errors import BodyError
+from aerobee.store.format.index import KeyHasher
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft, Record
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.unit import DelayLevels, code_of
+from aerobee.store.results import PutStatus
 from tests.broker.pops import open_pops
 from tests.broker.processors.test_pop import REVIVE_LOG
 from tests.broker.records import records_of
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from broker.parts import Parts
+    from aerobee.broker.parts import Parts
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
 HOST6 = bytes(15) + b"\x01" + bytes([0, 0, 195, 80])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from store.format.record import Record, read
+from aerobee.store.format.record import Record, read
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.store_model import (
     Sent,

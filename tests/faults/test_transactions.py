@@ -14,9 +14,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker.config import FlushDiskType
-from broker.parts import Parts
-from store.format.properties import decode
+from aerobee.broker.config import FlushDiskType
+from aerobee.broker.parts import Parts
+from aerobee.store.format.properties import decode
 from tests.broker.desk import Desk, broker_config
 from tests.broker.services.test_half_messages import COMMIT, ROLLBACK, UNKNOWN, Bank
 from tests.kit.faulty_disk import FaultyDisk, PowerCut
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.wire.answer import Answer
     from tests.broker.desk import Caller
 
 pytestmark = [pytest.mark.faults, pytest.mark.trio]

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from remoting.wire.relaxed_json import decode
-from store.tools.verify import verify
+from aerobee.remoting.wire.relaxed_json import decode
+from aerobee.store.tools.verify import verify
 from tests.faults.fuzz_books import Books
 from tests.faults.fuzz_peer import Peer, reset
 from tests.faults.fuzz_steps import BROKER_NAME, DEDUPED, STEADY, STEPS, TOPICS, World, request_of

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from remoting.wire.relaxed_json import decode
-from store.format.properties import decode as decode_properties
+from aerobee.remoting.wire.relaxed_json import decode
+from aerobee.store.format.properties import decode as decode_properties
 from tests.kit.history import Attempt, History
 from tests.kit.load import SEPARATOR, Shape, stored
 from tests.kit.raw_client import (

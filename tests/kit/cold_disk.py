@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from store.files.disk import Disk
+from aerobee.store.files.disk import Disk
 
 __all__ = ["ColdDisk"]
 

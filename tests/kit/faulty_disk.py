@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
-from store.files.disk import Disk
+from aerobee.store.files.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

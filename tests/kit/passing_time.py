@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trio.testing import wait_all_tasks_blocked
 
-from store.files.disk import Space
+from aerobee.store.files.disk import Space
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import LOG_BYTES
 

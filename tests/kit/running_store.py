@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from store.message_store import MessageStore
+from aerobee.store.message_store import MessageStore
 from tests.kit.store_checker import check_closed, check_running
 from tests.kit.store_model import small_config
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Clock, Disk
 
 __all__ = ["TrioClock", "durable", "running_store"]
 

@@ -13,10 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PACKAGES", "ROOT", "Import", "Module", "modules", "packages", "python_files"]
+__all__ = [
+    "LINKED",
+    "PACKAGES",
+    "ROOT",
+    "Import",
+    "Module",
+    "folder_name",
+    "modules",
+    "packages",
+    "python_files",
+]
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aerobee", "broker", "remoting", "store")
+LINKED = ("broker", "remoting", "store")
+"""Folders that are imported as packages of `aerobee`; here modules go by their folder."""
 
 
 class Import(NamedTuple):
@@ -125,6 +137,13 @@ def python_files(folder: str) -> list[Path]:
     return sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
 
 
+def folder_name(imported: str) -> str:
+    """The name of a module by its folder: `aerobee.store.format` lies in `store/format`."""
+    top, _, rest = imported.partition(".")
+    linked = top == "aerobee" and rest.partition(".")[0] in LINKED
+    return rest if linked else imported
+
+
 def _name(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -140,10 +159,10 @@ def _imports(node: ast.AST, module: str, *, lazy: bool, typing: bool) -> Iterato
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             for alias in child.names:
-                yield Import(module, alias.name, child.lineno, lazy, typing)
+                yield Import(module, folder_name(alias.name), child.lineno, lazy, typing)
         elif isinstance(child, ast.ImportFrom):
             for target in _from_targets(child):
-                yield Import(module, target, child.lineno, lazy, typing)
+                yield Import(module, folder_name(target), child.lineno, lazy, typing)
         elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             for inner in child.body:
                 yield from _imports(_wrap(inner), module, lazy=lazy, typing=True)

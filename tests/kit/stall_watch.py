@@ -104,10 +104,10 @@ def _ready_ns(fd: int) -> int:
 
 def main() -> None:
     """Patch the ticker and run the command line."""
+    from aerobee.broker import parts
+    from aerobee.broker.services.statistics import LoopTicker
     from aerobee.cli.main import main as aerobee
-    from broker import parts
-    from broker.services.statistics import LoopTicker
-    from store.services import cleanup
+    from aerobee.store.services import cleanup
 
     path = Path(sys.argv.pop(1))
 

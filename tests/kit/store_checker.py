@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.files.checkpoint_file import CheckpointFile
-from store.files.disk import Disk
-from store.format.names import ABORT, CHECKPOINT, is_spare
-from store.format.record import TRANSACTION_PREPARED, parse
-from store.format.unit import UNIT_SIZE
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.names import ABORT, CHECKPOINT, is_spare
+from aerobee.store.format.record import TRANSACTION_PREPARED, parse
+from aerobee.store.format.unit import UNIT_SIZE
 from tests.kit.store_model import check_directory, log_records
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["check_closed", "check_running"]
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from store.config import StoreConfig
-from store.files.checkpoint_file import CheckpointFile
-from store.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, segment_start
-from store.format.properties import closed
-from store.format.record import (
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, segment_start
+from aerobee.store.format.properties import closed
+from aerobee.store.format.record import (
     BLANK_FOUND,
     TRANSACTION_PREPARED,
     MessageDraft,
@@ -25,18 +25,18 @@ from store.format.record import (
     parse,
     read,
 )
-from store.format.tags import tags_code_of
-from store.format.unit import UNIT, UNIT_SIZE, DelayLevels, code_of, is_blank
-from store.message_store import MessageStore
-from store.results import GetStatus, PutStatus
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import UNIT, UNIT_SIZE, DelayLevels, code_of, is_blank
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import GetStatus, PutStatus
 from tests.kit.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from store.files.disk import Disk
-    from store.results import PutResult, Recovery
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.results import PutResult, Recovery
 
 __all__ = [
     "HOST",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from hypothesis import strategies as st
 
-import remoting.wire.headers
-from remoting.wire.header import I32, I64, Header, fields_of
+import aerobee.remoting.wire.headers
+from aerobee.remoting.wire.header import I32, I64, Header, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,10 +31,10 @@ VALUES: dict[Any, SearchStrategy[Any]] = {str: texts, bool: st.booleans(), I32: 
 
 def declared(cls: type[Header] = Header) -> Iterator[type[Header]]:
     """Every header class there is."""
-    for module in pkgutil.iter_modules(remoting.wire.headers.__path__):
-        importlib.import_module(f"{remoting.wire.headers.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(aerobee.remoting.wire.headers.__path__):
+        importlib.import_module(f"{aerobee.remoting.wire.headers.__name__}.{module.name}")
     for below in cls.__subclasses__():
-        if below.__module__.startswith("remoting."):
+        if below.__module__.startswith("aerobee.remoting."):
             yield below
             yield from declared(below)
 

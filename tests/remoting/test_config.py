@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remoting.config import RemotingConfig
+from aerobee.remoting.config import RemotingConfig
 
 
 def test_the_ports_of_rocketmq_are_the_default_on_this_host_only() -> None:

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-import store.checked_reads
-from store.files.disk import Disk
-from store.format.record import read
-from store.format.tags import TagFilter, java_hash
-from store.format.unit import UNIT_SIZE
-from store.message_store import MessageStore
-from store.results import GetResult, GetStatus
-from store.selection import SelectiveReader
+import aerobee.store.checked_reads
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.record import read
+from aerobee.store.format.tags import TagFilter, java_hash
+from aerobee.store.format.unit import UNIT_SIZE
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.selection import SelectiveReader
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.store_model import ManualClock, draft, log_records, open_store
 
@@ -188,7 +188,7 @@ def test_one_bit_of_a_unit_costs_no_more_than_its_message(root: Path, bit: int) 
 def test_a_unit_that_says_much_has_its_head_read_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store.checked_reads, "SMALL_BYTES", 400)
+    monkeypatch.setattr(aerobee.store.checked_reads, "SMALL_BYTES", 400)
     fill(tmp_path)
     flip(tmp_path / UNITS, 4 * UNIT_SIZE + 8 + 2, 4)  # 1 KiB more than it is
     disk = ColdDisk()
@@ -260,7 +260,7 @@ def hot(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageStore]:
         for number in range(COUNT, COUNT + 3):
             opened.store.put(draft(body=body(number)))
         opened.store.dispatch()
-        monkeypatch.setattr(store.checked_reads, "parse", None)
+        monkeypatch.setattr(aerobee.store.checked_reads, "parse", None)
         yield opened.store
         monkeypatch.undo()
 

@@ -8,7 +8,7 @@ import typing
 import msgspec
 import pytest
 
-from store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig
+from aerobee.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig
 
 
 def test_the_defaults_are_those_of_rocketmq() -> None:

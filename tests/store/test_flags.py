@@ -1,4 +1,4 @@
-from store.flags import Flag, RunningFlags
+from aerobee.store.flags import Flag, RunningFlags
 
 
 def test_nothing_is_refused_at_first() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from store.config import FlushDiskType
-from store.errors import StoreDamaged, StoreLocked, StoreRefused
-from store.files.disk import Disk
-from store.flags import Flag
-from store.format.names import ABORT, CHECKPOINT
-from store.message_store import MessageStore
-from store.results import PutStatus
+from aerobee.store.config import FlushDiskType
+from aerobee.store.errors import StoreDamaged, StoreLocked, StoreRefused
+from aerobee.store.files.disk import Disk
+from aerobee.store.flags import Flag
+from aerobee.store.format.names import ABORT, CHECKPOINT
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_checker import check_closed, check_running

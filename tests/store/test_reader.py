@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import reader
-from store.files.disk import Disk
-from store.format.record import read
-from store.format.tags import TagFilter, java_hash
-from store.message_store import MessageStore
-from store.results import GetResult, GetStatus
+from aerobee.store import reader
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.record import read
+from aerobee.store.format.tags import TagFilter, java_hash
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import GetResult, GetStatus
 from tests.kit.store_model import (
     LOG_BYTES,
     QUEUE_BYTES,

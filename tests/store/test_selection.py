@@ -8,12 +8,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.errors import NotInMemory
-from store.files.disk import Disk
-from store.format.record import read
-from store.message_store import MessageStore
-from store.results import GetResult, GetStatus
-from store.selection import SCAN_BYTES, SCAN_S, STRIDE, SelectiveReader
+from aerobee.store.errors import NotInMemory
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.record import read
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.selection import SCAN_BYTES, SCAN_S, STRIDE, SelectiveReader
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.store_model import ManualClock, draft, open_store
 

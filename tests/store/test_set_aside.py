@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from store.errors import CONTENT_ERRORS, MessageIllegal, NotInMemory
-from store.format.record import encode
-from store.results import GetResult, GetStatus, Place
-from store.set_aside import LINES, SetAside
+from aerobee.store.errors import CONTENT_ERRORS, MessageIllegal, NotInMemory
+from aerobee.store.format.record import encode
+from aerobee.store.results import GetResult, GetStatus, Place
+from aerobee.store.set_aside import LINES, SetAside
 from tests.kit.logged import Logged, events
 from tests.kit.store_model import ManualClock, draft
 
 if TYPE_CHECKING:
-    from store.format.record import Record
+    from aerobee.store.format.record import Record
 
 PLACE = Place("t", 0, 7, 4096)
 

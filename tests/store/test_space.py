@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from store.files.disk import Space
+from aerobee.store.files.disk import Space
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import running_store
 

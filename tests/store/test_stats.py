@@ -1,6 +1,6 @@
 import pytest
 
-from store.stats import SYNC_BOUNDS_S, Durations, StoreStats
+from aerobee.store.stats import SYNC_BOUNDS_S, Durations, StoreStats
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from store.errors import StoreRefused
-from store.files.cold_reads import ColdReads
-from store.files.disk import Disk
-from store.format.timer import DELETE, ROLL, TIMER, TIMER_CHECK, WHEEL_SLOT
-from store.stats import StoreStats
-from store.timer_store import Due, TimerStore
+from aerobee.store.errors import StoreRefused
+from aerobee.store.files.cold_reads import ColdReads
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.timer import DELETE, ROLL, TIMER, TIMER_CHECK, WHEEL_SLOT
+from aerobee.store.stats import StoreStats
+from aerobee.store.timer_store import Due, TimerStore
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import writer
-from store.files.disk import Disk
-from store.flags import Flag
-from store.format.record import MAGIC_V1, MAGIC_V2, TRANSACTION_PREPARED, MessageDraft, read
-from store.format.tags import java_hash
-from store.message_store import MessageStore
-from store.results import PutStatus
+from aerobee.store import writer
+from aerobee.store.files.disk import Disk
+from aerobee.store.flags import Flag
+from aerobee.store.format.record import MAGIC_V1, MAGIC_V2, TRANSACTION_PREPARED, MessageDraft, read
+from aerobee.store.format.tags import java_hash
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import PutStatus
 from tests.kit.store_checker import check_running
 from tests.kit.store_model import (
     HOST,

@@ -50,8 +50,8 @@ from aerobee.spark.jobs.same_log import (
     kept_id,
 )
 from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
-from store.format.names import segment_name
-from store.format.record import BLANK_MAGIC, START
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.record import BLANK_MAGIC, START
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

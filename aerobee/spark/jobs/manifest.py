@@ -15,7 +15,7 @@ import msgspec
 
 from aerobee.errors import AerobeeError
 from aerobee.spark.jobs.places import sync
-from store.format.names import ARCHIVE, mark_name, segment_start, temporary_name
+from aerobee.store.format.names import ARCHIVE, mark_name, segment_start, temporary_name
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from zlib import crc32
 from aerobee.errors import AerobeeError
 from aerobee.spark.jobs.manifest import give, make_marks
 from aerobee.spark.jobs.places import sync
-from store.format.names import ARCHIVE, temporary_name
+from aerobee.store.format.names import ARCHIVE, temporary_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

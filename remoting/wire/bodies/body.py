@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from remoting.errors import BodyError
-from remoting.wire import relaxed_json
-from remoting.wire.header import I32, I64
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.header import I32, I64
 
 if TYPE_CHECKING:
     from collections.abc import Callable

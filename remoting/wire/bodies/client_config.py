@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
-from remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001 - msgspec looks
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001 - msgspec looks
 
 __all__ = ["CheckClientConfigBody"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from remoting.wire.bodies.route import BrokerData, ClusterInfo
+from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo
 
 __all__ = ["BrokerData", "ClusterInfo"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.bodies.body import Body
 
 __all__ = ["ConsumerList"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.wire.bodies.body import I64, Body
+from aerobee.remoting.wire.bodies.body import I64, Body
 
 __all__ = ["ConsumerData", "HeartbeatData", "ProducerData", "SubscriptionData"]
 

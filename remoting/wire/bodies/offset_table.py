@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 __all__ = ["offset_table", "offset_table_for_cpp"]
 

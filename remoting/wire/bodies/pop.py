@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from remoting.errors import BodyError
-from remoting.wire.bodies.body import I32, I64, Body
-from remoting.wire.bodies.queue_lock import MessageQueue  # noqa: TC001  (msgspec reads it)
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.bodies.body import I32, I64, Body
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

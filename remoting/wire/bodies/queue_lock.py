@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from remoting.wire.bodies.body import I32, Body
+from aerobee.remoting.wire.bodies.body import I32, Body
 
 __all__ = ["LockBatchRequest", "LockBatchResponse", "MessageQueue"]
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from remoting.errors import BodyError
-from remoting.wire import relaxed_json
-from remoting.wire.bodies.body import Body
-from remoting.wire.bodies.data_version import DataVersion
-from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.bodies.data_version import DataVersion
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.wire.bodies.body import I32, I64, Body, without_nulls
+from aerobee.remoting.wire.bodies.body import I32, I64, Body, without_nulls
 
 __all__ = ["BrokerData", "ClusterInfo", "QueueData", "TopicRouteData"]
 

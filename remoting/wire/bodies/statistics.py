@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
-from remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 __all__ = [
     "BrokerStatsData",

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.bodies.body import Body
 
 __all__ = ["SubscriptionGroupConfig"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from remoting.wire.bodies.body import I32, Body
-from remoting.wire.bodies.data_version import DataVersion
+from aerobee.remoting.wire.bodies.body import I32, Body
+from aerobee.remoting.wire.bodies.data_version import DataVersion
 
 __all__ = ["TopicConfig", "TopicConfigSerializeWrapper"]
 

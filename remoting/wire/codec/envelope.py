@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from remoting.errors import FrameError
+from aerobee.remoting.errors import FrameError
 
 __all__ = ["MAX_EXT_FIELDS", "MAX_INT32", "MIN_INT32", "Envelope", "check_ext_count", "check_int32"]
 

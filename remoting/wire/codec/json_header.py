@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from remoting.errors import FrameError, HeaderError
-from remoting.wire.codec.envelope import MAX_EXT_FIELDS, Envelope, check_ext_count, check_int32
+from aerobee.remoting.errors import FrameError, HeaderError
+from aerobee.remoting.wire.codec.envelope import (
+    MAX_EXT_FIELDS,
+    Envelope,
+    check_ext_count,
+    check_int32,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

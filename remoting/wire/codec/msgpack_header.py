@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack  # type: ignore[import-untyped] # ships no types
 
-from remoting.errors import FrameError
-from remoting.wire.codec.envelope import MAX_INT32, MIN_INT32, Envelope, check_ext_count
-from remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, VERSION, LanguageCode
+from aerobee.remoting.errors import FrameError
+from aerobee.remoting.wire.codec.envelope import MAX_INT32, MIN_INT32, Envelope, check_ext_count
+from aerobee.remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, VERSION, LanguageCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,9 +12,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from remoting.errors import FrameError
-from remoting.wire.codec.envelope import Envelope, check_ext_count
-from remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, LanguageCode
+from aerobee.remoting.errors import FrameError
+from aerobee.remoting.wire.codec.envelope import Envelope, check_ext_count
+from aerobee.remoting.wire.codes import LANGUAGE_CODES, LANGUAGES, LanguageCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

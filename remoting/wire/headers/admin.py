@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from remoting.wire.codes import RequestCode
-from remoting.wire.header import Header
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import Header
 
 __all__ = [
     "GetBrokerConfig",

@@ -5,8 +5,8 @@ Source: remoting §3.9, §3.11.
 
 from __future__ import annotations
 
-from remoting.wire.codes import RequestCode
-from remoting.wire.header import Header, wire
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import Header, wire
 
 __all__ = [
     "CheckClientConfig",

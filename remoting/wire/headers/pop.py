@@ -5,8 +5,8 @@ A queue id of −1 stands for every queue of the topic. `extra_info` is the rece
 
 from __future__ import annotations
 
-from remoting.wire.codes import RequestCode
-from remoting.wire.header import I32, I64, Header
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import I32, I64, Header
 
 __all__ = [
     "AckMessage",

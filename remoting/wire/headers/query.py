@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from remoting.wire.codes import RequestCode
-from remoting.wire.header import I32, I64, Header, wire
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import I32, I64, Header, wire
 
 __all__ = ["QueryMessage", "QueryMessageResponse", "ViewMessageById"]
 

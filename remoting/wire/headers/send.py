@@ -5,8 +5,8 @@ V1 and V2 have the same attributes, so that one handler serves both. Source: rem
 
 from __future__ import annotations
 
-from remoting.wire.codes import RequestCode
-from remoting.wire.header import I32, I64, Header, wire
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import I32, I64, Header, wire
 
 __all__ = [
     "ConsumerSendMsgBack",

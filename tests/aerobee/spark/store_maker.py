@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aerobee.spark.options import StoreOptions, store_options
-from store.format import properties as property_string
-from store.format.names import segment_name
-from store.format.record import BLANK_BYTES, MessageDraft, blank, encode, record_size
-from store.format.tags import tags_code_of
-from store.format.unit import UNIT, UNIT_SIZE
+from aerobee.store.format import properties as property_string
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.record import BLANK_BYTES, MessageDraft, blank, encode, record_size
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import UNIT, UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,13 +21,13 @@ from aerobee.errors import CompressionError, ConfigurationError, RecordDamagedEr
 from aerobee.spark import arrowdecode, arrowrows
 from aerobee.spark.arrowdecode import Decoder, starts_of
 from aerobee.spark.columns import COLUMNS, DEFAULT, PRESETS, arrow_schema
-from store.format import message_id, properties, record
-from store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format import message_id, properties, record
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.format.layout import Buffer
+    from aerobee.store.format.layout import Buffer
 
 ALL = tuple(COLUMNS)
 # It has no types; see also aerobee.compression.

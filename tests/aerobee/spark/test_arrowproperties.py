@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.spark.arrowproperties import ENTRIES_MAX, HIDDEN, Properties
-from store.format import properties
+from aerobee.store.format import properties
 
 NAMES = (b"TAGS", b"KEYS", b"UNIQ_KEY", HIDDEN)
 named = st.sampled_from([*NAMES, b"UNIQ_KEYS", b"TAG", b"TAGSX", b"a-name-of-some-length", b""])

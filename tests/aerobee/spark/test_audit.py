@@ -11,11 +11,11 @@ import pytest
 from aerobee.spark.audit import Finding, audit, plan_audit
 from aerobee.spark.audit_queues import QueueAudit
 from aerobee.spark.store_files import LogFiles, SegmentFile
-from store.format.checkpoint import CHECKPOINT, Checkpoint
-from store.format.names import segment_name
-from store.format.record import HEAD, blank
-from store.format.tags import java_hash
-from store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT
+from aerobee.store.format.checkpoint import CHECKPOINT, Checkpoint
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.record import HEAD, blank
+from aerobee.store.format.tags import java_hash
+from aerobee.store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT
 from tests.aerobee.spark.store_maker import NOON, Put, StoreMaker, store_options_of
 
 if TYPE_CHECKING:

@@ -22,14 +22,14 @@ from aerobee.errors import (
     TransportError,
 )
 from aerobee.message import Message, MessageQueue
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.headers.group import CreateGroup
+from aerobee.remoting.wire.headers.offset import GetMaxOffset
+from aerobee.remoting.wire.headers.topic import GetTopicConfig
 from aerobee.route import TopicRoute
 from aerobee.spark import brokers
 from aerobee.spark.brokers import Cluster, cluster_of
 from aerobee.spark.offsets import Queue
-from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from remoting.wire.headers.group import CreateGroup
-from remoting.wire.headers.offset import GetMaxOffset
-from remoting.wire.headers.topic import GetTopicConfig
 from tests.aerobee.spark.filling import bodies, expire, fill
 from tests.aerobee.spark.replicas import AT_MASTER, AT_SLAVE, TOPIC, replicas
 from tests.conftest import AnyBroker, StartBroker

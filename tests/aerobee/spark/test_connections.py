@@ -5,10 +5,10 @@ from time import monotonic
 import pytest
 
 from aerobee.errors import ConnectError, RequestTimeoutError, TransportError
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
 from aerobee.spark.connections import WINDOW, Connections
 from aerobee.steps.effects import Ask
-from remoting.wire.command import Command
-from remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import HOST, free_port
 

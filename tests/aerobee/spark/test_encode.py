@@ -17,8 +17,8 @@ from aerobee.message import MessageQueue
 from aerobee.spark.encode import BODY_BYTES_MAX, Encoder, Packing, Shipment, pieces
 from aerobee.spark.sink_columns import places
 from aerobee.steps.sending import WAITS, hashed
-from store.format import properties
-from store.format.record import batch_items
+from aerobee.store.format import properties
+from aerobee.store.format.record import batch_items
 
 TEXT_MAP = pa.map_(pa.string(), pa.string())
 QUEUES = [MessageQueue("any", broker, number) for broker in ("a", "b") for number in range(4)]

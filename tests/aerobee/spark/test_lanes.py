@@ -18,13 +18,13 @@ from aerobee.errors import (
     TopicNotFoundError,
     TransportError,
 )
+from aerobee.remoting.client.blocking_channel import BlockingChannel
+from aerobee.remoting.errors import ConnectFailed
 from aerobee.spark import lanes
 from aerobee.spark.lanes import pulled
 from aerobee.spark.plan import Range
 from aerobee.spark.pulling import Chunk, Pulling
-from remoting.client.blocking_channel import BlockingChannel
-from remoting.errors import ConnectFailed
-from store.format.record import FIXED_BYTES
+from aerobee.store.format.record import FIXED_BYTES
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 from tests.kit.raw_client import RawConnection, pull_fields, records, request_frame
 from tests.remoting.client.peer import Peer

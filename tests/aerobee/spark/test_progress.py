@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.statistics import OffsetWrapper, by_queue, consume_stats
 from aerobee.spark.progress import (
     Lag,
     Progress,
@@ -12,9 +15,6 @@ from aerobee.spark.progress import (
     lags,
     progress_in,
 )
-from remoting.errors import BodyError
-from remoting.wire.bodies.queue_lock import MessageQueue
-from remoting.wire.bodies.statistics import OffsetWrapper, by_queue, consume_stats
 
 NOW = 1_700_000_000_000
 offsets = st.integers(0, 1 << 62)

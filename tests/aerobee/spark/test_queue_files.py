@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.spark.queue_files import Queue, QueueReader, has_queues, places_of, queues_of
-from store.format.unit import UNIT, UNIT_SIZE
+from aerobee.store.format.unit import UNIT, UNIT_SIZE
 from tests.aerobee.spark.store_maker import StoreMaker
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from aerobee.spark.segments import (
     visible,
 )
 from aerobee.spark.store_choice import is_system, topic_filter, within_times
-from store.format import record
+from aerobee.store.format import record
 from tests.aerobee.spark.store_maker import HOST, HOST_V6, NOON
 
 SEGMENT = Segment("/store/commitlog/00000000000000001000", 1_000, 1_000_000)

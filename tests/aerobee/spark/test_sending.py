@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from aerobee.compression import Compression
     from aerobee.message import MessageQueue
-    from remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
 
 pytestmark = pytest.mark.service
 

@@ -19,7 +19,7 @@ from aerobee.spark.columns import COLUMNS, DEFAULT, ddl_of
 from aerobee.spark.store import StoreReader, StoreSource
 from aerobee.spark.store_read import plan, read
 from aerobee.spark.store_segments import plan_segments, segment_rows
-from store.format.record import HEAD
+from aerobee.store.format.record import HEAD
 from tests.aerobee.spark.store_maker import StoreMaker, store_options_of
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import VERSIONS, toolkit

@@ -30,8 +30,8 @@ from aerobee.spark.store_files import (
     first_store_time,
     segments_of,
 )
-from store.format.names import segment_name
-from store.format.record import blank
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.record import blank
 from tests.aerobee.spark.store_maker import NOON, StoreMaker
 
 KiB = 1_024

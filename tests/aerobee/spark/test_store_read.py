@@ -16,9 +16,9 @@ from aerobee.errors import ConfigurationError, DataLossError, RecordDamagedError
 from aerobee.spark.store_choice import CLOCK_SLACK_MS
 from aerobee.spark.store_files import LogFiles, SegmentFile
 from aerobee.spark.store_read import log_of, plan, read
-from store.format.names import segment_name
-from store.format.record import HEAD, blank
-from store.format.unit import BLANK, UNIT
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.record import HEAD, blank
+from aerobee.store.format.unit import BLANK, UNIT
 from tests.aerobee.spark.store_maker import NOON, Put, StoreMaker, store_options_of
 
 if TYPE_CHECKING:

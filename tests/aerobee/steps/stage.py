@@ -16,10 +16,10 @@ from typing import TypeVar
 
 from aerobee.config import ClientConfig
 from aerobee.errors import AerobeeError
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.header import Header
 from aerobee.steps.effects import Ask, Clock, Effect, Signal, Steps, Wait
 from aerobee.steps.instance import Instance
-from remoting.wire.command import Command
-from remoting.wire.header import Header
 
 T = TypeVar("T")
 Line = Command | AerobeeError | Callable[[Ask], Command]

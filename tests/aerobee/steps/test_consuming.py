@@ -16,26 +16,26 @@ from aerobee.errors import (
     RouteNotFoundError,
 )
 from aerobee.message import MessageQueue, ReceivedMessage
-from aerobee.steps.consuming import ConsumerConfig, Member
-from aerobee.steps.effects import Ask
-from remoting.wire.bodies.heartbeat import HeartbeatData
-from remoting.wire.command import Command
-from remoting.wire.headers.client import (
+from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import (
     GetConsumerListByGroup,
     Heartbeat,
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from remoting.wire.headers.namesrv import GetRouteInfo
-from remoting.wire.headers.offset import (
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
     QueryConsumerOffset,
     SearchOffset,
     UpdateConsumerOffset,
 )
-from remoting.wire.headers.pull import LitePullMessage, PullMessage
-from store.format import properties, record
+from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
+from aerobee.steps.consuming import ConsumerConfig, Member
+from aerobee.steps.effects import Ask
+from aerobee.store.format import properties, record
 from tests.aerobee.steps.stage import Stage, answer, no_topic, route
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 import pytest
 
 from aerobee.errors import BrokerNotFoundError, ConnectError
+from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.steps.effects import Ask, Effect, Steps, Wait
-from remoting.wire.bodies.heartbeat import HeartbeatData
-from remoting.wire.command import Command
-from remoting.wire.headers.client import Heartbeat, UnregisterClient
-from remoting.wire.headers.namesrv import GetRouteInfo
 from tests.aerobee.steps.stage import Stage, answer, no_topic, route
 
 

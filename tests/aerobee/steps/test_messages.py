@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.message import Message, MessageQueue
 from aerobee.steps.messages import UniqIds, batch_item, month_of, property_string, received
-from store.format import properties, record
+from aerobee.store.format import properties, record
 
 EXAMPLE = bytes.fromhex(
     "00000065daa320a758932aac0000000100000000"

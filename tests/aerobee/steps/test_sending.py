@@ -18,13 +18,13 @@ from aerobee.errors import (
     SendFailedError,
 )
 from aerobee.message import Message, MessageQueue, SendResult, SendStatus
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
 from aerobee.steps.effects import Ask
 from aerobee.steps.messages import UniqIds
 from aerobee.steps.sending import ProducerConfig, Sender, hashed, split
-from remoting.wire.command import Command
-from remoting.wire.headers.namesrv import GetRouteInfo
-from remoting.wire.headers.send import SendBatchMessage, SendMessageV2
-from store.format import properties, record
+from aerobee.store.format import properties, record
 from tests.aerobee.steps.stage import Stage, answer, no_topic, route
 
 FAST = RetryPolicy(attempts=3, per_try=3.0)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from broker.filters import tree
+from aerobee.broker.filters import tree
 
 __all__ = ["Raised", "matches"]
 

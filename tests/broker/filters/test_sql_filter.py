@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 
-from broker.errors import FilterInvalid
-from broker.filters.parser import EXPRESSION_BYTES_MAX, parse
-from broker.filters.sql_filter import CACHE_ENTRIES, SqlFilter, sql_filter
-from remoting.wire.codes import ResponseCode
-from store.format.properties import encode
+from aerobee.broker.errors import FilterInvalid
+from aerobee.broker.filters.parser import EXPRESSION_BYTES_MAX, parse
+from aerobee.broker.filters.sql_filter import CACHE_ENTRIES, SqlFilter, sql_filter
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.properties import encode
 from tests.broker.filters import oracle
 from tests.broker.filters.expressions import expressions, properties, texts
 

@@ -1,9 +1,9 @@
 import pytest
 
-from broker.errors import FilterInvalid
-from broker.filters.sql_filter import SqlFilter
-from broker.filters.subscription import filter_of
-from store.format.tags import ALL, TagFilter, java_hash
+from aerobee.broker.errors import FilterInvalid
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import filter_of
+from aerobee.store.format.tags import ALL, TagFilter, java_hash
 
 
 @pytest.mark.parametrize("kind", [None, "", "TAG"])

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.tables.pop_records import Ack
-from remoting.wire.bodies.pop import BatchAck, BatchAckRequest
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import pop as headers
-from store.flags import Flag
-from store.format.properties import decode
+from aerobee.broker.tables.pop_records import Ack
+from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import pop as headers
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode
 from tests.broker.desk import said
 from tests.broker.pops import BROKER, open_pops
 from tests.broker.processors.test_pop import records

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from broker.errors import Refused
-from broker.processors import admin
-from remoting.wire import relaxed_json
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.admin import (
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors import admin
+from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.admin import (
     GetBrokerConfig,
     GetBrokerConfigResponse,
     GetBrokerRuntimeInfo,
@@ -24,14 +24,14 @@ from remoting.wire.headers.admin import (
     QueryTopicsByConsumer,
     ViewBrokerStatsData,
 )
-from remoting.wire.headers.client import Heartbeat
+from aerobee.remoting.wire.headers.client import Heartbeat
 from tests.broker.desk import Desk, body_of, open_desk, send_header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
 

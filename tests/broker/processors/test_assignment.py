@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.tables.clients import Client
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
+from aerobee.broker.tables.clients import Client
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
 from tests.broker.desk import Desk, body_of, open_desk
 from tests.broker.peers import Peer
 

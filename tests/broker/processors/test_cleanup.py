@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.processors.cleanup import CleanupProcessor
-from broker.settings.options import BrokerOptions
-from broker.tables.consumer_offsets import ConsumerOffsetTable
-from broker.tables.topics import TopicConfig, TopicTable
-from remoting.wire.codes import RequestCode
-from remoting.wire.headers import cleanup as headers
+from aerobee.broker.processors.cleanup import CleanupProcessor
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+from aerobee.broker.tables.topics import TopicConfig, TopicTable
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers import cleanup as headers
 from tests.broker.peers import HandClock, Peer, request
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.running_store import running_store
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 BIG = bytes(3_000)
 """One message per segment."""

@@ -8,26 +8,26 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from broker.errors import Refused
-from broker.processors.client import ClientProcessor
-from broker.services.member_changes import MemberChanges
-from broker.settings.options import BrokerOptions
-from broker.tables.clients import ClientTable
-from broker.tables.compensation import CompensationTable
-from broker.tables.consumer_filters import DEAD_KEPT_MS, ConsumerFilterTable
-from broker.tables.groups import GroupTable
-from broker.tables.queue_locks import LOCK_LIVES_MS, QueueLockTable
-from broker.tables.rate_limit import RateLimit
-from broker.tables.topics import TopicConfig, TopicTable
-from remoting.errors import BodyError
-from remoting.server.routes import finished
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode
-from remoting.wire.headers import client as headers
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors.client import ClientProcessor
+from aerobee.broker.services.member_changes import MemberChanges
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.clients import ClientTable
+from aerobee.broker.tables.compensation import CompensationTable
+from aerobee.broker.tables.consumer_filters import DEAD_KEPT_MS, ConsumerFilterTable
+from aerobee.broker.tables.groups import GroupTable
+from aerobee.broker.tables.queue_locks import LOCK_LIVES_MS, QueueLockTable
+from aerobee.broker.tables.rate_limit import RateLimit
+from aerobee.broker.tables.topics import TopicConfig, TopicTable
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers import client as headers
 from tests.broker.peers import HandClock, Peer, request
 
 if TYPE_CHECKING:
-    from remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 OPTIONS = BrokerOptions()
 

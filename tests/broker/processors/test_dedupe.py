@@ -10,15 +10,15 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from broker.config import FlushDiskType
-from broker.processors import dedupe
-from broker.services.dedupe import Dedupe
-from broker.settings.dedupe import parse
-from remoting.server.routes import PARKED
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
-from store.format.properties import decode
-from store.format.record import read
+from aerobee.broker.config import FlushDiskType
+from aerobee.broker.processors import dedupe
+from aerobee.broker.services.dedupe import Dedupe
+from aerobee.broker.settings.dedupe import parse
+from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import read
 from tests.broker.desk import Desk, body_of, open_desk, said, send_header
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.store_model import Sent, batch_body
@@ -26,7 +26,7 @@ from tests.kit.store_model import Sent, batch_body
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.errors import Refused
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.group import (
+from aerobee.broker.errors import Refused
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.group import (
     CreateGroup,
     DeleteGroup,
     GetAllGroupConfig,
@@ -21,7 +21,7 @@ from tests.kit.faulty_disk import Fault, FaultyDisk
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
 

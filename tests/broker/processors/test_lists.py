@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from broker.errors import Refused
-from broker.processors.lists import encoded, encoded_table
-from remoting.server.routes import finished
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors.lists import encoded, encoded_table
+from aerobee.remoting.server.routes import finished
 
 
 def test_a_long_list_is_encoded_in_steps() -> None:

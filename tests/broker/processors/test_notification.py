@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import pop as headers
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import pop as headers
 from tests.broker.desk import said
 from tests.broker.pops import open_pops
 from tests.broker.processors.test_pop import no_more_files

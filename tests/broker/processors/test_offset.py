@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from broker.errors import Refused
-from broker.processors.offset import OffsetProcessor
-from broker.settings.options import BrokerOptions
-from broker.tables.consumer_offsets import ConsumerOffsetTable
-from broker.tables.delay_offsets import DelayOffsetTable
-from broker.tables.groups import GroupTable
-from broker.tables.topics import TopicConfig, TopicTable
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode
-from remoting.wire.headers import offset as headers
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors.offset import OffsetProcessor
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+from aerobee.broker.tables.delay_offsets import DelayOffsetTable
+from aerobee.broker.tables.groups import GroupTable
+from aerobee.broker.tables.topics import TopicConfig, TopicTable
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers import offset as headers
 from tests.broker.peers import HandClock, Peer, request
 
 OPTIONS = BrokerOptions()

@@ -9,13 +9,13 @@ import pytest
 import trio
 import trio.testing
 
-from broker.processors import pop_reader
-from broker.tables.pop_records import CheckPoint
-from remoting.wire.codes import ResponseCode
-from remoting.wire.headers import pop as headers
-from store.flags import Flag
-from store.format.properties import decode, encode
-from store.format.record import read
+from aerobee.broker.processors import pop_reader
+from aerobee.broker.tables.pop_records import CheckPoint
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import pop as headers
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import read
 from tests.broker.desk import body_of, said
 from tests.broker.pops import BROKER, open_pops, popped_of
 from tests.kit.faulty_disk import Fault, FaultyDisk
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from broker.processors.pop_reader import Found, Wanted
-    from store.format.record import Record
+    from aerobee.broker.processors.pop_reader import Found, Wanted
+    from aerobee.store.format.record import Record
     from tests.broker.pops import Pops
 
 REVIVE_LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"

@@ -10,14 +10,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from broker.processors import pull as module
-from broker.tables.clients import BROADCASTING, CLUSTERING, Client, subscription_of
-from broker.tables.groups import SubscriptionGroupConfig
-from broker.tables.waiting_places import PlaceLimits
-from remoting.wire.bodies.heartbeat import SubscriptionData
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.pull import LitePullMessage, PullMessage
-from store.format.properties import decode
+from aerobee.broker.processors import pull as module
+from aerobee.broker.tables.clients import BROADCASTING, CLUSTERING, Client, subscription_of
+from aerobee.broker.tables.groups import SubscriptionGroupConfig
+from aerobee.broker.tables.waiting_places import PlaceLimits
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
+from aerobee.store.format.properties import decode
 from tests.broker.desk import Caller, Desk, body_of, open_desk, pull_header, said, send_header
 from tests.broker.processors.test_pop import no_more_files
 from tests.kit.cold_disk import ColdDisk
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
 

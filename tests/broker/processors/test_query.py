@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.errors import Refused
-from broker.processors.query import QueryProcessor
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.headers import query as headers
-from store.files.disk import Disk
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors.query import QueryProcessor
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers import query as headers
+from aerobee.store.files.disk import Disk
 from tests.broker.peers import Peer, request
 from tests.kit.running_store import running_store
 from tests.kit.store_model import draft
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from store.message_store import MessageStore
-    from store.results import PutResult
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutResult
 
 FOR_EVER = 1 << 62
 

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.tables.timers import handle_of
-from remoting.wire.headers.send import RecallMessage
-from store.config import FlushDiskType
-from store.flags import Flag
-from store.format.properties import decode
-from store.format.record import read
-from store.format.timer import WHEEL_TOPIC
+from aerobee.broker.tables.timers import handle_of
+from aerobee.remoting.wire.headers.send import RecallMessage
+from aerobee.store.config import FlushDiskType
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import read
+from aerobee.store.format.timer import WHEEL_TOPIC
 from tests.broker.desk import open_desk, said
 
 if TYPE_CHECKING:

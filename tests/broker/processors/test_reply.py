@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.errors import Refused
-from broker.tables.clients import Client
-from remoting.errors import CallTimedOut
-from remoting.wire.codes import RequestCode
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
-from store.flags import Flag
-from store.format.properties import decode, encode
-from store.format.record import read
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.clients import Client
+from aerobee.remoting.errors import CallTimedOut
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import read
 from tests.broker.desk import Desk, body_of, open_desk, said, send_header
 from tests.broker.peers import Peer, request
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from remoting.wire.answer import Answer
-    from remoting.wire.command import Command
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.remoting.wire.command import Command
 
 pytestmark = pytest.mark.trio
 

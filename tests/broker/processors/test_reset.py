@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.tables.clients import Client
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.offset import (
+from aerobee.broker.tables.clients import Client
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.offset import (
     QueryConsumerOffset,
     ResetOffset,
     ResetOffsetInClient,
@@ -20,7 +20,7 @@ from tests.broker.peers import Peer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from remoting.wire.answer import Answer
+    from aerobee.remoting.wire.answer import Answer
 
 pytestmark = pytest.mark.trio
 

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from broker.errors import Refused
-from broker.processors.route import RouteProcessor
-from broker.tables.advertised import Advertised, parse_rules
-from broker.tables.kv_config import KvConfigTable
-from broker.tables.routes import RouteTable
-from broker.tables.topics import TopicConfig
-from remoting.errors import BodyError
-from remoting.server.routes import finished
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode
-from remoting.wire.command import Command
-from remoting.wire.headers import namesrv as headers
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors.route import RouteProcessor
+from aerobee.broker.tables.advertised import Advertised, parse_rules
+from aerobee.broker.tables.kv_config import KvConfigTable
+from aerobee.broker.tables.routes import RouteTable
+from aerobee.broker.tables.topics import TopicConfig
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers import namesrv as headers
 from tests.broker.peers import HandClock, Peer, Saved, request
 
 VERSION = {"counter": 4, "stateVersion": 0, "timestamp": 1}

@@ -11,17 +11,17 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from broker.config import FlushDiskType
-from broker.tables.groups import SubscriptionGroupConfig
-from remoting.server.routes import PARKED
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
-from store.flags import Flag
-from store.format.message_id import offset_id, read_offset_id
-from store.format.names import segment_name
-from store.format.properties import decode
-from store.format.record import read
-from store.format.tags import java_hash
+from aerobee.broker.config import FlushDiskType
+from aerobee.broker.tables.groups import SubscriptionGroupConfig
+from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
+from aerobee.store.flags import Flag
+from aerobee.store.format.message_id import offset_id, read_offset_id
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import read
+from aerobee.store.format.tags import java_hash
 from tests.broker.desk import BORN_MS, Desk, Gate, body_of, open_desk, said, send_header
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import Sent, batch_body
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from store.format.record import Record
+    from aerobee.store.format.record import Record
 
 pytestmark = pytest.mark.trio
 

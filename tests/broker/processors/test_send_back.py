@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
-from remoting.wire.codes import ResponseCode as Code
-from remoting.wire.headers.send import ConsumerSendMsgBack
-from store.config import FlushDiskType
-from store.flags import Flag
-from store.format.message_id import offset_id
-from store.format.properties import decode
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
+from aerobee.store.config import FlushDiskType
+from aerobee.store.flags import Flag
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import decode
 from tests.broker.desk import Desk, open_desk, said
 from tests.broker.records import records_of
 from tests.broker.services.test_schedule import later, still_desk
@@ -23,8 +23,8 @@ from tests.kit.faulty_disk import FaultyDisk
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from remoting.wire.answer import Answer
-    from store.format.record import Record
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.store.format.record import Record
 
 pytestmark = pytest.mark.trio
 LADDER_S = [10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200]

@@ -7,14 +7,14 @@ import pytest
 import trio
 import trio.testing
 
-from broker.errors import AttributesIllegal, NameIllegal, Refused
-from broker.processors.topic import TopicProcessor
-from broker.settings.options import BrokerOptions
-from broker.tables.topics import TopicConfig, TopicTable
-from remoting.server.routes import finished
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode
-from remoting.wire.headers import topic as headers
+from aerobee.broker.errors import AttributesIllegal, NameIllegal, Refused
+from aerobee.broker.processors.topic import TopicProcessor
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.topics import TopicConfig, TopicTable
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers import topic as headers
 from tests.broker.peers import HandClock, Peer, request
 
 OPTIONS = BrokerOptions()

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from broker.config import FlushDiskType
-from broker.tables.drafts import draft_again
-from broker.tables.half_messages import HALF_TOPIC, OP_TOPIC
-from remoting.wire.codes import ResponseCode as Code
-from store.flags import Flag
-from store.format.message_id import read_offset_id
-from store.format.record import HEAD, encode
+from aerobee.broker.config import FlushDiskType
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.half_messages import HALF_TOPIC, OP_TOPIC
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.store.flags import Flag
+from aerobee.store.format.message_id import read_offset_id
+from aerobee.store.format.record import HEAD, encode
 from tests.broker.desk import open_desk, said
 from tests.broker.services.test_half_messages import COMMIT, ROLLBACK, Bank, end_of
 

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from broker.services import half_messages
-from broker.tables.clients import Client
-from broker.tables.drafts import draft_again
-from broker.tables.half_messages import (
+from aerobee.broker.services import half_messages
+from aerobee.broker.tables.clients import Client
+from aerobee.broker.tables.drafts import draft_again
+from aerobee.broker.tables.half_messages import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
@@ -20,15 +20,15 @@ from broker.tables.half_messages import (
     op_draft,
     op_offsets,
 )
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode
-from remoting.wire.headers.offset import UpdateConsumerOffset
-from remoting.wire.headers.transaction import EndTransaction
-from store.flags import Flag
-from store.format.message_id import read_offset_id
-from store.format.properties import decode, encode
-from store.format.record import MessageDraft, Record, read
-from store.results import PutResult, PutStatus
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers.offset import UpdateConsumerOffset
+from aerobee.remoting.wire.headers.transaction import EndTransaction
+from aerobee.store.flags import Flag
+from aerobee.store.format.message_id import read_offset_id
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft, Record, read
+from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Caller, Desk, open_desk, said
 
 if TYPE_CHECKING:

@@ -4,21 +4,21 @@ import pytest
 import trio
 import trio.testing
 
-from broker.processors.client import ClientProcessor
-from broker.services.housekeeping import CLIENT_SCAN_S, Housekeeping
-from broker.settings.options import BrokerOptions
-from broker.tables.clients import Client, ClientTable
-from broker.tables.compensation import CompensationTable
-from broker.tables.consumer_filters import ConsumerFilterTable
-from broker.tables.data_version import DataVersion
-from broker.tables.groups import GroupTable
-from broker.tables.pop_orders import PopOrderTable
-from broker.tables.queue_locks import QueueLockTable
-from broker.tables.registrations import Registration
-from broker.tables.routes import RouteTable
-from broker.tables.topics import TopicTable
-from remoting.server.routes import finished
-from remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.broker.processors.client import ClientProcessor
+from aerobee.broker.services.housekeeping import CLIENT_SCAN_S, Housekeeping
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.clients import Client, ClientTable
+from aerobee.broker.tables.compensation import CompensationTable
+from aerobee.broker.tables.consumer_filters import ConsumerFilterTable
+from aerobee.broker.tables.data_version import DataVersion
+from aerobee.broker.tables.groups import GroupTable
+from aerobee.broker.tables.pop_orders import PopOrderTable
+from aerobee.broker.tables.queue_locks import QueueLockTable
+from aerobee.broker.tables.registrations import Registration
+from aerobee.broker.tables.routes import RouteTable
+from aerobee.broker.tables.topics import TopicTable
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 from tests.broker.peers import HandClock, Peer
 
 OPTIONS = BrokerOptions()

@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker.services.member_changes import SLICE_MEMBERS, MemberChanges, rest_s
-from broker.tables.clients import Client, ClientTable
-from remoting.wire.codes import RequestCode
+from aerobee.broker.services.member_changes import SLICE_MEMBERS, MemberChanges, rest_s
+from aerobee.broker.tables.clients import Client, ClientTable
+from aerobee.remoting.wire.codes import RequestCode
 from tests.broker.peers import Peer
 
 

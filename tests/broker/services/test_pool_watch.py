@@ -8,8 +8,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from broker.services.pool_watch import PoolWatch
-from remoting.server.pools import Pool, Waiting
+from aerobee.broker.services.pool_watch import PoolWatch
+from aerobee.remoting.server.pools import Pool, Waiting
 from tests.kit.running_store import TrioClock
 
 pytestmark = pytest.mark.trio

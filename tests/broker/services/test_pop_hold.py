@@ -8,16 +8,16 @@ import pytest
 import trio
 import trio.testing
 
-from broker.filters.sql_filter import SqlFilter
-from broker.services.deadlines import STALE_DEADLINES
-from broker.services.pop_hold import ALL_QUEUES, TICK_S, PopHold, PopLimits, Waiting
-from broker.tables.waiting_places import PlaceLimits
-from store.format.tags import TagFilter, tags_code
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.services.deadlines import STALE_DEADLINES
+from aerobee.broker.services.pop_hold import ALL_QUEUES, TICK_S, PopHold, PopLimits, Waiting
+from aerobee.broker.tables.waiting_places import PlaceLimits
+from aerobee.store.format.tags import TagFilter, tags_code
 from tests.broker.peers import Peer
 
 if TYPE_CHECKING:
-    from broker.filters.subscription import Filter
-    from remoting.server.connection import Connection
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.remoting.server.connection import Connection
 
 
 class Bench:

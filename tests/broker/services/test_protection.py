@@ -10,7 +10,7 @@ import trio
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from broker.services.protection import PERIOD_S
+from aerobee.broker.services.protection import PERIOD_S
 from tests.broker.desk import Desk, open_desk
 
 if TYPE_CHECKING:

@@ -8,20 +8,20 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from broker.errors import Refused
-from broker.processors.route import RouteProcessor
-from broker.services.registration import RETRY_S, Identity, Registration
-from broker.settings.options import BrokerOptions
-from broker.tables.advertised import Advertised
-from broker.tables.kv_config import KvConfigTable
-from broker.tables.routes import RouteTable
-from broker.tables.topics import TopicTable
-from remoting.errors import CallTimedOut, ConnectFailed
-from remoting.server.routes import finished
-from remoting.wire.answer import Answer
-from remoting.wire.command import Command
-from remoting.wire.header import Header
-from remoting.wire.headers import namesrv
+from aerobee.broker.errors import Refused
+from aerobee.broker.processors.route import RouteProcessor
+from aerobee.broker.services.registration import RETRY_S, Identity, Registration
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.advertised import Advertised
+from aerobee.broker.tables.kv_config import KvConfigTable
+from aerobee.broker.tables.routes import RouteTable
+from aerobee.broker.tables.topics import TopicTable
+from aerobee.remoting.errors import CallTimedOut, ConnectFailed
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.header import Header
+from aerobee.remoting.wire.headers import namesrv
 from tests.broker.peers import HandClock, Peer, Saved, request
 from tests.broker.processors.test_route import Settings
 

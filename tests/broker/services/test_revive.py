@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.services.revive import AGAIN_S, ReviveQueue, Timing
-from broker.tables.pop_records import REVIVE_GROUP, Ack, CheckPoint
-from store.config import FlushDiskType
-from store.flags import Flag
-from store.format.record import MessageDraft
+from aerobee.broker.services.revive import AGAIN_S, ReviveQueue, Timing
+from aerobee.broker.tables.pop_records import REVIVE_GROUP, Ack, CheckPoint
+from aerobee.store.config import FlushDiskType
+from aerobee.store.flags import Flag
+from aerobee.store.format.record import MessageDraft
 from tests.broker.pops import open_pops
 from tests.broker.processors.test_pop import REVIVE_LOG, records
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
     from tests.broker.pops import Pops
 
 

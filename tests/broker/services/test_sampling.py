@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from broker.services.sampling import Morning, Sampling
-from broker.stats import BrokerStats
-from broker.tables.samples import DAY, HOUR
-from store.stats import StoreStats
+from aerobee.broker.services.sampling import Morning, Sampling
+from aerobee.broker.stats import BrokerStats
+from aerobee.broker.tables.samples import DAY, HOUR
+from aerobee.store.stats import StoreStats
 from tests.broker.peers import HandClock
 
 if TYPE_CHECKING:

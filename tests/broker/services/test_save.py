@@ -6,9 +6,9 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from broker.json_file import JsonFile
-from broker.services.save import RETRY_S, Periodic, SavedTable, Saver
-from store.files.disk import Disk
+from aerobee.broker.json_file import JsonFile
+from aerobee.broker.services.save import RETRY_S, Periodic, SavedTable, Saver
+from aerobee.store.files.disk import Disk
 from tests.broker.peers import HandClock
 
 

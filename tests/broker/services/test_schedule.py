@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from broker.parts import Parts
-from broker.services.schedule import PACE_S, SLICE
-from broker.tables.delays import SCHEDULE_TOPIC
-from remoting.wire.codes import ResponseCode as Code
-from store.config import FlushDiskType
-from store.files.disk import Disk
-from store.flags import Flag
-from store.format.properties import decode
-from store.format.record import MessageDraft, Record
-from store.format.unit import UNIT
-from store.results import PutStatus
-from store.tools.verify import verify
+from aerobee.broker.parts import Parts
+from aerobee.broker.services.schedule import PACE_S, SLICE
+from aerobee.broker.tables.delays import SCHEDULE_TOPIC
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.store.config import FlushDiskType
+from aerobee.store.files.disk import Disk
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import MessageDraft, Record
+from aerobee.store.format.unit import UNIT
+from aerobee.store.results import PutStatus
+from aerobee.store.tools.verify import verify
 from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said
 from tests.broker.records import records_of
 from tests.kit.cold_disk import ColdDisk

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from broker.services.statistics import LoopTicker
-from broker.stats import LoopStats
+from aerobee.broker.services.statistics import LoopTicker
+from aerobee.broker.stats import LoopStats
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

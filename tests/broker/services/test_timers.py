@@ -12,14 +12,14 @@ import pytest
 import trio
 import trio.testing
 
-from broker.services.timers import window_ms
-from remoting.wire.headers.send import RecallMessage
-from store.config import FlushDiskType, StoreConfig
-from store.flags import Flag
-from store.format.properties import decode, encode
-from store.format.record import MessageDraft, Record, read
-from store.format.timer import WHEEL_TOPIC
-from store.results import PutResult, PutStatus
+from aerobee.broker.services.timers import window_ms
+from aerobee.remoting.wire.headers.send import RecallMessage
+from aerobee.store.config import FlushDiskType, StoreConfig
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft, Record, read
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import Desk, open_desk, said
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from broker.services.timers import Timers
-    from remoting.wire.answer import Answer
-    from store.files.disk import Disk
+    from aerobee.broker.services.timers import Timers
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.store.files.disk import Disk
 
 START_MS = 1_700_000_000_000
 DAY_S = 86_400

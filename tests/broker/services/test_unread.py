@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog.testing
 
-from broker.services.unread import LINES_MAX, UnreadReport
-from broker.stats import BrokerStats
-from broker.tables.consumer_offsets import ConsumerOffsetTable
-from store.services.cleanup_queues import DeletedRange
+from aerobee.broker.services.unread import LINES_MAX, UnreadReport
+from aerobee.broker.stats import BrokerStats
+from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
+from aerobee.store.services.cleanup_queues import DeletedRange
 
 if TYPE_CHECKING:
     import trio

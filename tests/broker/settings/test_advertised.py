@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings import advertised
-from broker.settings.entries import Scalar
+from aerobee.broker.settings import advertised
+from aerobee.broker.settings.entries import Scalar
 
 
 def test_the_first_network_that_fits_decides() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.config import BrokerConfig, check_report, load_config
+from aerobee.broker.config import BrokerConfig, check_report, load_config
 
 if TYPE_CHECKING:
     from pathlib import Path

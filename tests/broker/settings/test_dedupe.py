@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.config import ConfigurationError, load_config
-from broker.settings.dedupe import DedupeRule, normalized, parse
+from aerobee.broker.config import ConfigurationError, load_config
+from aerobee.broker.settings.dedupe import DedupeRule, normalized, parse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from broker.config import BrokerConfig
+    from aerobee.broker.config import BrokerConfig
 
 
 def from_yaml(tmp_path: Path, text: str) -> BrokerConfig:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.settings.derive import Machine, derived, is_loopback, is_wildcard, own_address
+from aerobee.broker.settings.derive import Machine, derived, is_loopback, is_wildcard, own_address
 
 if TYPE_CHECKING:
-    from broker.settings.schema import Value
+    from aerobee.broker.settings.schema import Value
 
 MACHINE = Machine(2, ("10.0.0.5", "192.168.1.7"), "box", "/home/me")
 

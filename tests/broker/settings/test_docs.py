@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker.config import load_config
-from broker.settings import docs
-from broker.settings.schema import SCHEMA, snake
+from aerobee.broker.config import load_config
+from aerobee.broker.settings import docs
+from aerobee.broker.settings.schema import SCHEMA, snake
 
 if TYPE_CHECKING:
     import pytest
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_printed_pages_are_what_the_declarations_say() -> None:
-    assert docs.stale(ROOT) == [], "run: python -m broker.settings.docs --write"
+    assert docs.stale(ROOT) == [], "run: python -m aerobee.broker.settings.docs --write"
 
 
 def test_check_tells_a_stale_page_and_write_renews_it(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.entries import Form, Scalar
-from broker.settings.layers import Layer, command_line_entries, environment_entries, take
-from broker.settings.properties_file import read_properties
-from broker.settings.yaml_file import read_yaml
+from aerobee.broker.settings.entries import Form, Scalar
+from aerobee.broker.settings.layers import Layer, command_line_entries, environment_entries, take
+from aerobee.broker.settings.properties_file import read_properties
+from aerobee.broker.settings.yaml_file import read_yaml
 
 
 def yaml(text: str) -> Layer:

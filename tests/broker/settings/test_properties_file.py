@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.settings.entries import ConfigurationError, Scalar
-from broker.settings.properties_file import escape, read_properties
+from aerobee.broker.settings.entries import ConfigurationError, Scalar
+from aerobee.broker.settings.properties_file import escape, read_properties
 
 
 def pairs(text: str | bytes) -> list[tuple[str, str]]:

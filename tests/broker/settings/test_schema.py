@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from broker.settings.schema import KNOWN, SCHEMA, SECTIONS, canon, env, nearest, snake
+from aerobee.broker.settings.schema import KNOWN, SCHEMA, SECTIONS, canon, env, nearest, snake
 
 UNIT_SUFFIX = {"ms": "_ms", "s": "_s", "h": "_h", "B": "_bytes", "%": "_percent"}
 UNIT_WORDS = ("seconds", "second", "sec", "millis", "mills", "bytes")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.settings.entries import Entry, Form, Scalar, Tree
-from broker.settings.schema import SCHEMA, Value, canon
-from broker.settings.values import FreeSpace, read, rocketmq_takes, text_of
+from aerobee.broker.settings.entries import Entry, Form, Scalar, Tree
+from aerobee.broker.settings.schema import SCHEMA, Value, canon
+from aerobee.broker.settings.values import FreeSpace, read, rocketmq_takes, text_of
 
 
 def yaml(name: str, value: Tree) -> Value | FreeSpace:

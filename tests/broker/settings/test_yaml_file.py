@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.settings.entries import ConfigurationError, Scalar
-from broker.settings.yaml_file import read_yaml
+from aerobee.broker.settings.entries import ConfigurationError, Scalar
+from aerobee.broker.settings.yaml_file import read_yaml
 
 
 def problem(text: str) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from broker.tables.advertised import Advertised, parse_rules
+from aerobee.broker.tables.advertised import Advertised, parse_rules
 
 
 def test_without_rules_a_client_is_told_the_address_it_reached() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.tables.assignment import STRATEGIES, alone, shared
-from remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.broker.tables.assignment import STRATEGIES, alone, shared
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 import pytest
 
-from broker.errors import AttributesIllegal
-from broker.tables.attributes import edited, parse_edits
+from aerobee.broker.errors import AttributesIllegal
+from aerobee.broker.tables.attributes import edited, parse_edits
 
 
 def test_an_edit_line_adds_and_removes() -> None:

@@ -2,8 +2,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.errors import LimitReached
-from broker.tables.clients import (
+from aerobee.broker.errors import LimitReached
+from aerobee.broker.tables.clients import (
     Client,
     ClientConnection,
     ClientTable,
@@ -11,8 +11,8 @@ from broker.tables.clients import (
     is_tag_type,
     subscription_of,
 )
-from remoting.wire.bodies.heartbeat import SubscriptionData
-from store.format.tags import tags_code
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.store.format.tags import tags_code
 from tests.broker.peers import Peer
 
 

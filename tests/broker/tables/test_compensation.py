@@ -1,7 +1,7 @@
 import pytest
 
-from broker.tables import compensation as module
-from broker.tables.compensation import CompensationTable
+from aerobee.broker.tables import compensation as module
+from aerobee.broker.tables.compensation import CompensationTable
 
 TIMEOUT_MS = 1_000
 

@@ -3,15 +3,15 @@ from typing import Any
 
 import pytest
 
-from broker.tables import consumer_filters as module
-from broker.tables.consumer_filters import (
+from aerobee.broker.tables import consumer_filters as module
+from aerobee.broker.tables.consumer_filters import (
     DEAD_BEFORE_START_MS,
     DEAD_KEPT_MS,
     ConsumerFilter,
     ConsumerFilterTable,
 )
-from remoting.wire import relaxed_json
-from remoting.wire.bodies.heartbeat import SubscriptionData
+from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 
 NOW_MS = 1_700_000_000_000
 

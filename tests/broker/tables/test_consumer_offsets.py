@@ -5,10 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import LimitReached, NoPermission
-from broker.tables.consumer_offsets import NO_OFFSET, OWN_GROUPS, Clamped, ConsumerOffsetTable
-from broker.tables.documents import PIECE_ENTRIES
-from remoting.wire import relaxed_json
+from aerobee.broker.errors import LimitReached, NoPermission
+from aerobee.broker.tables.consumer_offsets import (
+    NO_OFFSET,
+    OWN_GROUPS,
+    Clamped,
+    ConsumerOffsetTable,
+)
+from aerobee.broker.tables.documents import PIECE_ENTRIES
+from aerobee.remoting.wire import relaxed_json
 
 JAVA_4_9 = b"""{
 \t"offsetTable":{

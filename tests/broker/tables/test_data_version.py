@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from broker.tables.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.tables.data_version import DataVersion, bumped, version_document, version_of
 
 
 def test_a_change_moves_counter_and_time_and_keeps_the_state() -> None:

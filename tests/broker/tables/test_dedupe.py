@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.settings.dedupe import DedupeRule
-from broker.tables.dedupe import SLICES, DedupeTable
+from aerobee.broker.settings.dedupe import DedupeRule
+from aerobee.broker.tables.dedupe import SLICES, DedupeTable
 
 WINDOW_S = 60
 WINDOW_MS = WINDOW_S * 1_000

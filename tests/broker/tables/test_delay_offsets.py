@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.tables.delay_offsets import DelayOffsetTable, Moved
-from remoting.wire import relaxed_json
+from aerobee.broker.tables.delay_offsets import DelayOffsetTable, Moved
+from aerobee.remoting.wire import relaxed_json
 
 
 def table(**offsets: int) -> DelayOffsetTable:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import Refused
-from broker.tables.delays import SCHEDULE_TOPIC, delay_hook, how_many_due, target_of
-from broker.tables.targets import Target
-from store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, MessageDraft
-from store.format.unit import DelayLevels
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.delays import SCHEDULE_TOPIC, delay_hook, how_many_due, target_of
+from aerobee.broker.tables.targets import Target
+from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, MessageDraft
+from aerobee.store.format.unit import DelayLevels
 
 HOST = bytes(8)
 NOW_MS = 1_700_000_000_000

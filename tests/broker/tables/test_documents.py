@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from broker.tables.documents import mapping, unknown_fields
+from aerobee.broker.tables.documents import mapping, unknown_fields
 
 
 def test_an_absent_object_is_empty() -> None:

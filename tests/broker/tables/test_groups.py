@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.errors import GroupNotExist, LimitReached, NameIllegal
-from broker.settings.options import BrokerOptions
-from broker.tables.groups import GroupTable, SubscriptionGroupConfig
-from remoting.wire import relaxed_json
+from aerobee.broker.errors import GroupNotExist, LimitReached, NameIllegal
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.groups import GroupTable, SubscriptionGroupConfig
+from aerobee.remoting.wire import relaxed_json
 
 OPTIONS = BrokerOptions()
 STRICT = dataclasses.replace(OPTIONS, auto_create_subscription_group=False)

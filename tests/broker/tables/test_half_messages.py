@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.tables.half_messages import (
+from aerobee.broker.tables.half_messages import (
     HALF_TOPIC,
     Half,
     Rules,
@@ -17,8 +17,8 @@ from broker.tables.half_messages import (
     op_offsets,
     put_again,
 )
-from store.format.properties import decode, encode
-from store.format.record import MessageDraft, Record
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft, Record
 
 NOW = 1_700_000_000_000
 HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])

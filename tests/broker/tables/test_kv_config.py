@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from broker.errors import LimitReached
-from broker.tables.kv_config import KvConfigTable
+from aerobee.broker.errors import LimitReached
+from aerobee.broker.tables.kv_config import KvConfigTable
 
 
 def test_a_value_is_found_under_its_namespace_and_key() -> None:

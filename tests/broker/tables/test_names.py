@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import NameIllegal, NoPermission
-from broker.tables import names
+from aerobee.broker.errors import NameIllegal, NoPermission
+from aerobee.broker.tables import names
 
 LEGAL = st.text("abcXYZ019%|_-", min_size=1, max_size=120)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.tables.pop_orders import OffsetIllegal, PopOrderTable
+from aerobee.broker.tables.pop_orders import OffsetIllegal, PopOrderTable
 
 JAVA = {
     "orderedConsumptionLevel": "QUEUE",

@@ -6,8 +6,15 @@ import json
 
 import pytest
 
-from broker.tables.pop_records import Ack, CheckPoint, PopKey, Receipt, receipt_of, retry_topic_v1
-from remoting.errors import BodyError
+from aerobee.broker.tables.pop_records import (
+    Ack,
+    CheckPoint,
+    PopKey,
+    Receipt,
+    receipt_of,
+    retry_topic_v1,
+)
+from aerobee.remoting.errors import BodyError
 
 KEY = PopKey("T", "g", 2, 100, 1_700_000_000_000, "broker-a")
 

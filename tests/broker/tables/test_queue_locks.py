@@ -1,4 +1,4 @@
-from broker.tables.queue_locks import LOCK_LIVES_MS, QueueLockTable
+from aerobee.broker.tables.queue_locks import LOCK_LIVES_MS, QueueLockTable
 
 
 def table() -> QueueLockTable[int]:

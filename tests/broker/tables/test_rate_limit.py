@@ -1,4 +1,4 @@
-from broker.tables.rate_limit import RateLimit
+from aerobee.broker.tables.rate_limit import RateLimit
 
 
 def taken(limit: RateLimit, now_ms: int, tries: int = 100) -> int:

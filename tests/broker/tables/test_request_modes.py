@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from broker.errors import LimitReached
-from broker.tables.request_modes import RequestModeTable
-from remoting.wire.bodies.pop import RequestModeRequest
+from aerobee.broker.errors import LimitReached
+from aerobee.broker.tables.request_modes import RequestModeTable
+from aerobee.remoting.wire.bodies.pop import RequestModeRequest
 
 
 def wanted(topic: str = "t", group: str = "g", mode: str = "POP") -> RequestModeRequest:

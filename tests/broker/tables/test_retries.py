@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.tables.retries import max_tries, next_level, returned
-from remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.broker.tables.retries import max_tries, next_level, returned
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 GROUP = SubscriptionGroupConfig(group_name="g", retry_max_times=3)
 

@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from broker.errors import LimitReached, Refused
-from broker.tables.data_version import DataVersion
-from broker.tables.registrations import Registered, Registration
-from broker.tables.routes import ADDRESSES_MAX, QUEUES_MAX, RouteTable
-from broker.tables.topics import TopicConfig
-from remoting.server.routes import finished
+from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.tables.data_version import DataVersion
+from aerobee.broker.tables.registrations import Registered, Registration
+from aerobee.broker.tables.routes import ADDRESSES_MAX, QUEUES_MAX, RouteTable
+from aerobee.broker.tables.topics import TopicConfig
+from aerobee.remoting.server.routes import finished
 from tests.broker.peers import Peer
 
 

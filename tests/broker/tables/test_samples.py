@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.tables.samples import HOUR, MINUTE, Growth, Samples
+from aerobee.broker.tables.samples import HOUR, MINUTE, Growth, Samples
 
 
 def noted(*counts: int) -> Samples:

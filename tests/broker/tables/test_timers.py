@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from broker.errors import Refused
-from broker.tables.delays import SCHEDULE_TOPIC, delay_hook
-from broker.tables.timers import (
+from aerobee.broker.errors import Refused
+from aerobee.broker.tables.delays import SCHEDULE_TOPIC, delay_hook
+from aerobee.broker.tables.timers import (
     RecallHandle,
     Timed,
     TimerHook,
@@ -15,10 +15,10 @@ from broker.tables.timers import (
     handle_of,
     read_handle,
 )
-from store.format.properties import decode, encode
-from store.format.record import MessageDraft
-from store.format.timer import WHEEL_TOPIC
-from store.format.unit import DelayLevels
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.unit import DelayLevels
 
 NOW_MS = 1_735_689_590_000
 HOST = bytes(8)

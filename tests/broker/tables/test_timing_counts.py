@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.tables.timing_counts import TimingCounts
+from aerobee.broker.tables.timing_counts import TimingCounts
 
 
 def test_only_topics_with_timers_are_in_the_document() -> None:

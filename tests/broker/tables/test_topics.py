@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from broker.errors import (
+from aerobee.broker.errors import (
     AttributesIllegal,
     LimitReached,
     NameIllegal,
@@ -15,10 +15,10 @@ from broker.errors import (
     TooFast,
     TopicNotExist,
 )
-from broker.settings.options import BrokerOptions
-from broker.tables.rate_limit import RateLimit
-from broker.tables.topics import TopicConfig, TopicTable
-from remoting.wire import relaxed_json
+from aerobee.broker.settings.options import BrokerOptions
+from aerobee.broker.tables.rate_limit import RateLimit
+from aerobee.broker.tables.topics import TopicConfig, TopicTable
+from aerobee.remoting.wire import relaxed_json
 
 OPTIONS = BrokerOptions(broker_name="broker-a")
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.tables.transactions import GIVEN_UP_MAX, MOVED_MAX, Transactions
+from aerobee.broker.tables.transactions import GIVEN_UP_MAX, MOVED_MAX, Transactions
 from tests.broker.tables.test_half_messages import half
 
 if TYPE_CHECKING:
-    from broker.tables.half_messages import Half
+    from aerobee.broker.tables.half_messages import Half
 
 STEPS = st.lists(st.tuples(st.sampled_from(["begin", "end", "move", "give up"]), st.integers(0, 9)))
 

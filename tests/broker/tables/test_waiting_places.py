@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.tables.waiting_places import PlaceLimits, WaitingPlaces, places_for
+from aerobee.broker.tables.waiting_places import PlaceLimits, WaitingPlaces, places_for
 
 
 class Peer:

@@ -11,19 +11,19 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
-from remoting.client import async_channel as module
-from remoting.client.async_channel import AsyncChannel
-from remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, FrameError
-from remoting.wire.codes import Encoding
-from remoting.wire.headers.client import NotifyConsumerIdsChanged
-from remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
+from aerobee.remoting.client import async_channel as module
+from aerobee.remoting.client.async_channel import AsyncChannel
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, FrameError
+from aerobee.remoting.wire.codes import Encoding
+from aerobee.remoting.wire.headers.client import NotifyConsumerIdsChanged
+from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 from tests.kit.raw_client import request_frame
 from tests.remoting.client.peer import Peer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from remoting.wire.command import Command
+    from aerobee.remoting.wire.command import Command
 
 pytestmark = pytest.mark.anyio
 

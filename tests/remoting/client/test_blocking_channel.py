@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from remoting.client import blocking_channel as module
-from remoting.client.blocking_channel import BlockingChannel
-from remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, FrameError
-from remoting.wire.codes import Encoding
-from remoting.wire.headers.client import NotifyConsumerIdsChanged
-from remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
+from aerobee.remoting.client import blocking_channel as module
+from aerobee.remoting.client.blocking_channel import BlockingChannel
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, FrameError
+from aerobee.remoting.wire.codes import Encoding
+from aerobee.remoting.wire.headers.client import NotifyConsumerIdsChanged
+from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 from tests.kit.raw_client import request_frame
 from tests.remoting.client.peer import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remoting.errors import RemotingError
-    from remoting.wire.command import Command
+    from aerobee.remoting.errors import RemotingError
+    from aerobee.remoting.wire.command import Command
 
 CLUSTER = GetBrokerClusterInfo()
 ONEWAY = 2

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.client import calls as module
-from remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
-from remoting.errors import ConnectFailed, FrameError, HeaderError, RemotingError
-from remoting.wire.answer import Answer
-from remoting.wire.codes import Encoding
-from remoting.wire.frame import MAX_FRAME_BYTES
-from remoting.wire.headers.namesrv import GetRouteInfo
-from remoting.wire.headers.offset import OffsetResponse
+from aerobee.remoting.client import calls as module
+from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.errors import ConnectFailed, FrameError, HeaderError, RemotingError
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import Encoding
+from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.offset import OffsetResponse
 from tests.kit.plain_frames import read_plainly
 from tests.kit.raw_client import request_frame
 
 if TYPE_CHECKING:
-    from remoting.wire.command import Command
+    from aerobee.remoting.wire.command import Command
 
 ANSWER = 1
 ONEWAY = 2

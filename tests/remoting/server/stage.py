@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remoting.server import selector as selector_module
-from remoting.server import worker as worker_module
-from remoting.server.poller import READ, WRITE
-from remoting.server.pools import Pool
-from remoting.server.reactor import Reactor
-from remoting.server.routes import Route, resolve
-from remoting.server.selector import Limits, Selector
-from remoting.server.worker import Worker
-from remoting.wire.answer import Answer
-from remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
+from aerobee.remoting.server import selector as selector_module
+from aerobee.remoting.server import worker as worker_module
+from aerobee.remoting.server.poller import READ, WRITE
+from aerobee.remoting.server.pools import Pool
+from aerobee.remoting.server.reactor import Reactor
+from aerobee.remoting.server.routes import Route, resolve
+from aerobee.remoting.server.selector import Limits, Selector
+from aerobee.remoting.server.worker import Worker
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import pytest
 
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
 
 __all__ = ["LIMITS", "FakePoller", "HandTime", "Interest", "Stage", "TrickleSocket"]
 

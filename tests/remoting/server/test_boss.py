@@ -12,7 +12,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import wait_all_tasks_blocked
 
-from remoting.server import boss
+from aerobee.remoting.server import boss
 from tests.remoting.server.stage import Stage
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from remoting.errors import CallTimedOut, ChannelClosed
-from remoting.server import connection as connection_module
-from remoting.server.connection import packed_host
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.command import ONEWAY, Command, answer_head, decode, encode_request
-from remoting.wire.frame import FrameDecoder
-from remoting.wire.headers.client import NotifyConsumerIdsChanged
-from remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed
+from aerobee.remoting.server import connection as connection_module
+from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import ONEWAY, Command, answer_head, decode, encode_request
+from aerobee.remoting.wire.frame import FrameDecoder
+from aerobee.remoting.wire.headers.client import NotifyConsumerIdsChanged
+from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
 from tests.kit.raw_client import request_frame
 from tests.remoting.server.stage import LIMITS, Stage, TrickleSocket
 from tests.remoting.server.test_reactor import MAX_OFFSET, call, in_thread, running

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from remoting.server.inbound import IDLE_SWEEPS, LEAD_S
-from remoting.server.poller import READ
-from remoting.server.selector import BACKLOG_FRAME_BYTES, RECEIVE_BYTES, SCARCE_SHARES
+from aerobee.remoting.server.inbound import IDLE_SWEEPS, LEAD_S
+from aerobee.remoting.server.poller import READ
+from aerobee.remoting.server.selector import BACKLOG_FRAME_BYTES, RECEIVE_BYTES, SCARCE_SHARES
 from tests.remoting.server.stage import LIMITS, Interest, Stage, TrickleSocket
 from tests.remoting.server.test_selector import bodies, frame
 
 if TYPE_CHECKING:
-    from remoting.server.connection import Connection
+    from aerobee.remoting.server.connection import Connection
 
 BUDGET = 10_000
 

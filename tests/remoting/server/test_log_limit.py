@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.log_limit import LogLimit
 
 
 def test_so_many_lines_per_period_and_the_next_period_says_what_was_left_out() -> None:

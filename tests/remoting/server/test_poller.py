@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from remoting.server.poller import READ, WRITE, EpollPoller, Poller, TaskPoller, make_poller
+from aerobee.remoting.server.poller import READ, WRITE, EpollPoller, Poller, TaskPoller, make_poller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

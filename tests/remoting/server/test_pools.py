@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from remoting.server.pools import OVERLOAD_REMARK, Pool, Waiting, timeout_remark
-from remoting.wire.command import Command
+from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Waiting, timeout_remark
+from aerobee.remoting.wire.command import Command
 
 NOBODY: Any = None
 

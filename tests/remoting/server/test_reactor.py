@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from remoting.server import boss
-from remoting.server.pools import OVERLOAD_REMARK, Pool
-from remoting.server.reactor import Listener, Reactor
-from remoting.server.routes import PARKED, Route
-from remoting.server.selector import Limits
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetResponse
+from aerobee.remoting.server import boss
+from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool
+from aerobee.remoting.server.reactor import Listener, Reactor
+from aerobee.remoting.server.routes import PARKED, Route
+from aerobee.remoting.server.selector import Limits
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset, OffsetResponse
 from tests.kit.raw_client import Closed, RawConnection, request_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from remoting.server.connection import Connection
-    from remoting.wire.command import Command
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
 
 pytestmark = pytest.mark.trio
 

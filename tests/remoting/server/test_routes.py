@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.server.pools import Pool
-from remoting.server.routes import Route, resolve
-from remoting.wire.codes import RequestCode
-from remoting.wire.headers.offset import GetMaxOffset, GetMinOffset
+from aerobee.remoting.server.pools import Pool
+from aerobee.remoting.server.routes import Route, resolve
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset
 from tests.remoting.server.stage import echo
 
 POOLS = {"admin": Pool("admin", width=1, capacity=1, max_wait_ms=None)}

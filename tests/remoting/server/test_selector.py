@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from remoting.server import boss
-from remoting.server.pools import Pool
-from remoting.server.selector import RECEIVE_BYTES, ROUND_S
-from remoting.wire.answer import Answer
-from remoting.wire.codes import RequestCode
-from remoting.wire.frame import FrameDecoder
+from aerobee.remoting.server import boss
+from aerobee.remoting.server.pools import Pool
+from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.frame import FrameDecoder
 from tests.kit.raw_client import request_frame
 from tests.remoting.server.stage import LIMITS, HandTime, Interest, Stage, TrickleSocket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remoting.server.routes import Steps
+    from aerobee.remoting.server.routes import Steps
 
 MAX_OFFSET = int(RequestCode.GET_MAX_OFFSET)
 MAX_ROUNDS = 5_000

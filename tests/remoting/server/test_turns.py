@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from remoting.server import turns
-from remoting.server.turns import TURN_S, Turns
+from aerobee.remoting.server import turns
+from aerobee.remoting.server.turns import TURN_S, Turns
 
 pytestmark = pytest.mark.trio
 

@@ -8,20 +8,20 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from remoting.server import selector as selector_module
-from remoting.server import worker as worker_module
-from remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
-from remoting.server.routes import PARKED, Begun
-from remoting.wire.answer import Answer
-from remoting.wire.codes import ResponseCode
-from remoting.wire.command import ONEWAY, decode
-from remoting.wire.frame import FrameDecoder
+from aerobee.remoting.server import selector as selector_module
+from aerobee.remoting.server import worker as worker_module
+from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
+from aerobee.remoting.server.routes import PARKED, Begun
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import ONEWAY, decode
+from aerobee.remoting.wire.frame import FrameDecoder
 from tests.kit.raw_client import request_frame
 from tests.remoting.server.stage import HandTime, Stage, TrickleSocket
 from tests.remoting.server.test_selector import MAX_OFFSET
 
 if TYPE_CHECKING:
-    from remoting.wire.command import Command
+    from aerobee.remoting.wire.command import Command
 
 pytestmark = pytest.mark.trio
 

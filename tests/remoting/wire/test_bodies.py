@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from remoting.wire.bodies.client_config import CheckClientConfigBody
-from remoting.wire.bodies.consumer_list import ConsumerList
-from remoting.wire.bodies.data_version import DataVersion
-from remoting.wire.bodies.kv_table import KVTable
-from remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse, MessageQueue
-from remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
-from remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
+from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.data_version import DataVersion
+from aerobee.remoting.wire.bodies.kv_table import KVTable
+from aerobee.remoting.wire.bodies.queue_lock import (
+    LockBatchRequest,
+    LockBatchResponse,
+    MessageQueue,
+)
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from aerobee.remoting.wire.bodies.topic_list import TopicList
 
 QUEUE = b'{"brokerName":"b","queueId":0,"topic":"T"}'
 

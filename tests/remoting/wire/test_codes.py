@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.wire.codes import (
+from aerobee.remoting.wire.codes import (
     LANGUAGE_CODES,
     LANGUAGES,
     VERSION,
@@ -12,7 +12,7 @@ from remoting.wire.codes import (
     RequestCode,
     ResponseCode,
 )
-from remoting.wire.version import describe
+from aerobee.remoting.wire.version import describe
 
 
 @pytest.mark.parametrize("codes", [RequestCode, ResponseCode, LanguageCode])

@@ -9,17 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.errors import FrameError, HeaderError
-from remoting.wire.codes import RequestCode, ResponseCode
-from remoting.wire.command import Command, answer_head, decode, encode_request
-from remoting.wire.frame import MAX_FRAME_BYTES, FrameDecoder
-from remoting.wire.headers.client import Heartbeat
-from remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
-from remoting.wire.headers.send import SendMessageRefused, SendMessageResponse, SendMessageV2
+from aerobee.remoting.errors import FrameError, HeaderError
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.command import Command, answer_head, decode, encode_request
+from aerobee.remoting.wire.frame import MAX_FRAME_BYTES, FrameDecoder
+from aerobee.remoting.wire.headers.client import Heartbeat
+from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
+from aerobee.remoting.wire.headers.send import (
+    SendMessageRefused,
+    SendMessageResponse,
+    SendMessageV2,
+)
 from tests.kit.strategies import HEADERS, headers, int32, texts
 
 if TYPE_CHECKING:
-    from remoting.wire.header import Header
+    from aerobee.remoting.wire.header import Header
 
 encodings = st.sampled_from([0, 1, 2])
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.errors import FrameError
-from remoting.wire.frame import MAX_FRAME_BYTES, MAX_HEADER_BYTES, FrameDecoder
+from aerobee.remoting.errors import FrameError
+from aerobee.remoting.wire.frame import MAX_FRAME_BYTES, MAX_HEADER_BYTES, FrameDecoder
 from tests.kit.strategies import cut, cuts
 
 Plain = tuple[int, bytes, bytes]

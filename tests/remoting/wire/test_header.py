@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remoting.errors import HeaderError
-from remoting.wire.codec import json_header
-from remoting.wire.header import (
+from aerobee.remoting.errors import HeaderError
+from aerobee.remoting.wire.codec import json_header
+from aerobee.remoting.wire.header import (
     I32,
     I64,
     Header,
@@ -25,8 +25,8 @@ from remoting.wire.header import (
     text_writer,
     wire,
 )
-from remoting.wire.headers.offset import GetMaxOffset
-from remoting.wire.headers.send import SendMessage, SendMessageResponse, SendMessageV2
+from aerobee.remoting.wire.headers.offset import GetMaxOffset
+from aerobee.remoting.wire.headers.send import SendMessage, SendMessageResponse, SendMessageV2
 from tests.kit.strategies import HEADERS, headers, texts
 
 

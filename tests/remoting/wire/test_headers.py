@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.wire.header import Header, fields_of
-from remoting.wire.headers import (
+from aerobee.remoting.wire.header import Header, fields_of
+from aerobee.remoting.wire.headers import (
     admin,
     cleanup,
     client,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.errors import BodyError
-from remoting.wire.relaxed_json import MAX_DEPTH, decode
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.relaxed_json import MAX_DEPTH, decode
 from tests.kit.strategies import texts
 
 documents = st.recursive(

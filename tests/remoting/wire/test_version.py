@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.wire.version import describe
+from aerobee.remoting.wire.version import describe
 
 
 @pytest.mark.parametrize(

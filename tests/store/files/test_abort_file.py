@@ -2,8 +2,8 @@ import os
 from pathlib import Path
 from random import Random
 
-from store.files.abort_file import AbortFile
-from store.files.disk import Disk
+from aerobee.store.files.abort_file import AbortFile
+from aerobee.store.files.disk import Disk
 from tests.kit.faulty_disk import FaultyDisk
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from store.files.archive_marks import ArchiveMarks
-from store.files.disk import Disk
-from store.format.names import mark_name, segment_name
+from aerobee.store.files.archive_marks import ArchiveMarks
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.names import mark_name, segment_name
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
 if TYPE_CHECKING:

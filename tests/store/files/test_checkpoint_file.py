@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from store.files.checkpoint_file import CheckpointFile
-from store.files.disk import Disk
-from store.format.checkpoint import CHECKPOINT, Checkpoint
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.checkpoint import CHECKPOINT, Checkpoint
 from tests.kit.faulty_disk import FaultyDisk
 
 

@@ -12,15 +12,15 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.errors import NotInMemory
-from store.files.cold_reads import COLD_READ_THREADS, GAP_BYTES, ColdReads
-from store.files.disk import Disk, Handle
-from store.files.open_files import OpenFiles
-from store.format.record import read
-from store.format.tags import TagFilter, java_hash
-from store.message_store import MessageStore
-from store.results import GetResult, GetStatus
-from store.stats import StoreStats
+from aerobee.store.errors import NotInMemory
+from aerobee.store.files.cold_reads import COLD_READ_THREADS, GAP_BYTES, ColdReads
+from aerobee.store.files.disk import Disk, Handle
+from aerobee.store.files.open_files import OpenFiles
+from aerobee.store.format.record import read
+from aerobee.store.format.tags import TagFilter, java_hash
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.stats import StoreStats
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.store_model import ManualClock, draft, open_store
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.files.commit_log import CommitLog
-from store.files.disk import Disk, Handle
-from store.format.names import segment_name
-from store.format.record import BAD, BLANK_BYTES, BLANK_FOUND, encode
+from aerobee.store.files.commit_log import CommitLog
+from aerobee.store.files.disk import Disk, Handle
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.record import BAD, BLANK_BYTES, BLANK_FOUND, encode
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import draft
 

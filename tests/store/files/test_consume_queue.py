@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.files.consume_queue import KEEP_BYTES, ConsumeQueue
-from store.files.disk import Disk
-from store.files.open_files import OpenFiles
-from store.format.names import segment_name
-from store.format.unit import BLANK, UNIT, UNIT_SIZE
-from store.results import UnitStatus
+from aerobee.store.files.consume_queue import KEEP_BYTES, ConsumeQueue
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.open_files import OpenFiles
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
+from aerobee.store.results import UnitStatus
 
 PER_FILE = 10
 FILE = PER_FILE * UNIT_SIZE

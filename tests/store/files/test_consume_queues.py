@@ -3,11 +3,11 @@ from random import Random
 
 import pytest
 
-from store.files.consume_queues import ConsumeQueues
-from store.files.disk import Disk
-from store.format.names import segment_name
-from store.format.unit import UNIT_SIZE
-from store.results import UnitStatus
+from aerobee.store.files.consume_queues import ConsumeQueues
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.unit import UNIT_SIZE
+from aerobee.store.results import UnitStatus
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
 FILE = 10 * UNIT_SIZE

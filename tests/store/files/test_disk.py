@@ -9,15 +9,15 @@ from random import Random
 import pytest
 import trio
 
-from store.errors import SyncFailed
-from store.files.disk import Disk, SystemClock
+from aerobee.store.errors import SyncFailed
+from aerobee.store.files.disk import Disk, SystemClock
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
 SEGMENT = "00000000000000000000"
 LOCK_IT = """
 import sys
 from pathlib import Path
-from store.files.disk import Disk
+from aerobee.store.files.disk import Disk
 try:
     Disk().lock(Path(sys.argv[1]))
 except BlockingIOError as error:
@@ -360,7 +360,7 @@ def test_after_the_cut_every_call_fails(tmp_path: Path) -> None:
 def test_pages_of_a_mapping_are_forgotten_and_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.files.disk._UNMAP_BYTES", 1 << 16)
+    monkeypatch.setattr("aerobee.store.files.disk._UNMAP_BYTES", 1 << 16)
     disk = Disk()
     size = 3 << 16
     mapping = disk.map(disk.allocate(tmp_path / "m", size), size, writable=True)

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from store.files.disk import Disk
-from store.files.index_file import IndexBuilder, IndexFile, Key
-from store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexHead, IndexShape
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.index_file import IndexBuilder, IndexFile, Key
+from aerobee.store.format.index import INDEX_ENTRY, INDEX_HEAD, IndexHead, IndexShape
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
 DEFAULT = IndexShape(5_000_000, 20_000_000)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.files.disk import Disk
-from store.files.index_file import IndexBuilder, IndexFile, Key
-from store.format.index import IndexHead, IndexShape
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.index_file import IndexBuilder, IndexFile, Key
+from aerobee.store.format.index import IndexHead, IndexShape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from store.files.disk import Disk
-from store.files.index_file import IndexBuilder, IndexFile, Key
-from store.files.indexes import Indexes, Resume
-from store.format.index import IndexShape
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.index_file import IndexBuilder, IndexFile, Key
+from aerobee.store.files.indexes import Indexes, Resume
+from aerobee.store.format.index import IndexShape
 
 SHAPE = IndexShape(10, 5)
 STORED = 1_700_000_000_000

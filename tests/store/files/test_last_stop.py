@@ -7,8 +7,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.files.disk import Disk
-from store.files.last_stop import LastStop, LastStopFile, QueueEnds
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.last_stop import LastStop, LastStopFile, QueueEnds
 from tests.kit.store_model import draft, open_store
 
 STOP = LastStop(4_096, 70_000, {"T": {0: QueueEnds(3, 9), 1: QueueEnds(0, 1)}, "%RETRY%g": {}})

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from store.files.local_time import local_hour, local_stamp
+from aerobee.store.files.local_time import local_hour, local_stamp
 
 NOON_UTC_MS = 1_700_049_600_000
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import StoreLocked, StoreUnusable
-from store.files.disk import Disk
-from store.files.lock_file import LockFile
+from aerobee.store.errors import StoreLocked, StoreUnusable
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.lock_file import LockFile
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
 

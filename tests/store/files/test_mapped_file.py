@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from store.files.disk import Disk
-from store.files.mapped_file import MappedFile
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.mapped_file import MappedFile
 
 SIZE = 4_096
 
@@ -133,7 +133,7 @@ def test_a_file_that_was_never_opened_is_released_at_once(tmp_path: Path) -> Non
 def test_a_large_file_gives_its_blocks_back_piece_by_piece(
     file: MappedFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.files.mapped_file.PIECE_BYTES", 1_000)
+    monkeypatch.setattr("aerobee.store.files.mapped_file.PIECE_BYTES", 1_000)
     assert file.handle is not None
     sizes: list[int] = []
     monkeypatch.setattr(type(file.handle), "truncate", lambda handle, size: sizes.append(size))

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import StoreDamaged
-from store.files.disk import Disk
-from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
-from store.format.names import segment_name
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.files.mapped_file_queue import MappedFileQueue
+from aerobee.store.format.names import segment_name
 
 SIZE = 4_096
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from store.files.disk import Disk
-from store.files.open_files import OpenFiles
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.open_files import OpenFiles
 
 
 @pytest.fixture

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.files.disk import Disk
-from store.files.recovery_point import FILE_BYTES, SLOTS_AT, RecoveryPoint, RecoveryPointFile
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.recovery_point import (
+    FILE_BYTES,
+    SLOTS_AT,
+    RecoveryPoint,
+    RecoveryPointFile,
+)
 from tests.kit.faulty_disk import FaultyDisk
 
 POINT = RecoveryPoint(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from store.files.disk import Disk
-from store.files.reserve_file import ReserveFile, reserve_bytes
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.reserve_file import ReserveFile, reserve_bytes
 from tests.kit.faulty_disk import Fault, FaultyDisk
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from store.files.disk import Disk
-from store.files.segment_head import first_store_time
-from store.format.record import encode
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.segment_head import first_store_time
+from aerobee.store.format.record import encode
 from tests.kit.store_model import HOST, draft
 
 if TYPE_CHECKING:

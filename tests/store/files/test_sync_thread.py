@@ -3,7 +3,7 @@ import threading
 import pytest
 import trio
 
-from store.files.sync_thread import MANY, SyncThread, side_by_side
+from aerobee.store.files.sync_thread import MANY, SyncThread, side_by_side
 
 
 @pytest.mark.trio

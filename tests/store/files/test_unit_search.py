@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.files.disk import Disk
-from store.files.unit_search import UnitSearch
-from store.format.unit import BLANK, UNIT
+from aerobee.store.files.disk import Disk
+from aerobee.store.files.unit_search import UnitSearch
+from aerobee.store.format.unit import BLANK, UNIT
 
 PER_FILE = 5
 FILE_BYTES = PER_FILE * UNIT.size

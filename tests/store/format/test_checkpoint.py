@@ -1,4 +1,4 @@
-from store.format.checkpoint import CHECKPOINT, Checkpoint
+from aerobee.store.format.checkpoint import CHECKPOINT, Checkpoint
 
 
 def test_recovery_looks_back_three_seconds_before_the_smaller_time() -> None:

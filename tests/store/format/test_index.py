@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format.index import (
+from aerobee.store.format.index import (
     INDEX_ENTRY,
     INDEX_HEAD,
     IndexHead,
@@ -13,8 +13,8 @@ from store.format.index import (
     keys_of,
     positive,
 )
-from store.format.properties import encode
-from store.format.tags import java_hash
+from aerobee.store.format.properties import encode
+from aerobee.store.format.tags import java_hash
 
 UNIQUE = "7F000001AAAA18B4AAC2000000000001"
 WORDS = st.text(st.characters(exclude_characters="\x00\x01\x02 ", codec="utf-8"), min_size=1)

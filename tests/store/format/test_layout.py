@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 import pytest
 
-from store.format.layout import Layout, host4, host6, i16, i32, i64
+from aerobee.store.format.layout import Layout, host4, host6, i16, i32, i64
 
 
 class Row(NamedTuple):

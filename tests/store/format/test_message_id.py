@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format.message_id import offset_id, read_offset_id, uniq_id
+from aerobee.store.format.message_id import offset_id, read_offset_id, uniq_id
 
 HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
 

@@ -2,7 +2,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from store.format import names
+from aerobee.store.format import names
 
 
 def test_a_segment_is_named_by_its_first_byte() -> None:

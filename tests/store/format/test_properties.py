@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format import properties
+from aerobee.store.format import properties
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
 PAIRS = st.dictionaries(TEXT, TEXT, max_size=6)

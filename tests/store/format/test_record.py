@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
-from store.format import record
-from store.format.properties import closed
-from store.format.record import BAD, BLANK_FOUND, MessageDraft
+from aerobee.store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
+from aerobee.store.format import record
+from aerobee.store.format.properties import closed
+from aerobee.store.format.record import BAD, BLANK_FOUND, MessageDraft
 
 HOST4 = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
 HOST6 = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from store.format.record import (
+from aerobee.store.format.record import (
     BORN_HOST_IPV6,
     HOST_FLAGS,
     STORE_HOST_IPV6,
@@ -18,9 +18,9 @@ from store.format.record import (
     encode,
     parse,
 )
-from store.format.sweep import NEVER, line_key, sweep
-from store.format.tags import tags_code_of
-from store.format.unit import UNIT
+from aerobee.store.format.sweep import NEVER, line_key, sweep
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import UNIT
 
 BASE = 5_000
 IPV4 = bytes((10, 0, 0, 7, 0, 0, 0, 80))

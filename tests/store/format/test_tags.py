@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format.tags import ALL, EXT_ADDRESS_MAX, TagFilter, java_hash, tags_code, tags_code_of
+from aerobee.store.format.tags import (
+    ALL,
+    EXT_ADDRESS_MAX,
+    TagFilter,
+    java_hash,
+    tags_code,
+    tags_code_of,
+)
 
 
 def hash_by_definition(text: str) -> int:

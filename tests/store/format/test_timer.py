@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format.timer import (
+from aerobee.store.format.timer import (
     ROLL,
     TIMER,
     TIMER_CHECK,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.format.unit import (
+from aerobee.store.format.unit import (
     BLANK,
     UNIT,
     DelayLevels,

@@ -9,18 +9,18 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from store.files.commit_log import CommitLog
-from store.flags import Flag
-from store.format.names import is_spare, segment_name, spare_path
-from store.results import PutStatus
-from store.services.allocate import LOOK_S, Allocator
-from store.stats import StoreStats
+from aerobee.store.files.commit_log import CommitLog
+from aerobee.store.flags import Flag
+from aerobee.store.format.names import is_spare, segment_name, spare_path
+from aerobee.store.results import PutStatus
+from aerobee.store.services.allocate import LOOK_S, Allocator
+from aerobee.store.stats import StoreStats
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
 
 if TYPE_CHECKING:
-    from store.files.disk import Handle
+    from aerobee.store.files.disk import Handle
 
 BIG = bytes(3_000)
 NO_ROOM = {"name": "posix_fallocate", "error": errno.ENOSPC}
@@ -59,7 +59,7 @@ async def test_the_segment_behind_the_current_one_is_prepared_elsewhere(tmp_path
 async def test_large_segments_get_their_successor_when_they_are_half_full(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.services.allocate.AHEAD_BYTES", 0)
+    monkeypatch.setattr("aerobee.store.services.allocate.AHEAD_BYTES", 0)
 
     async def looked() -> None:
         for _ in range(3):
@@ -85,7 +85,7 @@ async def test_large_segments_get_their_successor_when_they_are_half_full(
 async def test_a_roll_before_half_of_the_segment_is_full_makes_the_next_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.services.allocate.AHEAD_BYTES", 0)
+    monkeypatch.setattr("aerobee.store.services.allocate.AHEAD_BYTES", 0)
     async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
         assert store.put(draft()).status is PutStatus.PUT_OK
         for number in range(1, 4):

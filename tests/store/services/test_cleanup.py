@@ -14,9 +14,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from store.flags import Flag
-from store.format.names import mark_name, segment_name
-from store.results import GetStatus, PutStatus
+from aerobee.store.flags import Flag
+from aerobee.store.format.names import mark_name, segment_name
+from aerobee.store.results import GetStatus, PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s, settled
 from tests.kit.running_store import running_store
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from store.files.disk import Space
-    from store.message_store import MessageStore
+    from aerobee.store.files.disk import Space
+    from aerobee.store.message_store import MessageStore
     from tests.kit.logged import Logged
 
 R = TypeVar("R")
@@ -480,7 +480,7 @@ async def test_a_slow_unlink_does_not_stop_the_loop(tmp_path: Path) -> None:
 async def test_blocks_that_do_not_come_back_piece_by_piece_come_back_at_once(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.files.mapped_file.PIECE_BYTES", 1_000)
+    monkeypatch.setattr("aerobee.store.files.mapped_file.PIECE_BYTES", 1_000)
     disk = SmallDisk(tmp_path)
     async with filled(tmp_path, disk, 3, delete_when=ALL_DAY) as store:
         disk.faults.append(Fault(name="ftruncate", error=errno.EIO, times=1))

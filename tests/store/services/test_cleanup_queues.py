@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from store.config import FlushDiskType
-from store.results import GetStatus, PutStatus
-from store.services.cleanup_queues import DeletedRange
+from aerobee.store.config import FlushDiskType
+from aerobee.store.results import GetStatus, PutStatus
+from aerobee.store.services.cleanup_queues import DeletedRange
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import QUEUE_BYTES, draft, read_queue
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 PER_FILE = QUEUE_BYTES // 20
 BODY = bytes(900)
@@ -254,7 +254,7 @@ async def test_a_failing_removal_takes_the_queue_away_all_the_same(
 async def test_others_have_their_turn_while_queues_are_looked_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.files.consume_queues.SLICE", 2)
+    monkeypatch.setattr("aerobee.store.files.consume_queues.SLICE", 2)
     looked: list[int] = []
 
     def stays(topic: str) -> bool:

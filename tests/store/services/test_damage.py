@@ -4,10 +4,16 @@ from pathlib import Path
 import pytest
 import trio
 
-from store.errors import StoreDamaged
-from store.files.commit_log import CommitLog
-from store.files.disk import Disk
-from store.services.damage import LogEnd, reason_at, record_time_at, refuse_holes, refuse_loss
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.files.commit_log import CommitLog
+from aerobee.store.files.disk import Disk
+from aerobee.store.services.damage import (
+    LogEnd,
+    reason_at,
+    record_time_at,
+    refuse_holes,
+    refuse_loss,
+)
 from tests.kit.store_model import LOG_BYTES, Sent, StoreModel, log_records
 
 
@@ -68,7 +74,7 @@ def test_a_record_across_two_searched_pieces_is_found(
 ) -> None:
     position, stored = places(log)[-1]
     for size in range(64, 80):
-        monkeypatch.setattr("store.services.damage.SEARCH_BYTES", size)
+        monkeypatch.setattr("aerobee.store.services.damage.SEARCH_BYTES", size)
         with pytest.raises(StoreDamaged):
             refuse_loss(log, LogEnd(position - 1, stored, None), crc=True)
 

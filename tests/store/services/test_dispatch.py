@@ -9,17 +9,17 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.config import FlushDiskType
-from store.files.disk import Disk
-from store.format.record import (
+from aerobee.store.config import FlushDiskType
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.record import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     encode,
 )
-from store.format.tags import java_hash
-from store.message_store import MessageStore
-from store.services.dispatch import DispatchRequest, DispatchService
+from aerobee.store.format.tags import java_hash
+from aerobee.store.message_store import MessageStore
+from aerobee.store.services.dispatch import DispatchRequest, DispatchService
 from tests.kit.running_store import running_store
 from tests.kit.store_checker import check_running
 from tests.kit.store_model import ManualClock, Sent, draft, open_store, read_queue
@@ -154,7 +154,7 @@ def test_hand_over_and_log_give_the_same_queue(
 def test_a_full_hand_over_is_dropped_and_made_up_for(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.services.dispatch.PENDING_MAX", 10)
+    monkeypatch.setattr("aerobee.store.services.dispatch.PENDING_MAX", 10)
     put(store, 35)
     assert store.stats.dispatch_fallbacks == 3
     assert len(store.dispatcher.pending) == 5
@@ -164,7 +164,7 @@ def test_a_full_hand_over_is_dropped_and_made_up_for(
 
 
 def test_parsing_is_done_in_batches(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.services.dispatch.PARSE_BATCH", 10)
+    monkeypatch.setattr("aerobee.store.services.dispatch.PARSE_BATCH", 10)
     put(store, 25)
     store.dispatcher.pending.clear()
     put(store, 1)

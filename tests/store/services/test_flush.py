@@ -8,14 +8,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from store.config import FlushDiskType
-from store.files.checkpoint_file import CheckpointFile
-from store.files.consume_queues import SLICE
-from store.files.disk import Disk
-from store.flags import Flag
-from store.format.names import ABORT, CHECKPOINT
-from store.message_store import MessageStore
-from store.results import PutStatus
+from aerobee.store.config import FlushDiskType
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.files.consume_queues import SLICE
+from aerobee.store.files.disk import Disk
+from aerobee.store.flags import Flag
+from aerobee.store.format.names import ABORT, CHECKPOINT
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.running_store import durable, running_store
 from tests.kit.store_model import draft, read_queue
@@ -301,7 +301,7 @@ async def test_what_is_not_dispatched_is_not_covered_by_the_checkpoint(
         store.put(draft())
         mock_clock.jump(1)
         with monkeypatch.context() as patch:
-            patch.setattr("store.services.dispatch.Dispatcher.advance", lambda *_: None)
+            patch.setattr("aerobee.store.services.dispatch.Dispatcher.advance", lambda *_: None)
             assert await store.flush_queues()
         value = CheckpointFile(FaultyDisk(tmp_path), tmp_path / CHECKPOINT).load()
         assert value.logics_msg_timestamp == first - 1
@@ -346,7 +346,7 @@ async def test_a_failed_sync_of_a_queue_is_final_as_well(tmp_path: Path) -> None
 async def test_very_many_units_in_memory_start_a_round_before_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.services.flush.UNWRITTEN_UNITS_MAX", 20)
+    monkeypatch.setattr("aerobee.store.services.flush.UNWRITTEN_UNITS_MAX", 20)
     interval = 60_000
     async with running_store(
         tmp_path, FaultyDisk(tmp_path), flush_interval_consume_queue_ms=interval

@@ -10,12 +10,12 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.files.checkpoint_file import CheckpointFile
-from store.files.disk import Disk
-from store.format.index import INDEX_ENTRY, INDEX_SLOT, index_key, key_hash, keys_of
-from store.format.names import CHECKPOINT
-from store.format.properties import encode
-from store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.index import INDEX_ENTRY, INDEX_SLOT, index_key, key_hash, keys_of
+from aerobee.store.format.names import CHECKPOINT
+from aerobee.store.format.properties import encode
+from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.running_store import running_store
 from tests.kit.store_model import draft, flush_everything, open_store
@@ -23,8 +23,8 @@ from tests.kit.store_model import draft, flush_everything, open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.files.index_file import IndexFile
-    from store.message_store import MessageStore
+    from aerobee.store.files.index_file import IndexFile
+    from aerobee.store.message_store import MessageStore
 
 FOR_EVER = 1 << 62
 MANY: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 4_000}

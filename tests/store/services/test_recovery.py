@@ -7,17 +7,17 @@ import msgspec
 import pytest
 import trio
 
-from store.errors import StoreDamaged
-from store.files.abort_file import AbortFile
-from store.files.checkpoint_file import CheckpointFile
-from store.files.disk import Disk
-from store.format.checkpoint import Checkpoint
-from store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
-from store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
-from store.format.unit import BLANK, UNIT, UNIT_SIZE
-from store.message_store import MessageStore
-from store.results import Recovery
-from store.services.recovery_start import (
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.files.abort_file import AbortFile
+from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.checkpoint import Checkpoint
+from aerobee.store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
+from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
+from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
+from aerobee.store.message_store import MessageStore
+from aerobee.store.results import Recovery
+from aerobee.store.services.recovery_start import (
     FirstRecord,
     abnormal_start,
     clamped,
@@ -709,7 +709,7 @@ def test_a_checkpoint_of_the_future_is_taken_back(model: StoreModel) -> None:
 def test_units_leave_the_memory_while_a_long_log_is_walked(
     model: StoreModel, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.services.recovery.WRITE_EVERY_RECORDS", every)
+    monkeypatch.setattr("aerobee.store.services.recovery.WRITE_EVERY_RECORDS", every)
     model.disk.kill()
     shutil.rmtree(model.root / "consumequeue")
     reopen(model)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.config import StoreConfig
-from store.services.retention import (
+from aerobee.store.config import StoreConfig
+from aerobee.store.services.retention import (
     START_DISTRUST_S,
     Deletion,
     Elapsed,

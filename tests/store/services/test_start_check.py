@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import StoreForeign, StoreUnusable
-from store.files.disk import Disk
-from store.services.start_check import (
+from aerobee.store.errors import StoreForeign, StoreUnusable
+from aerobee.store.files.disk import Disk
+from aerobee.store.services.start_check import (
     make_directory,
     refuse_foreign,
     refuse_small_disk,

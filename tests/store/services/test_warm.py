@@ -9,10 +9,10 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 from structlog.testing import capture_logs
 
-from store.files.disk import Disk
-from store.format.names import spare_path
-from store.message_store import MessageStore
-from store.services.warm import PAGE_BYTES, Warmer
+from aerobee.store.files.disk import Disk
+from aerobee.store.format.names import spare_path
+from aerobee.store.message_store import MessageStore
+from aerobee.store.services.warm import PAGE_BYTES, Warmer
 from tests.kit.cold_disk import ColdDisk
 from tests.kit.running_store import running_store
 from tests.kit.store_model import ManualClock, draft, small_config

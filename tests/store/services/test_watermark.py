@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from store.config import StoreConfig
-from store.files.disk import Disk, Space
-from store.services.retention import Level
-from store.services.watermark import DiskWatch, usage_of, used_percent
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.disk import Disk, Space
+from aerobee.store.services.retention import Level
+from aerobee.store.services.watermark import DiskWatch, usage_of, used_percent
 
 GiB = 1 << 30
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")

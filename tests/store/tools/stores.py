@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from store.files.disk import Disk
-from store.format import properties
+from aerobee.store.files.disk import Disk
+from aerobee.store.format import properties
 from tests.kit.store_model import ManualClock, draft, flush_everything, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from store.message_store import MessageStore
+    from aerobee.store.message_store import MessageStore
 
 __all__ = ["MESSAGES", "filled", "flip", "left_behind", "stopped"]
 

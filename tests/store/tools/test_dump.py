@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from store.tools.dump import Wanted, dump
-from store.tools.findings import Findings
+from aerobee.store.tools.dump import Wanted, dump
+from aerobee.store.tools.findings import Findings
 from tests.store.tools.stores import MESSAGES, stopped
 
 

@@ -1,9 +1,9 @@
 import pytest
 
-from store.format import properties
-from store.format.record import HEAD, encode, parse
-from store.tools.fields import FieldCheck
-from store.tools.findings import Findings
+from aerobee.store.format import properties
+from aerobee.store.format.record import HEAD, encode, parse
+from aerobee.store.tools.fields import FieldCheck
+from aerobee.store.tools.findings import Findings
 from tests.kit.store_model import draft
 
 HOUR_MS = 3_600_000

@@ -4,11 +4,11 @@ from random import Random
 
 import trio
 
-from store.files.disk import Disk
-from store.format import properties
-from store.format.index import IndexShape
-from store.tools.repair import carry_out, plan
-from store.tools.verify import Verification, verify
+from aerobee.store.files.disk import Disk
+from aerobee.store.format import properties
+from aerobee.store.format.index import IndexShape
+from aerobee.store.tools.repair import carry_out, plan
+from aerobee.store.tools.verify import Verification, verify
 from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, draft, open_store
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
 

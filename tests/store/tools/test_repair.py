@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from store.errors import StoreLocked
-from store.files.disk import Disk
-from store.tools.repair import carry_out, plan
-from store.tools.verify import verify
+from aerobee.store.errors import StoreLocked
+from aerobee.store.files.disk import Disk
+from aerobee.store.tools.repair import carry_out, plan
+from aerobee.store.tools.verify import verify
 from tests.kit.store_model import LOG_BYTES, log_records, open_store
 from tests.store.tools.stores import MESSAGES, filled, flip, stopped
 

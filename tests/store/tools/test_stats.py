@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from store.tools.stats import summarise
+from aerobee.store.tools.stats import summarise
 from tests.store.tools.stores import MESSAGES, stopped
 
 

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 import trio
 
-from store.format.record import read
-from store.tools.verify import verify
+from aerobee.store.format.record import read
+from aerobee.store.tools.verify import verify
 from tests.kit.store_model import LOG_BYTES, log_records
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
 

@@ -12,7 +12,7 @@ from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.manifest import Entry, crc_of_file
 from aerobee.spark.jobs.same_log import Found, compared, ends_of, keep_id, kept_id
 from aerobee.spark.store_files import segments_of
-from store.format.names import segment_name
+from aerobee.store.format.names import segment_name
 from tests.aerobee.spark.jobs.lakes import archived
 from tests.aerobee.spark.store_maker import NOON, StoreMaker
 

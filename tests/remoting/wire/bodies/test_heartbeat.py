@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.errors import BodyError
-from remoting.wire.bodies.heartbeat import (
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
     ProducerData,

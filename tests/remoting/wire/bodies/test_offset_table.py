@@ -1,7 +1,7 @@
 """The map that is no JSON, as Java and C++ clients read it."""
 
-from remoting.wire.bodies.offset_table import offset_table, offset_table_for_cpp
-from remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.offset_table import offset_table, offset_table_for_cpp
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 TWO = {
     MessageQueue(broker_name="broker-a", queue_id=0, topic="T"): 5,

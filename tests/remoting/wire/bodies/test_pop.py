@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remoting.errors import BodyError
-from remoting.wire.bodies.pop import BatchAckRequest, bit_set, offsets_in
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.bodies.pop import BatchAckRequest, bit_set, offsets_in
 
 SHORT = (
     b'{"acks":[{"b":"AQI=","c":"g","it":60000,"pt":1700000000000,"q":0,"r":"0","rq":3,'

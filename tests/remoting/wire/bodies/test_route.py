@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 
 ROUTE = TopicRouteData(
     broker_datas=[

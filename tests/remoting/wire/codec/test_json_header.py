@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remoting.errors import FrameError, HeaderError
-from remoting.wire.codec.json_header import decode, encode, ext_fields
+from aerobee.remoting.errors import FrameError, HeaderError
+from aerobee.remoting.wire.codec.json_header import decode, encode, ext_fields
 
 
 def test_an_envelope_is_read_with_all_its_fields_as_texts() -> None:

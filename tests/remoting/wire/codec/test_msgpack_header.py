@@ -7,8 +7,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped] # ships no types
 import pytest
 
-from remoting.errors import FrameError
-from remoting.wire.codec.msgpack_header import decode, encode
+from aerobee.remoting.errors import FrameError
+from aerobee.remoting.wire.codec.msgpack_header import decode, encode
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from remoting.errors import FrameError
-from remoting.wire.codec.rocketmq_header import decode, encode
+from aerobee.remoting.errors import FrameError
+from aerobee.remoting.wire.codec.rocketmq_header import decode, encode
 
 FIXED = struct.pack(">hBhii", 30, 0, 479, 7, 0)
 
