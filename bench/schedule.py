@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from aerobee.broker.config import BrokerConfig
+from aerobee.broker.config.load import BrokerConfig
 from aerobee.broker.parts import Parts
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk, SystemClock

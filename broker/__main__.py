@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker import log as logging
 from aerobee.broker.controller import BrokerController
 from aerobee.broker.errors import TableDamaged
-from aerobee.broker.host import descriptor_limit, raise_descriptor_limit
-from aerobee.broker.log_stream import LineStream, fill_standard_descriptors
+from aerobee.broker.process import log as logging
+from aerobee.broker.process.host import descriptor_limit, raise_descriptor_limit
+from aerobee.broker.process.log_stream import LineStream, fill_standard_descriptors
 from aerobee.remoting.server.boss import reserve
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk, SystemClock
@@ -28,7 +28,7 @@ from aerobee.store.files.disk import Disk, SystemClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.controller import Ready
 
 __all__ = ["run"]

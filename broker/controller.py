@@ -18,10 +18,11 @@ import msgspec
 import structlog
 import trio
 
-from aerobee.broker import http, routes
+from aerobee.broker import routes
+from aerobee.broker.core.housekeeping import Housekeeping
+from aerobee.broker.metrics import http
+from aerobee.broker.metrics.sources import make_health, make_sources
 from aerobee.broker.parts import Parts
-from aerobee.broker.services.housekeeping import Housekeeping
-from aerobee.broker.sources import make_health, make_sources
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener
 from aerobee.store.flags import Flag
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.config.load import BrokerConfig
     from aerobee.store.files.disk import Clock, Disk
     from aerobee.store.results import Recovery
 

@@ -13,38 +13,38 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from aerobee.broker import answers
-from aerobee.broker.host import descriptor_limit, other_name_servers
-from aerobee.broker.pools import make_pools
-from aerobee.broker.processors.access import ReadAccess
-from aerobee.broker.processors.dead_letters import DeadLetters
-from aerobee.broker.processors.destinations import Destinations
-from aerobee.broker.puts import Puts
-from aerobee.broker.runtime_info import RuntimeInfo
-from aerobee.broker.services.dedupe import Dedupe
-from aerobee.broker.services.half_messages import HalfMessages
-from aerobee.broker.services.hold import Hold
-from aerobee.broker.services.member_changes import MemberChanges
-from aerobee.broker.services.name_server_link import connected
-from aerobee.broker.services.pace import Pace
-from aerobee.broker.services.pool_watch import PoolWatch
-from aerobee.broker.services.pop_hold import PopHold, PopLimits
-from aerobee.broker.services.protection import Protection
-from aerobee.broker.services.registration import Identity, Registration
-from aerobee.broker.services.revive import Revive, Timing
-from aerobee.broker.services.revive_log import ReviveLog
-from aerobee.broker.services.sampling import Sampling
-from aerobee.broker.services.schedule import Schedule
-from aerobee.broker.services.statistics import LoopTicker
-from aerobee.broker.services.timers import Timers
-from aerobee.broker.services.unread import UnreadReport
-from aerobee.broker.settings.dedupe import parse as parse_dedupe
-from aerobee.broker.slow_rounds import SlowRounds
+from aerobee.broker.admin.runtime_info import RuntimeInfo
+from aerobee.broker.consumers.member_changes import MemberChanges
+from aerobee.broker.core.pace import Pace
+from aerobee.broker.core.puts import Puts
+from aerobee.broker.core.waiting_places import PlaceLimits
+from aerobee.broker.dedupe.dedupe import Dedupe
+from aerobee.broker.dedupe.dedupe_settings import parse as parse_dedupe
+from aerobee.broker.delay.delay_levels import delay_hook
+from aerobee.broker.delay.schedule import Schedule
+from aerobee.broker.metrics.sampling import Sampling
+from aerobee.broker.metrics.stats import BrokerStats
+from aerobee.broker.namesrv.name_server_link import connected
+from aerobee.broker.namesrv.registration import Identity, Registration
+from aerobee.broker.namesrv.route_table import MASTER_ID
+from aerobee.broker.pools.pool_watch import PoolWatch
+from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.pools.slow_rounds import SlowRounds
+from aerobee.broker.pop.pop_hold import PopHold, PopLimits
+from aerobee.broker.pop.revive import Revive, Timing
+from aerobee.broker.pop.revive_log import ReviveLog
+from aerobee.broker.process.host import descriptor_limit, other_name_servers
+from aerobee.broker.process.loop_ticker import LoopTicker
+from aerobee.broker.pull.access import ReadAccess
+from aerobee.broker.pull.hold import Hold
+from aerobee.broker.pull.protection import Protection
+from aerobee.broker.pull.unread import UnreadReport
+from aerobee.broker.send.dead_letters import DeadLetters
+from aerobee.broker.send.destinations import Destinations
 from aerobee.broker.state import State
-from aerobee.broker.stats import BrokerStats
-from aerobee.broker.tables.delays import delay_hook
-from aerobee.broker.tables.routes import MASTER_ID
-from aerobee.broker.tables.timers import TimerHook
-from aerobee.broker.tables.waiting_places import PlaceLimits
+from aerobee.broker.timers.timer_properties import TimerHook
+from aerobee.broker.timers.timers import Timers
+from aerobee.broker.transactions.check_service import HalfMessages
 from aerobee.broker.wiring import make_processors
 from aerobee.remoting.server.connection import packed_host
 from aerobee.remoting.server.reactor import Reactor
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
     import trio
 
-    from aerobee.broker.config import BrokerConfig
-    from aerobee.broker.puts import Hook
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.puts import Hook
     from aerobee.remoting.server.connection import Connection
     from aerobee.store.files.disk import Clock, Disk
     from aerobee.store.format.record import MessageDraft

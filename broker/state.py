@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from aerobee.broker.json_file import JsonFile
-from aerobee.broker.services.save import LargeTable, Periodic, SavedTable, Saver, Table
-from aerobee.broker.tables.clients import ClientTable
-from aerobee.broker.tables.compensation import CompensationTable
-from aerobee.broker.tables.consumer_filters import ConsumerFilterTable
-from aerobee.broker.tables.consumer_offsets import ConsumerOffsetTable
-from aerobee.broker.tables.delay_offsets import DelayOffsetTable
-from aerobee.broker.tables.delays import SCHEDULE_TOPIC
-from aerobee.broker.tables.groups import GroupTable
-from aerobee.broker.tables.kv_config import KvConfigTable
-from aerobee.broker.tables.pop_orders import PopOrderTable
-from aerobee.broker.tables.queue_locks import QueueLockTable
-from aerobee.broker.tables.request_modes import RequestModeTable
-from aerobee.broker.tables.routes import RouteTable
-from aerobee.broker.tables.timing_counts import TimingCounts
-from aerobee.broker.tables.topics import TopicTable
-from aerobee.broker.tables.transactions import Transactions
+from aerobee.broker.assignment.request_modes import RequestModeTable
+from aerobee.broker.consumers.clients import ClientTable
+from aerobee.broker.consumers.compensation import CompensationTable
+from aerobee.broker.consumers.consumer_filters import ConsumerFilterTable
+from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+from aerobee.broker.consumers.groups import GroupTable
+from aerobee.broker.consumers.queue_locks import QueueLockTable
+from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC
+from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+from aerobee.broker.namesrv.kv_config import KvConfigTable
+from aerobee.broker.namesrv.route_table import RouteTable
+from aerobee.broker.pop.pop_orders import PopOrderTable
+from aerobee.broker.saved.json_file import JsonFile
+from aerobee.broker.saved.save import LargeTable, Periodic, SavedTable, Saver, Table
+from aerobee.broker.timers.timing_counts import TimingCounts
+from aerobee.broker.topics.topics import TopicTable
+from aerobee.broker.transactions.open_transactions import Transactions
 from aerobee.store.errors import StoreForeign
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.config.load import BrokerConfig
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
     from aerobee.store.files.disk import Clock, Disk
     from aerobee.store.message_store import MessageStore

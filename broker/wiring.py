@@ -6,32 +6,32 @@ import random
 from os import getpid
 from typing import TYPE_CHECKING
 
-from aerobee.broker.processors.ack import Acknowledge
-from aerobee.broker.processors.admin import AdminProcessor
-from aerobee.broker.processors.assignment import AssignmentProcessor
-from aerobee.broker.processors.cleanup import CleanupProcessor
-from aerobee.broker.processors.client import ClientProcessor
-from aerobee.broker.processors.dedupe import DedupingSend
-from aerobee.broker.processors.group import GroupProcessor
-from aerobee.broker.processors.notification import NotificationProcessor
-from aerobee.broker.processors.offset import OffsetProcessor
-from aerobee.broker.processors.pop import Pop
-from aerobee.broker.processors.pop_reader import PopReader
-from aerobee.broker.processors.pull import Pull
-from aerobee.broker.processors.query import QueryProcessor
-from aerobee.broker.processors.recall import RecallProcessor
-from aerobee.broker.processors.reply import ReplyProcessor
-from aerobee.broker.processors.reset import ResetProcessor
-from aerobee.broker.processors.route import RouteProcessor
-from aerobee.broker.processors.send import Send
-from aerobee.broker.processors.send_back import SendBack
-from aerobee.broker.processors.topic import TopicProcessor
-from aerobee.broker.processors.transaction import TransactionProcessor
+from aerobee.broker.admin.admin import AdminProcessor
+from aerobee.broker.admin.cleanup import CleanupProcessor
+from aerobee.broker.assignment.assignment_processor import AssignmentProcessor
+from aerobee.broker.config.report import as_properties
+from aerobee.broker.consumers.client_processor import ClientProcessor
+from aerobee.broker.consumers.group_processor import GroupProcessor
+from aerobee.broker.consumers.offset_processor import OffsetProcessor
+from aerobee.broker.consumers.reset import ResetProcessor
+from aerobee.broker.core.uniq_ids import UniqIds
+from aerobee.broker.dedupe.deduping_send import DedupingSend
+from aerobee.broker.namesrv.advertised import Advertised, parse_rules
+from aerobee.broker.namesrv.route_processor import RouteProcessor
+from aerobee.broker.pop.ack import Acknowledge
+from aerobee.broker.pop.notification import NotificationProcessor
+from aerobee.broker.pop.pop import Pop
+from aerobee.broker.pop.pop_reader import PopReader
+from aerobee.broker.pull.pull import Pull
+from aerobee.broker.query.query import QueryProcessor
 from aerobee.broker.routes import Processors
-from aerobee.broker.settings.report import as_properties
-from aerobee.broker.tables.advertised import Advertised, parse_rules
-from aerobee.broker.tables.data_version import first_version
-from aerobee.broker.uniq_ids import UniqIds
+from aerobee.broker.saved.data_version import first_version
+from aerobee.broker.send.reply import ReplyProcessor
+from aerobee.broker.send.send import Send
+from aerobee.broker.send.send_back import SendBack
+from aerobee.broker.timers.recall import RecallProcessor
+from aerobee.broker.topics.topic_processor import TopicProcessor
+from aerobee.broker.transactions.end_transaction import TransactionProcessor
 
 if TYPE_CHECKING:
     from aerobee.broker.parts import Parts

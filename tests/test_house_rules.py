@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.kinds import BROKER, Kind, kind_of
 from tests.kit.source_tree import (
     LINKED,
     ROOT,
@@ -36,24 +37,6 @@ MAY_IMPORT = {
 }
 DOORS = {"aerobee.cli": ("broker", "store"), "aerobee.testing": ("broker", "store")}
 """Who may call into another package's entry function, imported inside the function that does."""
-
-WORDS, HANDS, CLOCKS, DECISIONS = range(4)
-ROOMS = {
-    "wire": WORDS,
-    "format": WORDS,
-    "tables": WORDS,
-    "filters": WORDS,
-    "server": HANDS,
-    "client": HANDS,
-    "files": HANDS,
-    "services": CLOCKS,
-    "processors": DECISIONS,
-    "tools": DECISIONS,
-}
-"""A room imports its own kind and the kinds above it in this list."""
-ROOTS_FOR_ROOMS = {"config", "errors", "stats", "results"}
-"""Root modules of a package that its rooms may import."""
-ROOTS_FOR_DECISIONS = ROOTS_FOR_ROOMS | {"answers"}
 
 IMPURE = {
     "anyio", "asyncio", "os", "random", "secrets", "select", "selectors", "shutil", "socket",
@@ -95,24 +78,29 @@ def test_packages_import_one_way() -> None:
     assert not wrong, lines(*wrong)
 
 
-def test_rooms_import_downwards_only() -> None:
+def test_files_import_their_own_kind_and_those_before_it() -> None:
     wrong = []
     for module in MODULES.values():
-        if module.room not in ROOMS:
+        kind = kind_of(module)
+        if kind is None:
             continue
         for found in ours(module):
             target = MODULES.get(found.target)
-            if target is None or target.top != module.top or target.name == target.top:
-                continue
-            if target.room:
-                fine = ROOMS.get(target.room, WORDS) <= ROOMS[module.room]
-            else:
-                decides = ROOMS[module.room] == DECISIONS
-                roots = ROOTS_FOR_DECISIONS if decides else ROOTS_FOR_ROOMS
-                fine = target.name.rpartition(".")[2] in roots
-            if not fine:
-                wrong.append(found)
+            if target is not None and target.top == module.top:
+                other = kind_of(target)
+                if other is not None and other > kind:
+                    wrong.append(f"{found}: {kind.name} imports {other.name}")
     assert not wrong, lines(*wrong)
+
+
+def test_every_file_that_has_a_kind_exists() -> None:
+    named = {
+        ".".join(part for part in ("broker", folder, name) if part)
+        for folders in BROKER.values()
+        for folder, names in folders.items()
+        for name in names
+    }
+    assert named <= set(MODULES), lines(*(named - set(MODULES)))
 
 
 def test_the_two_sides_of_a_connection_do_not_know_each_other() -> None:
@@ -131,18 +119,18 @@ def test_words_touch_no_clock_disk_socket_thread_or_chance() -> None:
     wrong = [
         found
         for module in MODULES.values()
-        if ROOMS.get(module.room) == WORDS
+        if kind_of(module) is Kind.WORDS
         for found in module.imports
         if found.top in IMPURE and not found.typing
     ]
     assert not wrong, lines(*wrong)
 
 
-def test_processors_see_no_socket_and_no_file() -> None:
+def test_decisions_see_no_socket_and_no_file() -> None:
     wrong = [
         found
         for module in MODULES.values()
-        if module.room == "processors"
+        if kind_of(module) is Kind.DECISIONS and module.top == "broker"
         for found in module.imports
         if found.top in {"socket", "os", "mmap", "select", "pathlib", "shutil"}
         or below(found.target, ("store.files", "remoting.server.selector"))
@@ -170,7 +158,7 @@ def test_services_read_the_clock_that_they_are_given() -> None:
     wrong = [
         found
         for module in MODULES.values()
-        if module.room == "services"
+        if kind_of(module) is Kind.CLOCKS
         for found in module.imports
         if found.top in {"time", "datetime", "random"} and not found.typing
     ]
@@ -186,7 +174,7 @@ def test_the_server_side_starts_threads_of_its_own_in_two_places_only() -> None:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func) in {"threading.Thread", "Thread", "ThreadPoolExecutor"}
     }
-    assert starters <= {"store.files.sync_thread", "broker.log_stream"}
+    assert starters <= {"store.files.sync_thread", "broker.process.log_stream"}
 
 
 def test_only_the_metrics_module_knows_prometheus() -> None:
@@ -196,7 +184,7 @@ def test_only_the_metrics_module_knows_prometheus() -> None:
         for found in module.imports
         if found.top == "prometheus_client"
     }
-    assert users <= {"broker.metrics"}
+    assert users <= {"broker.metrics.metrics"}
 
 
 def test_our_own_imports_are_absolute() -> None:

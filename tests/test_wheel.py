@@ -1,4 +1,4 @@
-"""What `pip install aerobee` puts into somebody's environment, and that it leaves the rest alone."""
+"""What `pip install aerobee` puts into an environment, and that it leaves the rest alone."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def run(
 
     Prints one line when it is ready; logs go to stderr.
     """
-    from aerobee.broker import host
     from aerobee.broker.__main__ import run as run_broker
-    from aerobee.broker.config import ConfigurationError, load_config
+    from aerobee.broker.config.load import ConfigurationError, load_config
+    from aerobee.broker.process import host
 
     try:
         config = load_config(

@@ -29,8 +29,8 @@ def config() -> None:
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs.")
 def check(file: Path | None, every: bool) -> None:
     """Print what FILE and the environment change, each with its source, or what is wrong."""
-    from aerobee.broker import host
-    from aerobee.broker.config import check_report, load_config
+    from aerobee.broker.config.load import check_report, load_config
+    from aerobee.broker.process import host
 
     def report() -> str:
         loaded = load_config(
@@ -49,14 +49,14 @@ def check(file: Path | None, every: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def convert(file: Path) -> None:
     """Print a RocketMQ FILE as YAML, or a YAML one as RocketMQ's."""
-    from aerobee.broker.config import convert as converted
+    from aerobee.broker.config.load import convert as converted
 
     click.echo(or_problems(lambda: converted(file)), nl=False)
 
 
 def or_problems(make: Callable[[], str]) -> str:
     """The text, or the problems on stderr and exit code 2."""
-    from aerobee.broker.config import ConfigurationError
+    from aerobee.broker.config.load import ConfigurationError
 
     try:
         return make()

@@ -27,11 +27,7 @@ from aerobee.remoting.wire.bodies.route import TopicRouteData
 from aerobee.remoting.wire.bodies.topic_list import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import Command
-from aerobee.remoting.wire.headers.namesrv import (
-    GetAllTopicList,
-    GetBrokerClusterInfo,
-    GetRouteInfo,
-)
+from aerobee.remoting.wire.headers import namesrv
 from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
     GetMinOffset,
@@ -124,12 +120,12 @@ class Cluster:
 
     def topics(self) -> list[str]:
         """All topics that the name server knows, sorted. Raises: NoNameServerError."""
-        ((ask, answer),) = self._ask_names([GetAllTopicList()])
+        ((ask, answer),) = self._ask_names([namesrv.GetAllTopicList()])
         return sorted(set(body_of(ask, expect(ask, answer, NAME_SERVER), TopicList).topic_list))
 
     def brokers(self) -> dict[str, tuple[str, ...]]:
         """The addresses of each broker, its master first. Raises: NoNameServerError."""
-        ((ask, answer),) = self._ask_names([GetBrokerClusterInfo()])
+        ((ask, answer),) = self._ask_names([namesrv.GetBrokerClusterInfo()])
         info = body_of(ask, expect(ask, answer, NAME_SERVER), ClusterInfo)
         return {
             name: _in_order(data.broker_addrs)
@@ -168,7 +164,9 @@ class Cluster:
 
     def _fetch(self, topics: Sequence[str]) -> dict[str, TopicRouteData]:
         wanted = list(dict.fromkeys(topics))
-        headers = [GetRouteInfo(topic=topic, accept_standard_json_only=True) for topic in wanted]
+        headers = [
+            namesrv.GetRouteInfo(topic=topic, accept_standard_json_only=True) for topic in wanted
+        ]
         found: dict[str, TopicRouteData] = {}
         for topic, (ask, answer) in zip(wanted, self._ask_names(headers), strict=True):
             try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from aerobee.broker.consumers.clients import is_tag_type
 from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter, sql_filter
-from aerobee.broker.tables.clients import is_tag_type
 from aerobee.store.format.tags import TagFilter
 
 __all__ = ["TAGS_CHARS_MAX", "Filter", "filter_of", "tag_filter"]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from aerobee.broker.answers import refusal
-from aerobee.broker.config import BrokerConfig, BrokerOptions
+from aerobee.broker.config.load import BrokerConfig, BrokerOptions
 from aerobee.broker.parts import Parts
 from aerobee.broker.routes import broker_routes
-from aerobee.broker.tables.topics import TopicConfig
+from aerobee.broker.topics.topics import TopicConfig
 from aerobee.remoting.server.connection import packed_host
 from aerobee.remoting.server.routes import PARKED, Begun, finished
 from aerobee.remoting.wire.answer import Answer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import trio
 import trio.testing
 
-from aerobee.broker.tables.pop_records import Receipt, receipt_of
+from aerobee.broker.pop.pop_records import Receipt, receipt_of
 from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
 from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.format.properties import decode, encode

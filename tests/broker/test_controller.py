@@ -13,7 +13,12 @@ import trio
 from structlog.testing import capture_logs
 
 from aerobee.broker import controller as controller_module
-from aerobee.broker.config import BrokerConfig, MetricsConfig, MetricsExporterType, NamesrvConfig
+from aerobee.broker.config.load import (
+    BrokerConfig,
+    MetricsConfig,
+    MetricsExporterType,
+    NamesrvConfig,
+)
 from aerobee.broker.controller import BrokerController, Ready
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server import boss

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from aerobee.broker.config import FlushDiskType
+from aerobee.broker.config.load import FlushDiskType
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.parts import Parts
 from aerobee.remoting.server.connection import packed_host

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.parts import Parts
-from aerobee.broker.pools import make_pools
+from aerobee.broker.pools.pools import make_pools
 from aerobee.broker.routes import broker_routes, namesrv_routes
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.routes import Route, resolve

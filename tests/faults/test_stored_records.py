@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.services.revive import ReviveQueue
-from aerobee.broker.tables.delays import SCHEDULE_TOPIC, target_of
-from aerobee.broker.tables.half_messages import (
+from aerobee.broker.core.targets import QUEUE_ID_MAX
+from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC, target_of
+from aerobee.broker.pop.pop_records import Ack, CheckPoint
+from aerobee.broker.pop.revive import ReviveQueue
+from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
+from aerobee.broker.transactions.half_messages import (
     HALF_TOPIC,
     OP_TOPIC,
     Half,
@@ -25,9 +28,6 @@ from aerobee.broker.tables.half_messages import (
     next_step,
     put_again,
 )
-from aerobee.broker.tables.pop_records import Ack, CheckPoint
-from aerobee.broker.tables.targets import QUEUE_ID_MAX
-from aerobee.broker.tables.timers import Timed, come_back, delete_keys
 from aerobee.remoting.errors import BodyError
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.properties import decode, encode
@@ -35,12 +35,12 @@ from aerobee.store.format.record import MessageDraft, Record
 from aerobee.store.format.timer import WHEEL_TOPIC
 from aerobee.store.format.unit import DelayLevels, code_of
 from aerobee.store.results import PutStatus
+from tests.broker.delay.test_schedule import park, still_desk
+from tests.broker.pop.test_pop import REVIVE_LOG
 from tests.broker.pops import open_pops
-from tests.broker.processors.test_pop import REVIVE_LOG
 from tests.broker.records import records_of
-from tests.broker.services.test_half_messages import COMMIT, open_bank
-from tests.broker.services.test_schedule import park, still_desk
-from tests.broker.services.test_timers import open_bench
+from tests.broker.timers.test_timers import open_bench
+from tests.broker.transactions.test_check_service import COMMIT, open_bank
 
 if TYPE_CHECKING:
     from pathlib import Path

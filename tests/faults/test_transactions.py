@@ -14,11 +14,11 @@ import pytest
 import trio
 import trio.testing
 
-from aerobee.broker.config import FlushDiskType
+from aerobee.broker.config.load import FlushDiskType
 from aerobee.broker.parts import Parts
 from aerobee.store.format.properties import decode
 from tests.broker.desk import Desk, broker_config
-from tests.broker.services.test_half_messages import COMMIT, ROLLBACK, UNKNOWN, Bank
+from tests.broker.transactions.test_check_service import COMMIT, ROLLBACK, UNKNOWN, Bank
 from tests.kit.faulty_disk import FaultyDisk, PowerCut
 from tests.kit.history import Place, Stored, TransactionHistory
 from tests.kit.running_store import TrioClock

@@ -105,7 +105,7 @@ def _ready_ns(fd: int) -> int:
 def main() -> None:
     """Patch the ticker and run the command line."""
     from aerobee.broker import parts
-    from aerobee.broker.services.statistics import LoopTicker
+    from aerobee.broker.process.loop_ticker import LoopTicker
     from aerobee.cli.main import main as aerobee
     from aerobee.store.services import cleanup
 

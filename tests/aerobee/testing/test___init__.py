@@ -9,7 +9,7 @@ import pytest
 
 from aerobee import Message
 from aerobee.blocking import Client, Producer, PullConsumer
-from aerobee.broker.config import ConfigurationError
+from aerobee.broker.config.load import ConfigurationError
 from aerobee.testing import TestBroker, broker
 from aerobee.testing.plugin import aerobee_broker, aerobee_virtual_broker
 

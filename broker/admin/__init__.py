@@ -1,0 +1,1 @@
+"""What administrators and dashboards ask for."""

@@ -1,0 +1,89 @@
+"""Cleaning by hand: expired segments at any hour, queues without messages, queues without topic.
+
+A queue that goes loses its counter, so its next message is number 0. The offsets that groups have
+stored for it go back with it: kept, they would make consumers skip what comes next.
+Source: admin §4.1, store format §6.4 (AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
+from aerobee.remoting.wire.answer import Answer
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers import cleanup as headers
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+
+__all__ = ["CleanupProcessor"]
+
+DONE: Final = Answer()
+LMQ_PREFIX: Final = "%LMQ%"
+"""Light queues have no topic of their own and are nobody's orphans."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class CleanupProcessor:
+    """Codes 306, 316 and 329."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        clock: Clock,
+    ) -> None:
+        self.store = store
+        self.topics = topics
+        self.offsets = offsets
+        self.clock = clock
+
+    def delete_expired_log(
+        self, header: headers.DeleteExpiredCommitLog, command: Command, connection: Connection
+    ) -> Answer:
+        """DELETE_EXPIRED_COMMITLOG: the next passes of the clean-up do not look at the hour."""
+        self.store.space.cleanup.request()
+        log.info("cleanup.requested", address=connection.address)
+        return DONE
+
+    async def clean_expired_queues(
+        self, header: headers.CleanExpiredConsumeQueue, command: Command, connection: Connection
+    ) -> Answer:
+        """CLEAN_EXPIRED_CONSUMEQUEUE, answered when they are gone; not those of system topics."""
+        begin = self.store.commit_log.min_offset
+        gone = await self.store.space.queues.destroy_expired(begin, self.topics.is_system)
+        self._start_again(gone)
+        return DONE
+
+    async def clean_unused_topics(
+        self, header: headers.CleanUnusedTopic, command: Command, connection: Connection
+    ) -> Answer:
+        """CLEAN_UNUSED_TOPIC, answered when they are gone."""
+        self._start_again(await self.store.space.queues.destroy_unused(self._is_used))
+        return DONE
+
+    def _is_used(self, topic: str) -> bool:
+        known = self.topics.get(topic) is not None or self.topics.is_system(topic)
+        return known or topic.startswith(LMQ_PREFIX)
+
+    def _start_again(self, gone: list[tuple[str, int]]) -> None:
+        """Groups that were ahead in these queues begin with the first message to come.
+
+        A consumer that runs is ahead as well, so it must hear of it before it commits again.
+        """
+        queues = set(gone)
+        now_ms = self.clock.now_ms()
+        for topic, group in list(self.offsets.pairs()):
+            for queue_id, consumer_offset in list(self.offsets.queues(group, topic).items()):
+                if consumer_offset > 0 and (topic, queue_id) in queues and group not in OWN_GROUPS:
+                    self.offsets.reset(group, topic, queue_id, 0, now_ms)

@@ -1,0 +1,1 @@
+"""Assignment of queues by the broker, and whether a group pulls or pops."""

@@ -1,0 +1,163 @@
+"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: the broker says who consumes what, and how.
+
+Source: remoting §3.13, semantics §11.2 (QueryAssignmentProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.assignment.assignment import STRATEGIES, alone, shared
+from aerobee.broker.assignment.request_modes import MODES, POP, PULL
+from aerobee.broker.consumers.clients import BROADCASTING
+from aerobee.broker.core.names import RETRY_PREFIX
+from aerobee.broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from aerobee.broker.topics.topic_processor import when_saved
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.pop import (
+    AssignmentRequest,
+    AssignmentResponse,
+    MessageQueueAssignment,
+    RequestModeRequest,
+)
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from aerobee.broker.assignment.request_modes import RequestModeTable
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.clients import ClientTable
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.namesrv.route_table import RouteTable
+    from aerobee.broker.topics.topic_processor import Durable
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
+
+__all__ = ["AssignmentProcessor"]
+
+READ_BIT: Final = 4
+QUEUES_MAX: Final = 32_768
+"""Queues of one topic, on all brokers, that are shared out here: 10 ms for one request."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class AssignmentProcessor:
+    """Both codes."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientTable,
+        routes: RouteTable,
+        modes: RequestModeTable,
+        saved: Durable,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._routes = routes
+        self._modes = modes
+        self._saved = saved
+
+    def query(self, header: QueryAssignment, command: Command, connection: Connection) -> Answer:
+        """QUERY_ASSIGNMENT: no list at all where nothing can be said yet."""
+        request = AssignmentRequest.from_client(command.body)
+        mode, share = self._mode(request.topic, request.consumer_group)
+        assigned = self._assigned(request, mode, share)
+        if assigned is None:
+            return Answer(body=AssignmentResponse().to_bytes())
+        found = [MessageQueueAssignment(queue, mode) for queue in assigned]
+        return Answer(body=AssignmentResponse(found).to_bytes())
+
+    def set_mode(
+        self, header: SetMessageRequestMode, command: Command, connection: Connection
+    ) -> Outcome:
+        """SET_MESSAGE_REQUEST_MODE, answered when it is on disk."""
+        wanted = RequestModeRequest.from_client(command.body)
+        if wanted.topic.startswith(RETRY_PREFIX):
+            raise NoPermission("retry topic is not allowed to set mode")
+        if self._topics.get(wanted.topic) is None:
+            raise TopicNotExist(wanted.topic)
+        if self._groups.get(wanted.consumer_group) is None:
+            raise GroupNotExist(wanted.consumer_group)
+        if wanted.mode not in MODES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"mode {wanted.mode[:40]!r} is neither PULL nor POP"
+            )
+        self._modes.set(wanted)
+        log.info(
+            "request_mode.changed",
+            topic=wanted.topic,
+            group=wanted.consumer_group,
+            mode=wanted.mode,
+            share=wanted.pop_share_queue_num,
+        )
+        return when_saved(self._saved, "message request mode")
+
+    def _mode(self, topic: str, group: str) -> tuple[str, int]:
+        """How the group consumes the topic, and how many share a queue where it pops."""
+        options = self._config.broker
+        known = self._modes.get(topic, group)
+        if known is not None:
+            return known.mode, known.pop_share_queue_num
+        if topic.startswith(RETRY_PREFIX):
+            return PULL, 0
+        return options.default_message_request_mode, options.default_pop_share_queue_num
+
+    def _assigned(
+        self, request: AssignmentRequest, mode: str, share: int
+    ) -> list[MessageQueue] | None:
+        """None where the topic or the group is not known here."""
+        allocate = STRATEGIES.get(request.strategy_name)
+        if allocate is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"strategy {request.strategy_name[:40]!r} is none of {', '.join(STRATEGIES)}",
+            )
+        queues = self._queues(request.topic)
+        if queues is None or request.message_model == BROADCASTING:
+            return queues
+        group = self._clients.group(request.consumer_group)
+        if group is None:
+            return None
+        members = group.client_ids()
+        if mode == POP:
+            return shared(allocate, queues, members, request.client_id, share)
+        return alone(allocate, queues, members, request.client_id)
+
+    def _queues(self, topic: str) -> list[MessageQueue] | None:
+        """All readable queues of a topic, sorted: ours, and those of brokers registered here."""
+        counts: dict[str, int] = {}
+        route = self._routes.route(topic)
+        if route is not None:
+            counts = {
+                data.broker_name: data.read_queue_nums
+                for data in route.queue_datas
+                if data.perm & READ_BIT
+            }
+        config = self._topics.get(topic)
+        if config is not None and config.perm & READ_BIT:
+            counts[self._config.broker.broker_name] = config.read_queue_nums
+        if not counts:
+            return None
+        if sum(counts.values()) > QUEUES_MAX:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {topic} has more than {QUEUES_MAX} queues on all brokers together:"
+                " its consumers must share them out themselves",
+            )
+        return [
+            MessageQueue(broker_name=broker, queue_id=queue_id, topic=topic)
+            for broker, count in sorted(counts.items())
+            for queue_id in range(count)
+        ]

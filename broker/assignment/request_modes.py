@@ -1,0 +1,73 @@
+"""Whether a group pulls or pops a topic, as an administrator decided: `messageRequestMode.json`.
+
+Source: semantics §11.2 (MessageRequestModeManager).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aerobee.broker.errors import LimitReached
+from aerobee.broker.saved.documents import mapping, unknown_fields
+from aerobee.remoting.wire.bodies.pop import RequestModeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["MODES", "POP", "PULL", "RequestModeTable"]
+
+PULL: Final = "PULL"
+POP: Final = "POP"
+MODES: Final = frozenset({PULL, POP})
+OUR_KEYS: Final = frozenset({"messageRequestModeMap"})
+
+
+class RequestModeTable:
+    """Topic → group → mode. `on_change` is told to save."""
+
+    def __init__(self, *, on_change: Callable[[], None], max_entries: int = 100_000) -> None:
+        self.modes: dict[str, dict[str, RequestModeRequest]] = {}
+        self.on_change = on_change
+        self.max_entries = max_entries
+        self.extra: dict[str, Any] = {}
+
+    def get(self, topic: str, group: str) -> RequestModeRequest | None:
+        """What was decided, if anything was."""
+        return self.modes.get(topic, {}).get(group)
+
+    def set(self, wanted: RequestModeRequest) -> None:
+        """Set how a group consumes a topic. Raises: LimitReached."""
+        known = self.get(wanted.topic, wanted.consumer_group)
+        if known is None and sum(map(len, self.modes.values())) >= self.max_entries:
+            raise LimitReached("message request mode", self.max_entries)
+        self.modes.setdefault(wanted.topic, {})[wanted.consumer_group] = wanted
+        self.on_change()
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Replace everything by a decoded `messageRequestMode.json`.
+
+        Raises: ValueError when it is none; the table then stays as it was.
+        """
+        self.modes = {
+            topic: {
+                group: msgspec.convert(
+                    {"topic": topic, "consumerGroup": group, **fields},
+                    RequestModeRequest,
+                    strict=False,
+                )
+                for group, fields in groups.items()
+            }
+            for topic, groups in mapping(document, "messageRequestModeMap").items()
+        }
+        self.extra = unknown_fields(document, OUR_KEYS)
+
+    def document(self) -> dict[str, Any]:
+        """What `messageRequestMode.json` holds, detached: it may be encoded in a thread."""
+        return {
+            **self.extra,
+            "messageRequestModeMap": {topic: dict(groups) for topic, groups in self.modes.items()},
+        }

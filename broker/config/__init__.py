@@ -1,0 +1,1 @@
+"""Settings: how they are declared, read, checked, derived and printed."""

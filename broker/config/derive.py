@@ -1,0 +1,201 @@
+"""Values that follow from others or from the machine, and rules that span several settings.
+
+Source: configuration §1.4, §2.5, §3.3.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, NamedTuple
+
+from aerobee.broker.config.conflicts import contradictions, oddities
+from aerobee.broker.config.options import BrokerRole
+from aerobee.broker.config.schema import SCHEMA, canon
+from aerobee.broker.config.services import MetricsExporterType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from ipaddress import IPv4Address, IPv6Address
+
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.broker.config.schema import Value
+
+__all__ = ["Machine", "derived", "hints", "is_loopback", "is_wildcard", "objections", "own_address"]
+
+LOOPBACK = "127.0.0.1"
+ANY_ADDRESS = "0.0.0.0"  # only with `insecure`
+UNIT_BYTES = 20
+
+
+class Machine(NamedTuple):
+    """What the defaults ask of the machine. `addresses`: of interfaces that are up, in order.
+    `in_container`: the addresses mean nothing to anybody outside.
+    """
+
+    cpu_count: int
+    addresses: Sequence[str]
+    host_name: str
+    home: str
+    in_container: bool = False
+
+
+def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
+    """All that is not given and has no constant default, by RocketMQ name.
+
+    `given` is by RocketMQ name too. A given value that is bent (a file size rounded up to whole
+    units, the id of a master) comes back as well.
+    """
+    values = dict(given)
+
+    def default(name: str, value: Value) -> None:
+        values.setdefault(name, value)
+
+    default("brokerName", machine.host_name or "DEFAULT_BROKER")
+    default("bindAddress", ANY_ADDRESS if values.get("insecure") else LOOPBACK)
+    default("brokerIP1", values.get("advertisedHost") or published(values, machine))
+    default("brokerIP2", values.get("advertisedHost") or values["brokerIP1"])
+    default("metricsPromExporterHost", values["bindAddress"])
+    port = int(values.get("listenPort", SCHEMA["listenport"].default))
+    default("vipListenPort", max(port - 2, 0))
+    default("haListenPort", port + 1 if port < 65_535 else 0)
+    root = str(values.setdefault("storePathRootDir", f"{machine.home}/store")).rstrip("/")
+    default("kvConfigPath", f"{root}/config/kvConfig.json")
+    default("configOverlayPath", f"{root}/config/aerobee-overlay.yaml")
+    for name, width in pool_widths(machine.cpu_count):
+        default(name, width)
+    units = -(-int(values.get("mappedFileSizeConsumeQueue", 6_000_000)) // UNIT_BYTES)
+    values["mappedFileSizeConsumeQueue"] = units * UNIT_BYTES
+    values["brokerId"] = 0
+    return {name: value for name, value in values.items() if given.get(name) != value}
+
+
+def pool_widths(cpu_count: int) -> Iterator[tuple[str, int]]:
+    """The defaults that grow with the number of CPUs."""
+    for key in SCHEMA.values():
+        if "cpus" in key.extra:
+            base, factor, limit = key.extra["cpus"]
+            width = base + factor * cpu_count
+            yield key.name, width if limit is None else min(width, limit)
+
+
+def published(values: Mapping[str, Value], machine: Machine) -> str:
+    """The address that others are told, when nobody names one."""
+    bound = str(values["bindAddress"])
+    if is_wildcard(bound):
+        return own_address(machine.addresses)
+    return LOOPBACK if bound.lower() == "localhost" else bound
+
+
+def own_address(addresses: Sequence[str]) -> str:
+    """The first public IPv4 address, else the last private one, else an IPv6 one, else loopback."""
+    usable = [address for text in addresses if (address := parsed(text)) and reaches_out(address)]
+    public = [str(address) for address in usable if address.version == 4 and not private(address)]
+    inside = [str(address) for address in usable if address.version == 4 and private(address)]
+    ipv6 = [str(address) for address in usable if address.version == 6]
+    return (public[:1] or inside[-1:] or ipv6[:1] or [LOOPBACK])[0]
+
+
+def private(address: IPv4Address | IPv6Address) -> bool:
+    """Whether the address is of one of the three private networks."""
+    first, second = address.packed[:2]
+    return first == 10 or (first == 172 and 16 <= second < 32) or (first, second) == (192, 168)
+
+
+def reaches_out(address: IPv4Address | IPv6Address) -> bool:
+    """Whether another host could use the address at all."""
+    return not (address.is_loopback or address.is_unspecified or address.is_link_local)
+
+
+def parsed(text: str) -> IPv4Address | IPv6Address | None:
+    """The address, or None for a host name."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this host reaches it."""
+    address = parsed(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it means all addresses of this host."""
+    address = parsed(host)
+    return address is not None and address.is_unspecified
+
+
+def objections(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """The key and the sentence of each rule that the settings break together."""
+    broker, store = config.broker, config.store
+    for name, host in listener_hosts(config):
+        if not is_loopback(host) and not broker.insecure:
+            yield (
+                name,
+                f"{host} is open to the network, which needs credentials (this version has none)"
+                " or insecure: true",
+            )
+    if broker.broker_role is BrokerRole.SLAVE:
+        yield "brokerRole", "SLAVE asks for something that this broker does not do"
+    if config.metrics.metrics_exporter_type in (
+        MetricsExporterType.OTLP_GRPC,
+        MetricsExporterType.LOG,
+    ):
+        yield "metricsExporterType", "only PROM and DISABLE are there"
+    if "," in store.store_path_commit_log:
+        yield "storePathCommitLog", "several directories are not supported, give one"
+    yield from contradictions(config)
+    yield from port_clashes(config)
+
+
+def listener_hosts(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """Key and address of everything that listens."""
+    yield "bindAddress", config.remoting.bind_address
+    metrics, bound = config.metrics, config.remoting.bind_address
+    serves = metrics.metrics_exporter_type is MetricsExporterType.PROM
+    if serves and metrics.metrics_prom_exporter_host != bound:
+        yield "metricsPromExporterHost", metrics.metrics_prom_exporter_host
+
+
+def port_clashes(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """Listeners that would take each other's port."""
+    taken: dict[int, str] = {}
+    for name, port in listener_ports(config):
+        if port and port in taken:
+            yield name, f"{port} is the port of {taken[port]} already"
+        taken.setdefault(port, name)
+
+
+def listener_ports(config: BrokerConfig) -> Iterator[tuple[str, int]]:
+    """Key and port of everything that listens; 0 does not."""
+    yield "listenPort", config.remoting.listen_port
+    yield "vipListenPort", config.remoting.vip_listen_port
+    if config.namesrv.embedded_namesrv:
+        yield "namesrvListenPort", config.namesrv.namesrv_listen_port
+    if config.metrics.metrics_exporter_type is MetricsExporterType.PROM:
+        yield "metricsPromExporterPort", config.metrics.metrics_prom_exporter_port
+
+
+def hints(
+    given: Mapping[str, Value], config: BrokerConfig, machine: Machine
+) -> Iterator[tuple[str, str]]:
+    """The key and the sentence of each setting that is taken, but perhaps not as it was meant."""
+    told = given.keys() & {"advertisedHost", "advertised", "brokerIP1"}
+    if machine.in_container and is_wildcard(config.remoting.bind_address) and not told:
+        yield (
+            "advertisedHost",
+            f"clients outside this container are told {config.broker.broker_ip1}, which they"
+            " cannot reach; set advertised_host to a name or address that they can",
+        )
+    if given.get("brokerId"):
+        yield "brokerId", "ignored: a master has the id 0"
+    if config.broker.broker_role is BrokerRole.SYNC_MASTER:
+        yield "brokerRole", "SYNC_MASTER waits for nobody: there is no replication yet"
+    for name, value in given.items():
+        key = SCHEMA[canon(name)]
+        if key.extra.get("later") and value != key.default:
+            yield name, "has no effect yet"
+        if key.extra.get("kind") == "path" and str(value).startswith("./~"):
+            yield name, f"{value}: ~ is not expanded, a directory of that name is meant"
+    yield from oddities(given, config)

@@ -1,0 +1,197 @@
+"""The settings on paper: `conf/broker.yaml` and `docs/config.md`, printed from the declarations.
+
+After a change run `python -m aerobee.broker.config.docs --write`; `--check` (exit 1) says what
+is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, snake
+from aerobee.broker.config.values import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from aerobee.broker.config.schema import Key
+
+__all__ = ["PAGES", "main", "stale"]
+
+TITLES = {
+    "broker": "The broker",
+    "store": "The store",
+    "remoting": "The network",
+    "namesrv": "The name server",
+    "metrics": "Metrics and health",
+    "replication": "Replication (kept for later)",
+}
+
+YAML_HEAD = """\
+# Every setting of Aerobee, with its default.
+# Generated: python -m aerobee.broker.config.docs --write
+#
+# Nothing here needs to be set. Take out the `#` before a key to change its value. The headings may
+# be left out, and RocketMQ's spelling of a key (in brackets) is as good. Bare numbers are in the
+# unit in brackets; 5s, 10m, 2h, 3d and 64KiB, 16MiB, 1GiB say their own. A key that does not exist
+# stops the start. How files, environment and command line go together: docs/config.md
+"""
+
+PAGE_HEAD = """\
+# Settings
+
+Generated from the declarations by `python -m aerobee.broker.config.docs --write`; a test
+compares.
+
+A setting comes from, and the later one wins: its default · the file given by `-c` · the environment
+(`AEROBEE_` and the key in capitals: `AEROBEE_FLUSH_DISK_TYPE`; short forms: `AEROBEE_DATA` for
+`store_path_root_dir`, `NAMESRV_ADDR` as RocketMQ) · the changes made while an earlier run was up
+(`config_overlay_path`) · the command line (`--set key=value`, `--data`, `-n`).
+
+**YAML** (`.yaml`, `.yml`): flat, or under the headings `broker`, `store`, `remoting`, `namesrv`,
+`auth`, which mean nothing except that `listen_port` under `namesrv` is `namesrv_listen_port`. Any
+spelling of a key will do. A number may say its unit: `ms s m h d`, `B KiB MiB GiB`, `%`; a bare
+number is in the unit of the table. The three disk limits also take a size, which is then the space
+to keep free. Names that look like numbers must be quoted. A list may be written as a YAML list or
+as RocketMQ's text. A key that does not exist, or a value of the wrong kind, unit or range, stops
+the start and is named with file and line.
+
+**RocketMQ's `broker.conf`** (every other name): read as RocketMQ reads it, so the file of a Java
+broker can be used as it is. Keys that have no effect here are kept, those that nobody knows are
+kept and reported. A value that RocketMQ would silently replace by a default stops the start, and so
+does one that asks for something this broker does not do.
+
+`aerobee config check FILE` shows what differs from the defaults and where it comes from;
+`aerobee config convert FILE` turns one form into the other.
+
+*Live*: an administrator may change it while the broker runs; until requests to do so are served, at
+the next start. *Later*: checked and kept, without effect so far.
+"""
+
+
+def default_text(key: Key) -> str:
+    """The default as a person would say it."""
+    if "cpus" in key.extra:
+        base, factor, limit = key.extra["cpus"]
+        count = "CPUs" if factor == 1 else f"{factor} × CPUs"
+        text = f"{base} + {count}" if base else count
+        return f"{text}, at most {limit}" if limit else text
+    return str(key.extra.get("derived") or text_of(key.default))
+
+
+def has_constant_default(key: Key) -> bool:
+    """Whether the default is a value and not a rule."""
+    return not {"cpus", "derived"} & set(key.extra)
+
+
+def broker_yaml() -> str:
+    """The text of `conf/broker.yaml`."""
+    return YAML_HEAD + "".join(f"{line}\n" for line in yaml_lines())
+
+
+def yaml_lines() -> Iterator[str]:
+    """Heading by heading, key by key."""
+    heading = ""
+    for key in sorted(SCHEMA.values(), key=lambda key: SECTION_ORDER.index(key.section)):
+        if key.section != heading:
+            heading = key.section
+            yield from ("", f"{heading}:")
+        yield from yaml_lines_of(key)
+
+
+def yaml_lines_of(key: Key) -> Iterator[str]:
+    """What it is for, how it may be, and the key itself, commented out."""
+    limits = key.range if key.range != "text" else ""
+    marks = [name for name, set_ in (("live", key.hot), ("later", key.extra.get("later"))) if set_]
+    yield f"  # {key.meta.description}"
+    yield f"  # ({', '.join(part for part in (key.name, limits, *marks) if part)})"
+    if has_constant_default(key):
+        value = str(key.default) if isinstance(key.default, str) else key.default
+        yield "  #" + yaml.safe_dump({snake(key.name): value}, width=1_000).rstrip()
+    else:
+        yield f"  #{snake(key.name)}:    # {default_text(key)}"
+
+
+SECTION_ORDER = list(dict.fromkeys(key.section for key in SCHEMA.values()))
+
+
+def config_md() -> str:
+    """The text of `docs/config.md`."""
+    tables = "".join(f"\n## {TITLES[part]}\n\n{table(part)}" for part in SECTIONS)
+    return PAGE_HEAD + tables + foreign_text()
+
+
+def table(part: str) -> str:
+    """The table of one part."""
+    head = "| key | RocketMQ | default | values | | meaning |\n|---|---|---|---|---|---|\n"
+    return head + "".join(row(key) for key in SCHEMA.values() if key.part == part)
+
+
+def row(key: Key) -> str:
+    """One line of a table."""
+    theirs = "–" if key.extra.get("own") else key.name
+    unit = f" {key.unit}" if key.unit and has_constant_default(key) else ""
+    marks = "live" if key.hot else ""
+    marks += " later" if key.extra.get("later") else ""
+    cells = (
+        f"`{snake(key.name)}`",
+        theirs,
+        default_text(key) + unit or "empty",
+        key.range,
+        marks.strip(),
+        str(key.meta.description),
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def foreign_text() -> str:
+    """What the tables leave out."""
+    count = sum(1 for name in KNOWN if name not in SCHEMA)
+    return (
+        "\n## Keys without effect\n\n"
+        f"{count} more keys of RocketMQ 5.4.0 and 4.9.7 are known by name\n"
+        "(`broker/config/known_keys.txt`): they are kept and have no effect.\n"
+    )
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "conf/broker.yaml": broker_yaml,
+    "docs/config.md": config_md,
+}
+"""File below the project's root → what makes its text."""
+
+
+def stale(root: Path) -> list[str]:
+    """The files that are not what the declarations say."""
+    return [name for name, text in PAGES.items() if read(root / name) != text()]
+
+
+def read(file: Path) -> str:
+    """The text of a file; empty if there is none."""
+    return file.read_text("utf-8") if file.is_file() else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the pages. Exit code: 1 if `--check` found one stale."""
+    program = "python -m aerobee.broker.config.docs"
+    parser = argparse.ArgumentParser(prog=program, description=__doc__)
+    choice = parser.add_mutually_exclusive_group(required=True)
+    choice.add_argument("--write", action="store_true")
+    choice.add_argument("--check", action="store_true")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    options = parser.parse_args(arguments)
+    found = stale(options.root)
+    for name in found:
+        sys.stdout.write(f"{'written' if options.write else 'stale'}: {name}\n")
+        if options.write:
+            (options.root / name).write_text(PAGES[name](), "utf-8")
+    return int(bool(found) and options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""A Java properties file (`broker.conf`) → its entries with line numbers.
+
+As Java reads it, with one difference: the bytes are UTF-8 where they can be, else Latin-1.
+Source: configuration §1.2, §2.3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from aerobee.broker.config.files.entries import ConfigurationError, Entry, Form, Scalar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["escape", "read_properties"]
+
+BLANKS = " \t\f"
+LINE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.?)", re.DOTALL)
+LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(content: bytes, file: str) -> list[Entry]:
+    """The entries in the order of the file. Raises: ConfigurationError with file and line."""
+    found = []
+    for number, line in logical_lines(decode(content)):
+        match = LINE.match(line)
+        assert match is not None  # the pattern takes any text
+        try:
+            name, value = unescape(match[1]), unescape(match[2])
+        except ValueError as error:
+            raise ConfigurationError([f"{file}:{number}: {error}"]) from error
+        found.append(Entry(name, Scalar(value, "str"), f"{file}:{number}", Form.PROPERTIES))
+    return found
+
+
+def decode(content: bytes) -> str:
+    """The text of the file, whichever of the two encodings it has."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Number and text of each line that says something, continuations joined."""
+    lines = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
+    for number, line in lines:
+        joined = said(line)
+        while continues(joined):
+            begun, (_, following) = joined[:-1], next(lines, (0, ""))
+            # Only where nothing was said yet can the next line be a comment.
+            joined = begun + following.lstrip(BLANKS) if begun else said(following)
+        if joined:
+            yield number, joined
+
+
+def said(line: str) -> str:
+    """The line from its first character on; empty for a comment."""
+    text = line.lstrip(BLANKS)
+    return "" if text[:1] in ("#", "!") else text
+
+
+def continues(line: str) -> bool:
+    """Whether the line ends in a backslash that is not itself escaped."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def unescape(text: str) -> str:
+    r"""The text with its escapes replaced. Raises: ValueError for a broken \u."""
+
+    def replace(match: re.Match[str]) -> str:
+        code = match[1]
+        if len(code) == 5:
+            return chr(int(code[1:], 16))
+        if code == "u":
+            raise ValueError(r"\u needs four hexadecimal digits")
+        return LETTERS.get(code, code)
+
+    # Java writes a character beyond the first 65,536 as two codes; half of one means nothing.
+    units = ESCAPE.sub(replace, text).encode("utf-16-le", "surrogatepass")
+    return units.decode("utf-16-le", "replace")
+
+
+def escape(value: str) -> str:
+    """The value as Java's parser reads it back."""
+    text = value.replace("\\", "\\\\")
+    for letter, character in LETTERS.items():
+        text = text.replace(character, "\\" + letter)
+    text = "\\" + text if text.startswith(" ") else text
+    units = text.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(chr(code) if 32 <= code < 127 else f"\\u{code:04x}" for code in codes)

@@ -1,0 +1,201 @@
+"""The entries of one source → what they set. One layer per source; the later layer wins.
+
+Nothing stops at the first problem: all are collected, so one run shows them all.
+Source: configuration §2.2 to §2.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from aerobee.broker.config.files.entries import ENVIRONMENT, Entry, Form, Scalar, join_tree
+from aerobee.broker.config.files.foreign import ENVIRONMENT_ONLY, known_name, objection
+from aerobee.broker.config.schema import KNOWN, SCHEMA, canon, env, nearest
+from aerobee.broker.config.values import FreeSpace, read, rocketmq_takes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from aerobee.broker.config.schema import Key, Value
+
+__all__ = ["Layer", "Setting", "command_line_entries", "environment_entries", "take"]
+
+NAMESRV_TWINS = {"listenport": "namesrvlistenport", "configblacklist": "namesrvconfigblacklist"}
+"""Keys that both of RocketMQ's daemons have → what they mean in the section `namesrv`."""
+
+FORMERLY: Mapping[str, Key] = {
+    canon(str(key.extra["formerly"])): key for key in SCHEMA.values() if "formerly" in key.extra
+}
+"""Canonical old name → the setting that took its place."""
+
+
+class Setting(NamedTuple):
+    """A value and where it was set."""
+
+    value: Value | FreeSpace
+    place: str
+
+
+@dataclass(slots=True)
+class Layer:
+    """What one source says: settings by canonical name, and what it says beyond them."""
+
+    settings: dict[str, Setting] = field(default_factory=dict)
+    without_effect: dict[str, str] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def take(entries: Sequence[Entry], *, only_hot: bool = False) -> Layer:
+    """All of one source. `only_hot`: the file of runtime changes, which may hold no other key."""
+    layer = Layer()
+    present = {canon(entry.name) for entry in entries}
+    for entry in entries:
+        if is_absent(entry):
+            continue
+        key = find(entry, layer, present)
+        if key is None:
+            continue
+        if only_hot and not key.hot:
+            layer.problems.append(f"{entry.where}: can not change while running")
+        else:
+            put(layer, key, entry)
+    return layer
+
+
+def is_absent(entry: Entry) -> bool:
+    """YAML's null is the same as no entry."""
+    return isinstance(entry.value, Scalar) and entry.value.kind == "null"
+
+
+def find(entry: Entry, layer: Layer, present: Iterable[str]) -> Key | None:
+    """The setting that an entry means; without one, what it is goes into the layer."""
+    name = canon(entry.name)
+    if entry.section == "namesrv":
+        name = NAMESRV_TWINS.get(name, name)
+    key = SCHEMA.get(name)
+    if key is not None and entry.section == "namesrv" and key.part == "remoting":
+        text = "the network settings exist once; write it outside `namesrv`"
+        layer.problems.append(f"{entry.where}: {text}")
+        return None
+    if entry.form is Form.PROPERTIES and not is_spelled_exactly(entry.name, key):
+        note_spelling(layer, entry, key)
+        return None
+    if key is not None:
+        return key
+    successor = FORMERLY.get(name)
+    if successor is not None:
+        return None if canon(successor.name) in present else successor
+    note_foreign(layer, entry)
+    return None
+
+
+def is_spelled_exactly(name: str, key: Key | None) -> bool:
+    """Whether a RocketMQ broker would know a key as it is written (upper and lower case count)."""
+    return name == (key.name if key is not None else KNOWN.get(canon(name), name))
+
+
+def note_spelling(layer: Layer, entry: Entry, key: Key | None) -> None:
+    """A key that RocketMQ ignores because of its spelling is ignored here as well."""
+    proper = key.name if key is not None else KNOWN[canon(entry.name)]
+    text = f"ignored, as RocketMQ does; the key is spelled {proper}"
+    layer.warnings.append(f"{entry.where}: {text}")
+    layer.unknown[entry.name] = join_tree(entry.value)
+
+
+def note_foreign(layer: Layer, entry: Entry) -> None:
+    """A key without a setting: known without effect, refused, or unknown."""
+    proper, text = known_name(entry.name), join_tree(entry.value)
+    if proper:
+        against = objection(proper, text)
+        if against:
+            layer.problems.append(f"{entry.where}: {against}")
+        layer.without_effect[proper] = text
+    elif entry.form is Form.PROPERTIES:
+        layer.unknown[entry.name] = text
+    else:
+        near = nearest(entry.name)
+        hint = f"; did you mean {near}?" if near else ""
+        layer.problems.append(f"{entry.where}: no such setting{hint}")
+
+
+def put(layer: Layer, key: Key, entry: Entry) -> None:
+    """Read the value into the layer, or the reason why it cannot be into its problems."""
+    try:
+        value = read(key, entry)
+    except ValueError as error:
+        layer.problems.append(f"{entry.where}: {error}{java_note(key, entry)}")
+        return
+    if entry.form is Form.PROPERTIES:
+        warn_of_blanks(layer, key, entry)
+    if value == "" and "derived" in key.extra:
+        return  # RocketMQ writes what nobody set as an empty value
+    name = canon(key.name)
+    before = layer.settings.get(name)
+    if before is not None and entry.form is not Form.PROPERTIES:
+        if entry.form is Form.YAML or before.value != value:
+            text = f"set a second time; the first is {before.place}"
+            layer.problems.append(f"{entry.where}: {text}")
+        return
+    layer.settings[name] = Setting(value, entry.place)
+
+
+def java_note(key: Key, entry: Entry) -> str:
+    """What RocketMQ would have done, for those who come from there."""
+    if entry.form is not Form.PROPERTIES:
+        return ""
+    return f"; RocketMQ would silently use {rocketmq_takes(key, join_tree(entry.value))}"
+
+
+def warn_of_blanks(layer: Layer, key: Key, entry: Entry) -> None:
+    """A number or boolean with blanks behind it is taken here, but not by RocketMQ."""
+    text = join_tree(entry.value)
+    if key.type in (int, bool) and text != text.strip():
+        layer.warnings.append(
+            f"{entry.where}: has blanks around its value, for which RocketMQ ignores the line"
+        )
+
+
+def environment_entries(environ: Mapping[str, str]) -> tuple[list[Entry], list[str]]:
+    """The entries of the environment, and warnings about variables that mean nothing."""
+    found: list[Entry] = []
+    warnings: list[str] = []
+    for variable, text in sorted(environ.items()):
+        name = variable.removeprefix("AEROBEE_") if variable.startswith("AEROBEE_") else ""
+        if variable == "NAMESRV_ADDR" and text.strip():
+            name = "namesrvAddr"
+        elif variable == "AEROBEE_DATA":
+            name = "storePathRootDir"
+        if not name or canon(name) in ENVIRONMENT_ONLY:
+            continue
+        if canon(name) not in SCHEMA and not known_name(name):
+            near = nearest(name)
+            hint = f"; did you mean {env(near)}?" if near else ""
+            warnings.append(f"environment: {variable}: no such setting{hint}")
+            continue
+        found.append(Entry(name, Scalar(text, "str"), f"{ENVIRONMENT}{variable}", Form.TEXT))
+    return found, warnings
+
+
+def command_line_entries(
+    overrides: Sequence[str], namesrv: str | None, data: str | None
+) -> tuple[list[Entry], list[str]]:
+    """The entries of `--set key=value`, `-n` and `--data`, and problems of the first."""
+    found: list[Entry] = []
+    problems: list[str] = []
+    for option, name, text in (
+        ("-n", "namesrvAddr", namesrv),
+        ("--data", "storePathRootDir", data),
+    ):
+        if text is not None:
+            found.append(Entry(name, Scalar(text, "str"), f"command line: {option}", Form.TEXT))
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if equals and name.strip():
+            entry = Entry(name.strip(), Scalar(text, "str"), "command line: --set", Form.TEXT)
+            found.append(entry)
+        else:
+            problems.append(f"command line: --set {override}: the form is key=value")
+    return found, problems

@@ -1,0 +1,247 @@
+"""The broker's configuration: what all sources together say, checked, as frozen values.
+
+default → file → environment → overlay of runtime changes → command line; the later one wins. Every
+problem of every source is reported at once. Nothing but the named files is read.
+Source: configuration §2.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aerobee.broker.config.derive import Machine, derived, hints, objections
+from aerobee.broker.config.files.entries import ConfigurationError, Entry, where
+from aerobee.broker.config.files.properties_file import read_properties
+from aerobee.broker.config.layers import (
+    NAMESRV_TWINS,
+    Layer,
+    Setting,
+    command_line_entries,
+    environment_entries,
+    take,
+)
+from aerobee.broker.config.model import BrokerConfig
+from aerobee.broker.config.options import NAME, BrokerOptions, BrokerRole
+from aerobee.broker.config.report import check_report, exported
+from aerobee.broker.config.report import convert as convert_entries
+from aerobee.broker.config.schema import SCHEMA, SECTIONS, canon
+from aerobee.broker.config.services import (
+    MetricsConfig,
+    MetricsExporterType,
+    NamesrvConfig,
+    ReplicationConfig,
+)
+from aerobee.broker.config.values import FreeSpace
+from aerobee.remoting.config import RemotingConfig
+from aerobee.store.config import FlushDiskType, StoreConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aerobee.broker.config.schema import Value
+
+__all__ = [
+    "BrokerConfig",
+    "BrokerOptions",
+    "BrokerRole",
+    "ConfigurationError",
+    "FlushDiskType",
+    "MetricsConfig",
+    "MetricsExporterType",
+    "NamesrvConfig",
+    "RemotingConfig",
+    "ReplicationConfig",
+    "StoreConfig",
+    "check_report",
+    "convert",
+    "exported",
+    "load_config",
+    "read_file",
+]
+
+OFF = ("", "false")
+"""What asks for nothing."""
+SHOWN_NAMES = 10
+"""Keys that one warning names."""
+CONTAINER_SIGNS = ("AEROBEE_IMAGE", "KUBERNETES_SERVICE_HOST", "container")
+
+
+def load_config(
+    file: Path | None,
+    *,
+    environ: Mapping[str, str],
+    overrides: Sequence[str] = (),
+    namesrv: str | None = None,
+    data: Path | None = None,
+    cpu_count: int,
+    host_addresses: Sequence[str],
+    host_name: str = "",
+    namesrv_file: Path | None = None,
+) -> BrokerConfig:
+    """The configuration that all sources give, with all that follows from it.
+
+    `overrides`: `key=value` in any spelling. `host_addresses`: of interfaces that are up, in order.
+    `namesrv_file`: a file of RocketMQ's name server, of which only its own keys are taken.
+    Raises: ConfigurationError with every problem, each with its place and key.
+    """
+    layers = [file_layer(file), namesrv_layer(namesrv_file), environment_layer(environ)]
+    command_line = command_line_layer(overrides, namesrv, data)
+    home = environ.get("HOME") or str(Path.home())
+    inside = any(environ.get(name) for name in CONTAINER_SIGNS)
+    machine = Machine(cpu_count, host_addresses, proper_name(host_name), home, inside)
+    overlay = overlay_path([*layers, command_line], machine)
+    layers += [overlay_layer(overlay), command_line]
+    return composed(layers, machine, environ)
+
+
+def read_file(file: Path) -> list[Entry]:
+    """The entries of a file: YAML by its name, else properties. Raises: ConfigurationError."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise ConfigurationError([f"{file}: {error.strerror or error}"]) from error
+    if file.suffix.lower() not in (".yaml", ".yml"):
+        return read_properties(content, str(file))
+    from aerobee.broker.config.files.yaml_file import read_yaml
+
+    return read_yaml(content, str(file))
+
+
+def convert(file: Path) -> str:
+    """A RocketMQ file as YAML, a YAML file as RocketMQ's. Raises: ConfigurationError."""
+    return convert_entries(read_file(file))
+
+
+def file_layer(file: Path | None) -> Layer:
+    """What the file says; a file that cannot be read at all is its one problem."""
+    try:
+        return take(read_file(file) if file is not None else [])
+    except ConfigurationError as error:
+        return Layer(problems=list(error.problems))
+
+
+def namesrv_layer(file: Path | None) -> Layer:
+    """What a file of RocketMQ's name server says about the name server."""
+    if file is None:
+        return Layer()
+    try:
+        entries = read_file(file)
+    except ConfigurationError as error:
+        return Layer(problems=list(error.problems))
+    return take([entry for found in entries if (entry := of_namesrv(found)) is not None])
+
+
+def of_namesrv(entry: Entry) -> Entry | None:
+    """The entry under the name that it has here, if it is about the name server."""
+    name = canon(entry.name)
+    key = SCHEMA.get(NAMESRV_TWINS.get(name, name))
+    if key is None or key.part != "namesrv":
+        return None
+    return entry._replace(name=key.name)
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """What the environment says."""
+    entries, warnings = environment_entries(environ)
+    layer = take(entries)
+    layer.warnings += warnings
+    return layer
+
+
+def command_line_layer(overrides: Sequence[str], namesrv: str | None, data: Path | None) -> Layer:
+    """What the command line says."""
+    entries, problems = command_line_entries(
+        overrides, namesrv, None if data is None else str(data)
+    )
+    layer = take(entries)
+    layer.problems += problems
+    return layer
+
+
+def overlay_layer(file: Path) -> Layer:
+    """The changes made while an earlier run was up; usually there are none."""
+    if not file.is_file():
+        return Layer()
+    try:
+        return take(read_file(file), only_hot=True)
+    except ConfigurationError as error:
+        return Layer(problems=list(error.problems))
+
+
+def overlay_path(layers: Sequence[Layer], machine: Machine) -> Path:
+    """Where those changes are, which no change can tell."""
+    values = given(merged(layers))
+    return Path(str((values | derived(values, machine))["configOverlayPath"]))
+
+
+def merged(layers: Sequence[Layer]) -> dict[str, Setting]:
+    """Canonical name → what the last source said that mentions it."""
+    return {name: setting for layer in layers for name, setting in layer.settings.items()}
+
+
+def given(settings: Mapping[str, Setting]) -> dict[str, Value]:
+    """RocketMQ name → value, without the free space of disk limits."""
+    return {
+        SCHEMA[name].name: setting.value
+        for name, setting in settings.items()
+        if not isinstance(setting.value, FreeSpace)
+    }
+
+
+def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, str]) -> BrokerConfig:
+    """The configuration, if nothing is wrong with it."""
+    settings = merged(layers)
+    explicit = given(settings)
+    values = explicit | derived(explicit, machine)
+    problems = [problem for layer in layers for problem in layer.problems]
+    config = BrokerConfig(
+        **parts(values, settings),
+        unknown={name: text for layer in layers for name, text in layer.unknown.items()},
+        without_effect={k: text for layer in layers for k, text in layer.without_effect.items()},
+        sources={SCHEMA[name].name: setting.place for name, setting in settings.items()},
+        in_image=environ.get("AEROBEE_IMAGE", "") not in ("", "0"),
+    )
+    problems += [sentence(config, *objection) for objection in objections(config)]
+    if problems:
+        raise ConfigurationError(problems)
+    warnings = [warning for layer in layers for warning in layer.warnings]
+    asking = [name for name, text in config.without_effect.items() if text.strip() not in OFF]
+    if asking:
+        warnings.append(f"kept, but without effect here: {some(asking)}")
+    if config.unknown:
+        warnings.append(f"kept, but nobody here knows them: {', '.join(sorted(config.unknown))}")
+    warnings += [sentence(config, *hint) for hint in hints(explicit, config, machine)]
+    return replace(config, warnings=tuple(warnings))
+
+
+def some(names: Sequence[str]) -> str:
+    """The names, or the first of many: a file that RocketMQ wrote holds hundreds."""
+    shown = sorted(names)[:SHOWN_NAMES]
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more; config check shows all" if more else "")
+
+
+def parts(values: Mapping[str, Value], settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """The parts of the configuration, each made of its settings."""
+    attributes: dict[str, dict[str, Value]] = {part: {} for part in SECTIONS}
+    for name, value in values.items():
+        key = SCHEMA[canon(name)]
+        attributes[key.part][key.attribute] = value
+    for name, setting in settings.items():
+        if isinstance(setting.value, FreeSpace):
+            free = str(SCHEMA[name].extra["free"])
+            attributes[SCHEMA[name].part][free] = setting.value.size_bytes
+    return {part: cls(**attributes[part]) for part, cls in SECTIONS.items()}
+
+
+def sentence(config: BrokerConfig, name: str, text: str) -> str:
+    """A sentence about a key, with the place where it was set."""
+    return f"{where(config.sources.get(name, 'default'), name)}: {text}"
+
+
+def proper_name(host_name: str) -> str:
+    """The host name, if a broker can bear it."""
+    return host_name if re.fullmatch(NAME, host_name) else ""

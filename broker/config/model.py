@@ -1,0 +1,35 @@
+"""The whole configuration as one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping  # noqa: TC003  (dataclass fields are read at run time)
+from dataclasses import dataclass, field
+
+from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ReplicationConfig
+from aerobee.remoting.config import RemotingConfig
+from aerobee.store.config import StoreConfig
+
+__all__ = ["BrokerConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """All settings, and what reading them found out.
+
+    `sources` says where a key (RocketMQ's name) was set; what is missing there is a default or
+    derived. `unknown` and `without_effect` keep what a RocketMQ file says beyond our keys.
+    """
+
+    broker: BrokerOptions = field(default_factory=BrokerOptions)
+    store: StoreConfig = field(default_factory=StoreConfig)
+    remoting: RemotingConfig = field(default_factory=RemotingConfig)
+    namesrv: NamesrvConfig = field(default_factory=NamesrvConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    without_effect: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    in_image: bool = False
+    """Runs in our container image, where a data directory without a volume is refused."""

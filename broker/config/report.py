@@ -1,0 +1,148 @@
+"""The configuration as text: for `config check`, for `config convert`, for administrators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.config.files.entries import ConfigurationError, Form
+from aerobee.broker.config.files.properties_file import escape
+from aerobee.broker.config.layers import take
+from aerobee.broker.config.schema import SCHEMA, SECRET, snake
+from aerobee.broker.config.values import FreeSpace, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.broker.config.files.entries import Entry
+    from aerobee.broker.config.layers import Layer
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.broker.config.schema import Key, Value
+
+__all__ = ["check_report", "convert", "exported"]
+
+MASK = "********"
+
+
+def value_of(config: BrokerConfig, key: Key) -> Value:
+    """The value of a setting."""
+    value: Value = getattr(getattr(config, key.part), key.attribute)
+    return value
+
+
+def free_bytes(config: BrokerConfig, key: Key) -> int:
+    """The space to keep free that stands in for a disk limit; 0: the limit itself holds."""
+    free = key.extra.get("free")
+    return int(getattr(getattr(config, key.part), free)) if free else 0
+
+
+def shown(config: BrokerConfig, key: Key) -> str:
+    """The value of a setting as text."""
+    free = free_bytes(config, key)
+    return written_free(FreeSpace(free)) if free else text_of(value_of(config, key))
+
+
+def exported(config: BrokerConfig) -> dict[str, str]:
+    """Every key with its value, and the kept ones of RocketMQ, by RocketMQ name in order.
+
+    Secrets are masked.
+    """
+    ours = {key.name: shown(config, key) for key in SCHEMA.values()}
+    kept = dict(config.without_effect) | dict(config.unknown)
+    values = {name: MASK if name in SECRET else text for name, text in (kept | ours).items()}
+    return dict(sorted(values.items()))
+
+
+def as_properties(config: BrokerConfig) -> str:
+    """What `exported` says, as RocketMQ's tools read settings."""
+    return "".join(f"{escape(name)}={escape(text)}\n" for name, text in exported(config).items())
+
+
+def check_report(config: BrokerConfig, *, every: bool = False) -> str:
+    """What differs from the declared default, with its source; then what deserves a look.
+
+    Widths of pools follow from the number of CPUs and nobody asked for them, so they are shown only
+    where they were set. `every`: all settings, whether they differ or not.
+    """
+    lines = [
+        f"{snake(key.name)}: {shown(config, key)}    # {source_of(config, key)}"
+        for key in SCHEMA.values()
+        if every or deserves_a_line(config, key)
+    ]
+    lines += [f"warning: {warning}" for warning in config.warnings]
+    if config.without_effect:
+        lines.append(f"kept, without effect: {', '.join(sorted(config.without_effect))}")
+    if config.unknown:
+        lines.append(f"kept, unknown: {', '.join(sorted(config.unknown))}")
+    return "\n".join(lines)
+
+
+def differs(config: BrokerConfig, key: Key) -> bool:
+    """Whether the value is another than the declared default."""
+    return value_of(config, key) != key.default or bool(free_bytes(config, key))
+
+
+def deserves_a_line(config: BrokerConfig, key: Key) -> bool:
+    """Whether the short report shows the setting."""
+    return differs(config, key) and (key.name in config.sources or "cpus" not in key.extra)
+
+
+def source_of(config: BrokerConfig, key: Key) -> str:
+    """Where the value of a setting comes from."""
+    return config.sources.get(key.name, "derived" if differs(config, key) else "default")
+
+
+def convert(entries: Sequence[Entry]) -> str:
+    """The entries of a YAML file as properties, and the other way round, keys in their order.
+
+    Raises: ConfigurationError where a start with them would.
+    """
+    layer = take(entries)
+    if layer.problems:
+        raise ConfigurationError(layer.problems)
+    from_yaml = any(entry.form is Form.YAML for entry in entries)
+    lines = properties_lines(layer) if from_yaml else yaml_lines(layer)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def yaml_lines(layer: Layer) -> Iterator[str]:
+    """The layer as YAML. A key nobody knows would stop the start, so it becomes a comment."""
+    for name, setting in layer.settings.items():
+        value = setting.value
+        plain = written_free(value) if isinstance(value, FreeSpace) else plain_value(value)
+        yield yaml_line(SCHEMA[name].name, plain)
+    for name, text in layer.without_effect.items():
+        yield yaml_line(name, text) + "    # without effect"
+    for name, text in layer.unknown.items():
+        yield f"# unknown here: {escape(name)}={escape(text)}"
+
+
+def yaml_line(name: str, value: Value) -> str:
+    """One setting, quoted where YAML would read something else."""
+    import yaml  # a start needs no writer of YAML
+
+    return yaml.safe_dump({snake(name): value}, width=1_000_000, allow_unicode=True).rstrip()
+
+
+def plain_value(value: Value) -> Value:
+    """The value without the enum around it."""
+    return str(value) if isinstance(value, str) else value
+
+
+def written_free(value: FreeSpace) -> str:
+    """Space to keep free, in the largest unit that divides it."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value.size_bytes % factor == 0:
+            return f"{value.size_bytes // factor}{unit}"
+    return f"{value.size_bytes}B"
+
+
+def properties_lines(layer: Layer) -> Iterator[str]:
+    """The layer as properties, which cannot say a disk limit in bytes."""
+    for name, setting in layer.settings.items():
+        key, value = SCHEMA[name], setting.value
+        if isinstance(value, FreeSpace):
+            yield f"# {key.name}: a RocketMQ file cannot say {written_free(value)} of free space"
+        else:
+            yield f"{key.name}={escape(text_of(value))}"
+    for name, text in (layer.without_effect | layer.unknown).items():
+        yield f"{escape(name)}={escape(text)}"

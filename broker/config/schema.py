@@ -1,0 +1,162 @@
+"""The one table of all settings, built from the declarations, and the rule of their names.
+
+Every key has one RocketMQ name; all other spellings are computed from it: `snake` for YAML, `env`
+for the environment, `canon` to compare whatever somebody wrote. Source: configuration §2.1.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+from aerobee.broker.config.options import BrokerOptions
+from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ReplicationConfig
+from aerobee.remoting.config import RemotingConfig
+from aerobee.store.config import StoreConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from msgspec import Meta
+
+__all__ = [
+    "KNOWN",
+    "SCHEMA",
+    "SECRET",
+    "SECTIONS",
+    "Key",
+    "Value",
+    "canon",
+    "env",
+    "nearest",
+    "snake",
+]
+
+Value = int | str
+"""What a setting holds; bool and the enums are subclasses of these."""
+
+SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
+"""Keys whose value is never printed."""
+
+YAML_SECTIONS = {"metrics": "broker", "replication": "store"}
+"""Where the parts go that are no section of their own in a file."""
+
+
+def canon(name: str) -> str:
+    """What all spellings of one key have in common."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def snake(name: str) -> str:
+    """The YAML spelling of a RocketMQ name."""
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower()
+
+
+def env(name: str) -> str:
+    """The environment variable of a RocketMQ name."""
+    return "AEROBEE_" + snake(name).upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting: its names, its type with range, where it lives and what it is for."""
+
+    name: str
+    part: str
+    attribute: str
+    type: type[Value]
+    meta: Meta
+    default: Value
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """The marks of the declaration; see `store.config`."""
+        return self.meta.extra or {}
+
+    @property
+    def hint(self) -> Any:
+        """The annotation of the declaration, as msgspec takes it."""
+        return Annotated[self.type, self.meta]
+
+    @property
+    def unit(self) -> str:
+        """Unit of the bare number in a file: ms, s, h, B, % or nothing."""
+        return str(self.extra.get("unit", ""))
+
+    @property
+    def hot(self) -> bool:
+        """Whether it may change while running."""
+        return bool(self.extra.get("hot"))
+
+    @property
+    def section(self) -> str:
+        """The heading it stands under in a YAML file."""
+        return YAML_SECTIONS.get(self.part, self.part)
+
+    @property
+    def choices(self) -> tuple[Value, ...]:
+        """The only values, where there are only some."""
+        if issubclass(self.type, StrEnum):
+            return tuple(member.value for member in self.type)
+        return tuple(self.extra.get("choices", ()))
+
+    @property
+    def range(self) -> str:
+        """The values it takes, for people."""
+        if self.choices:
+            return ", ".join(str(choice) for choice in self.choices)
+        if self.type is bool:
+            return "true, false"
+        if self.meta.ge is None:
+            return "text"
+        return f"{self.meta.ge}\N{EN DASH}{self.meta.le}{self.unit and ' ' + self.unit}"
+
+
+def declared(part: str, cls: type[Any]) -> Iterator[Key]:
+    """The keys of one class of settings, in the order of the declaration."""
+    hints = get_type_hints(cls, include_extras=True)
+    for item in fields(cls):
+        hint = hints[item.name]
+        if get_origin(hint) is Annotated:
+            kind, meta = get_args(hint)
+            default: Any = item.default
+            yield Key(meta.extra["key"], part, item.name, kind, meta, default)
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "broker": BrokerOptions,
+    "store": StoreConfig,
+    "remoting": RemotingConfig,
+    "namesrv": NamesrvConfig,
+    "metrics": MetricsConfig,
+    "replication": ReplicationConfig,
+}
+"""Part of `BrokerConfig` → the class of its settings."""
+
+SCHEMA: Mapping[str, Key] = {
+    canon(key.name): key for part, cls in SECTIONS.items() for key in declared(part, cls)
+}
+"""Canonical name → setting."""
+
+
+def read_known() -> Iterator[str]:
+    """RocketMQ's names from the data file beside this module."""
+    text = Path(__file__).with_name("known_keys.txt").read_text("utf-8")
+    return (line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+KNOWN: Mapping[str, str] = {canon(name): name for name in read_known()}
+"""Canonical name → RocketMQ's name, of every key that RocketMQ knows, ours or not."""
+
+
+def nearest(name: str) -> str:
+    """The YAML spelling of the setting whose name is most like `name`; empty: none is."""
+    from difflib import get_close_matches  # only needed after a mistake
+
+    names = {key: setting.name for key, setting in SCHEMA.items()} | dict(KNOWN)
+    found = get_close_matches(canon(name), names, n=1, cutoff=0.7)
+    return snake(names[found[0]]) if found else ""

@@ -1,0 +1,231 @@
+"""A value as it was written → the value of its setting, or a sentence about what is wrong with it.
+
+Everything here raises ValueError with that sentence. Source: configuration §2.2, §2.3.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from aerobee.broker.config.files.entries import Entry, Form, Scalar, Tree
+from aerobee.broker.dedupe import dedupe_settings as dedupe
+from aerobee.broker.namesrv import advertised_rules as advertised
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aerobee.broker.config.schema import Key, Value
+
+__all__ = ["FreeSpace", "read", "rocketmq_takes", "text_of"]
+
+UNITS = {
+    "ms": ("time", 1),
+    "s": ("time", 1_000),
+    "m": ("time", 60_000),
+    "h": ("time", 3_600_000),
+    "d": ("time", 86_400_000),
+    "B": ("size", 1),
+    **dict.fromkeys(("KiB", "K"), ("size", 1 << 10)),
+    **dict.fromkeys(("MiB", "M"), ("size", 1 << 20)),
+    **dict.fromkeys(("GiB", "G"), ("size", 1 << 30)),
+    "%": ("share", 1),
+}
+YAML_TRUE = frozenset({"true", "yes", "on"})
+NUMBER = re.compile(r"([+-]?\d[\d_]*)\s*([A-Za-z%]*)", re.ASCII)
+JAVA_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+ADDRESS = re.compile(r"[^\s:;/]+:(\d{1,5})", re.ASCII)
+DELAY = re.compile(r"\d{1,9}[smhd]", re.ASCII)
+FREE_SPACE_MIN = 1 << 20
+
+
+class FreeSpace(NamedTuple):
+    """A limit of the disk given as the bytes that must stay free, not as a share in use."""
+
+    size_bytes: int
+
+
+def read(key: Key, entry: Entry) -> Value | FreeSpace:
+    """The checked value of `key` as `entry` writes it."""
+    text = written_text(key, entry)
+    value = from_text(key, text, java=entry.form is Form.PROPERTIES)
+    if isinstance(value, FreeSpace):
+        return value
+    choices = key.choices
+    if choices and value not in choices:
+        raise ValueError(f"{text} is none of {key.range}")
+    try:
+        checked: Value = msgspec.convert(value, key.hint)
+    except msgspec.ValidationError as error:
+        if key.type is str:
+            raise ValueError(f"{text!r} has characters that this name may not have") from error
+        raise ValueError(f"{text} is out of range ({key.range})") from error
+    return checked
+
+
+def written_text(key: Key, entry: Entry) -> str:
+    """The one text that the written value stands for."""
+    value = entry.value
+    if isinstance(value, Scalar):
+        return scalar_text(key, value)
+    if isinstance(value, dict) and key.extra.get("kind") == "dedupe":
+        return dedupe.from_mapping(value)
+    separator = str(key.extra.get("list", ""))
+    if not separator or isinstance(value, dict):
+        raise ValueError(f"one value is expected ({key.range})")
+    return separator.join(item_text(key, item) for item in value)
+
+
+def item_text(key: Key, item: Tree) -> str:
+    """One item of a list."""
+    if isinstance(item, Scalar):
+        return scalar_text(key, item)
+    if isinstance(item, dict) and key.extra.get("kind") == "advertised":
+        return advertised.from_mapping(item)
+    raise ValueError("a list holds plain values")
+
+
+def scalar_text(key: Key, scalar: Scalar) -> str:
+    """The text of a scalar whose kind suits the setting: names must be strings."""
+    text, kind = scalar
+    if key.type is bool and kind == "bool":
+        return "true" if text.lower() in YAML_TRUE else "false"
+    if kind == "str" or (kind == "int" and (key.type is int or is_hours(key))):
+        return text
+    if kind == "null":
+        raise ValueError("a list holds no empty item")
+    if key.type is str or issubclass(key.type, StrEnum):
+        raise ValueError(f'a text is expected; quote it: "{text}"')
+    raise ValueError(f"{text} is not what is expected here ({key.range})")
+
+
+def is_hours(key: Key) -> bool:
+    """Whether the setting is a list of hours, for which YAML sees numbers."""
+    return key.extra.get("kind") == "hours_of_day"
+
+
+def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
+    """The value before its range is checked. `java`: no units, and enums by their exact name."""
+    if key.type is bool:
+        return boolean(text.strip())
+    if key.type is int:
+        return whole(text.strip()) if java else number(key, text.strip())
+    if issubclass(key.type, StrEnum):
+        return text.strip() if java else text.strip().upper()
+    check = KINDS.get(str(key.extra.get("kind", "")))
+    return check(text.strip()) if check and text.strip() else text.strip()
+
+
+def boolean(text: str) -> bool:
+    """`true` or `false` in any case."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text or 'nothing'} is neither true nor false")
+    return text.lower() == "true"
+
+
+def whole(text: str) -> int:
+    """A decimal number without a unit, as Java reads it."""
+    if not JAVA_NUMBER.fullmatch(text) or len(text) > 20:
+        raise ValueError(f"{text or 'nothing'} is not a whole number (units are for YAML)")
+    return int(text)
+
+
+def number(key: Key, text: str) -> int | FreeSpace:
+    """A number in the unit of the key; another unit of the same kind is converted."""
+    match = NUMBER.fullmatch(text)
+    if match is None or len(text) > 30:
+        raise ValueError(f"{text or 'nothing'} is not a whole number{unit_hint(key)}")
+    count, unit = int(match[1]), match[2]
+    if len(match[1].lstrip("+-")) > 1 and match[1].lstrip("+-")[0] == "0":
+        raise ValueError(f"{text} begins with 0; write the decimal number without it")
+    if not unit:
+        return count
+    kind, factor = UNITS.get(unit, ("", 0))
+    if kind == "size" and key.unit == "%" and "free" in key.extra:
+        return free_space(text, count * factor)
+    own_kind, own_factor = UNITS.get(key.unit, ("no unit", 1))
+    if kind != own_kind:
+        raise ValueError(f"{text} has the wrong unit{unit_hint(key)}")
+    if count * factor % own_factor:
+        raise ValueError(f"{text} is no whole number of {key.unit}")
+    return count * factor // own_factor
+
+
+def unit_hint(key: Key) -> str:
+    """Which units the key takes, as the end of a sentence."""
+    if not key.unit:
+        return " (a bare number is expected)"
+    kind = UNITS[key.unit][0]
+    units = ", ".join(unit for unit, (of, _) in UNITS.items() if of == kind)
+    return f" (a bare number is {key.unit}; units: {units})"
+
+
+def free_space(text: str, size_bytes: int) -> FreeSpace:
+    """The space to keep free."""
+    if size_bytes < FREE_SPACE_MIN:
+        raise ValueError(f"{text} is too little space to keep free (at least 1 MiB)")
+    return FreeSpace(size_bytes)
+
+
+def hours_of_day(text: str) -> str:
+    """Hours as two digits each, joined by `;`."""
+    hours = [hour.strip() for hour in text.split(";") if hour.strip()]
+    for hour in hours:
+        if not re.fullmatch(r"\d{1,2}", hour, re.ASCII) or int(hour) > 23:
+            raise ValueError(f"{hour} is not an hour (00 to 23)")
+    return ";".join(f"{int(hour):02}" for hour in hours)
+
+
+def delays(text: str) -> str:
+    """Delay levels, each a number and one of s, m, h, d."""
+    for delay in text.split():
+        if not DELAY.fullmatch(delay):
+            raise ValueError(f"{delay} is not a delay, such as 10s, 5m, 2h, 1d")
+    return " ".join(text.split())
+
+
+def addresses(text: str) -> str:
+    """`host:port` pairs, joined by `;`."""
+    pairs = [pair.strip() for pair in text.split(";") if pair.strip()]
+    for pair in pairs:
+        match = ADDRESS.fullmatch(pair)
+        if match is None or not 0 < int(match[1]) < 65_536:
+            raise ValueError(f"{pair} is not host:port")
+    return ";".join(pairs)
+
+
+def path(text: str) -> str:
+    """The path as it is: a `~` means a directory of that name, as to RocketMQ, for every reader."""
+    return f"./{text}" if text.startswith("~") else text
+
+
+KINDS: Mapping[str, Callable[[str], str]] = {
+    "hours_of_day": hours_of_day,
+    "delays": delays,
+    "addresses": addresses,
+    "path": path,
+    "advertised": advertised.normalized,
+    "dedupe": dedupe.normalized,
+}
+"""What a text must be, beyond being a text → what checks it and puts it in order."""
+
+
+def rocketmq_takes(key: Key, text: str) -> str:
+    """What a RocketMQ broker makes, silently, of a value that is refused here."""
+    if key.type is bool:
+        return "false"
+    if key.type is int and JAVA_NUMBER.fullmatch(text):
+        count = int(text)
+        low, high = key.meta.ge, key.meta.le
+        return str(min(max(count, low), high) if key.extra.get("clamp") and low and high else count)
+    if key.type is str:
+        return text.strip()
+    return f"its default {text_of(key.default)}"
+
+
+def text_of(value: Value) -> str:
+    """The value as RocketMQ writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

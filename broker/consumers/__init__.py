@@ -1,0 +1,1 @@
+"""Consumers: who is connected, groups, subscriptions, offsets, queue locks."""

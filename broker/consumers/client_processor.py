@@ -1,0 +1,365 @@
+"""Who is there: heartbeats and good-byes, members of a group, queue locks.
+
+Registers in the tables, and says when the members or topics of a group changed, so that its members
+hear of it and share the queues out again. Source: remoting §3.9, semantics §2, §12
+(ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.consumers.clients import BROADCASTING, Client, is_tag_type, subscription_of
+from aerobee.broker.errors import PropertyFilterOff, Refused
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of
+from aerobee.remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
+from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.queue_lock import (
+    LockBatchRequest,
+    LockBatchResponse,
+    MessageQueue,
+)
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import client as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from aerobee.broker.consumers.clients import ClientConnection, ClientTable
+    from aerobee.broker.consumers.compensation import CompensationTable
+    from aerobee.broker.consumers.consumer_filters import ConsumerFilterTable
+    from aerobee.broker.consumers.groups import GroupTable, SubscriptionGroupConfig
+    from aerobee.broker.consumers.queue_locks import QueueLockTable
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["ClientProcessor"]
+
+DONE: Final = Answer()
+SHOWN_CHARACTERS: Final = 100
+"""How much of a text that has no effect a log line shows."""
+CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
+SHORT_BYTES: Final = 16 << 10
+"""A heartbeat up to here is taken in one step."""
+TAGS_MAX: Final = 2_048
+"""Tags, and codes of tags, that a subscription may list beside its expression."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class ClientProcessor:
+    """Codes 34, 35, 38, 41, 42 and 46, and what happens when a connection closes or goes silent."""
+
+    def __init__(
+        self,
+        *,
+        clients: ClientTable,
+        groups: GroupTable,
+        topics: TopicTable,
+        broker_name: str,
+        locks: QueueLockTable[MessageQueue],
+        filters: ConsumerFilterTable,
+        compensation: CompensationTable,
+        clock: Clock,
+        changed: Callable[[str], None] = lambda group: None,
+        reject_pull_consumers: Callable[[], bool] = lambda: False,
+        property_filter_enabled: Callable[[], bool] = lambda: False,
+        subscription_expired_timeout_ms: Callable[[], int] = lambda: 600_000,
+    ) -> None:
+        self.clients = clients
+        self.groups = groups
+        self.topics = topics
+        self.broker_name = broker_name
+        self.locks = locks
+        self.filters = filters
+        self.compensation = compensation
+        self.clock = clock
+        self.changed = changed
+        self.reject_pull_consumers = reject_pull_consumers
+        self.property_filter_enabled = property_filter_enabled
+        self.subscription_expired_timeout_ms = subscription_expired_timeout_ms
+        self.group_lines = LogLimit()
+        """Of `group.changed`: clients that come and go in a loop would fill the log."""
+        self.expired_lines = LogLimit()
+        """Of `client.expired`: thousands may fall silent at once."""
+
+    def monotonic_ms(self) -> int:
+        """The clock of the client and lock tables."""
+        return int(self.clock.monotonic() * 1000)
+
+    # -- heartbeats ------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, header: headers.Heartbeat, command: Command, connection: Connection
+    ) -> Answer | Generator[None, None, Answer]:
+        """HEART_BEAT: note the producers and consumers of a connection.
+
+        The answer says whether the client must send its subscriptions in full next time.
+        """
+        data = HeartbeatData.from_client(command.body)
+        self.check_fits(data, connection)
+        client = Client(
+            connection, data.client_id, str(command.language), command.version, self.monotonic_ms()
+        )
+        noting = self.note(data, client)
+        return finished(noting) if len(command.body) <= SHORT_BYTES else noting
+
+    def note(self, data: HeartbeatData, client: Client) -> Generator[None, None, Answer]:
+        """Group by group: one heartbeat may speak of a thousand."""
+        subscriptions_wanted = False
+        for consumer in data.consumer_data_set:
+            subscriptions_wanted |= self.register(consumer, client, data)
+            yield
+        for producer in data.producer_data_set:
+            self.clients.register_producer(producer.group_name, client)
+            yield
+        if not data.heartbeat_fingerprint:
+            subscriptions_wanted = True
+        return Answer(
+            header=headers.HeartbeatResponse(
+                is_support_heart_beat_v2=True, is_sub_change=subscriptions_wanted
+            )
+        )
+
+    def check_fits(self, data: HeartbeatData, connection: ClientConnection) -> None:
+        """A heartbeat is taken whole or not at all: that all of it has room. Raises: Refused."""
+        for consumer in data.consumer_data_set:
+            self.clients.check_subscriptions(
+                consumer.group_name, len(consumer.subscription_data_set)
+            )
+            check_expressions(consumer)
+        consumers = {consumer.group_name for consumer in data.consumer_data_set}
+        producers = {producer.group_name for producer in data.producer_data_set}
+        self.clients.check_room(connection.id, consumers, producers)
+        self.groups.check_new(consumers, self.clock.now_ms())
+        self.topics.check_group_room(group for group in consumers if self.has_retries(group))
+
+    def has_retries(self, group: str) -> bool:
+        """Whether a group needs its retry topic; one that is yet to be made does."""
+        config = self.groups.get(group)
+        return config is None or config.retry_queue_nums > 0
+
+    def register(self, consumer: ConsumerData, client: Client, data: HeartbeatData) -> bool:
+        """One consumer group of a heartbeat; whether its subscriptions are wanted in full.
+
+        A group that may not exist is passed over in silence.
+        """
+        name = consumer.group_name
+        if self.reject_pull_consumers() and consumer.consume_type == CONSUME_ACTIVELY:
+            return False
+        config = self.groups.find(name, self.clock.now_ms())
+        if config is None:
+            return False
+        self.make_retry_topic(consumer, config)
+        fingerprint = data.heartbeat_fingerprint
+        full = not (fingerprint and data.without_sub)
+        changed = self.clients.register_consumer(
+            name,
+            client,
+            consume_type=consumer.consume_type,
+            message_model=consumer.message_model,
+            consume_from_where=consumer.consume_from_where,
+            subscriptions=[subscription_of(item) for item in consumer.subscription_data_set]
+            if full
+            else None,
+        )
+        if full:
+            self.register_filters(consumer)
+        if changed:
+            self.group_changed(name, client_id=client.client_id)
+            if config.notify_consumer_ids_changed_enable and consumer.message_model != BROADCASTING:
+                self.changed(name)
+        if not fingerprint:
+            return False
+        differs = self.clients.fingerprint_differs(name, fingerprint)
+        entry = self.clients.group(name)
+        # After a restart a heartbeat without subscriptions finds none stored. The Java broker
+        # answers "unchanged" then, and the subscription stays unknown for good.
+        return differs or entry is None or not entry.subscribed
+
+    def register_filters(self, consumer: ConsumerData) -> None:
+        """The subscriptions of a group that are not by tags."""
+        group = consumer.group_name
+        for reason in self.filters.register(
+            group, consumer.subscription_data_set, self.clock.now_ms()
+        ):
+            log.warning("filter.refused", group=group, reason=reason)
+
+    def make_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> None:
+        """The group's retry topic: clients ask for its route right after the heartbeat."""
+        ordered = any(
+            topic is not None and topic.order
+            for topic in (self.topics.get(item.topic) for item in consumer.subscription_data_set)
+        )
+        self.topics.for_group(
+            consumer.group_name,
+            config.retry_queue_nums,
+            self.clock.now_ms(),
+            order=ordered,
+            unit_mode=consumer.unit_mode,
+        )
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def unregister(
+        self, header: headers.UnregisterClient, command: Command, connection: Connection
+    ) -> Answer:
+        """UNREGISTER_CLIENT: the sending connection leaves the named groups."""
+        if header.producer_group:
+            self.clients.leave_producers(connection.id, header.producer_group)
+        if header.consumer_group:
+            self.clients.leave_consumers(connection.id, header.consumer_group)
+            self.left(header.consumer_group)
+        return DONE
+
+    def connection_closed(self, connection: ClientConnection) -> None:
+        """A connection is gone, for whatever reason: out of every group, and the rest is told."""
+        for group in self.clients.leave_all(connection.id):
+            self.group_changed(group, address=connection.address)
+            self.left(group)
+
+    def left(self, group: str) -> None:
+        """A member has left: the rest is told; without a rest the group's filters are dead."""
+        if self.clients.group(group) is None:
+            self.filters.group_gone(group, self.clock.now_ms())
+        self.notify_rest(group)
+
+    def group_changed(self, group: str, **who: str) -> None:
+        """Say that a group got or lost a member, or its topics changed."""
+        left_out = self.group_lines.admit(self.clock.monotonic())
+        if left_out is not None:
+            log.info("group.changed", group=group, **who, left_out=left_out)
+
+    def expire(self, timeout_ms: int) -> Iterator[None]:
+        """Close the connections whose heartbeats stopped, as if their clients had left.
+
+        And forget what consumers left behind that are gone for long. Others may run at each yield.
+        """
+        self.filters.forget_dead(self.clock.now_ms())
+        yield
+        yield from self.compensation.expire(
+            self.monotonic_ms(), self.subscription_expired_timeout_ms()
+        )
+        for connection in self.clients.expired(self.monotonic_ms(), timeout_ms):
+            if connection is not None:
+                self.close_silent(connection, timeout_ms)
+            yield
+
+    def close_silent(self, connection: ClientConnection, timeout_ms: int) -> None:
+        """One whose heartbeats stopped; it may be closed already."""
+        if not self.clients.knows(connection.id):
+            return
+        left_out = self.expired_lines.admit(self.clock.monotonic())
+        if left_out is not None:
+            log.info(
+                "client.expired",
+                address=connection.address,
+                timeout_ms=timeout_ms,
+                left_out=left_out,
+            )
+        connection.close("no heartbeat in time")
+        self.connection_closed(connection)
+
+    def notify_rest(self, group: str) -> None:
+        """Tell who is left in a group, unless the group does not want to be told."""
+        config = self.groups.get(group)
+        if config is not None and config.notify_consumer_ids_changed_enable:
+            self.changed(group)
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def consumer_list(
+        self, header: headers.GetConsumerListByGroup, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_CONSUMER_LIST_BY_GROUP: every member once, in an order that all see alike."""
+        entry = self.clients.group(header.consumer_group)
+        if entry is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"no consumer for this group, {header.consumer_group}",
+            )
+        if not entry.list_body:
+            entry.list_body = ConsumerList(entry.client_ids()).to_bytes()
+        return Answer(body=entry.list_body)
+
+    def check_config(
+        self, header: headers.CheckClientConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """CHECK_CLIENT_CONFIG: whether a subscription's expression can be served."""
+        asked = CheckClientConfigBody.from_client(command.body)
+        subscription = asked.subscription_data
+        if is_tag_type(subscription.expression_type):
+            return DONE
+        if not self.property_filter_enabled():
+            raise PropertyFilterOff(subscription.expression_type)
+        found = filter_of(subscription.expression_type, subscription.sub_string)
+        if isinstance(found, SqlFilter) and found.ignored:
+            log.warning(
+                "filter.text_ignored",
+                group=asked.group,
+                topic=subscription.topic,
+                ignored=found.ignored[:SHOWN_CHARACTERS],
+            )
+        return DONE
+
+    # -- queue locks -----------------------------------------------------------------------------
+
+    def lock(self, header: headers.LockBatchMq, command: Command, connection: Connection) -> Answer:
+        """LOCK_BATCH_MQ: take or renew the locks; the answer lists those held now.
+
+        Only queues that are here can be locked, by groups that are known.
+        """
+        request = LockBatchRequest.from_client(command.body)
+        if self.groups.find(request.consumer_group, self.clock.now_ms()) is None:
+            return Answer(body=LockBatchResponse().to_bytes())
+        granted = self.locks.lock(
+            request.consumer_group,
+            request.client_id,
+            [queue for queue in request.mq_set if self.is_ours(queue)],
+            self.monotonic_ms(),
+        )
+        return Answer(body=LockBatchResponse(granted).to_bytes())
+
+    def is_ours(self, queue: MessageQueue) -> bool:
+        """Whether there is such a queue on this broker."""
+        topic = self.topics.get(queue.topic)
+        return (
+            topic is not None
+            and queue.broker_name == self.broker_name
+            and 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+        )
+
+    def unlock(
+        self, header: headers.UnlockBatchMq, command: Command, connection: Connection
+    ) -> Answer:
+        """UNLOCK_BATCH_MQ: give back what the client holds of these."""
+        request = LockBatchRequest.from_client(command.body)
+        self.locks.unlock(request.consumer_group, request.client_id, request.mq_set)
+        return DONE
+
+
+def check_expressions(consumer: ConsumerData) -> None:
+    """That no subscription is longer than a pull's may be. Raises: Refused."""
+    for item in consumer.subscription_data_set:
+        listed = max(len(item.code_set), len(item.tags_set))
+        if (
+            listed > TAGS_MAX
+            or len(item.sub_string) > TAGS_CHARS_MAX
+            or sum(map(len, item.tags_set)) > TAGS_CHARS_MAX
+        ):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the subscription of group {consumer.group_name[:SHOWN_CHARACTERS]} on topic"
+                f" {item.topic[:SHOWN_CHARACTERS]} is too long: {TAGS_CHARS_MAX} characters and"
+                f" {TAGS_MAX} tags are taken",
+            )

@@ -1,0 +1,208 @@
+"""The SQL filters of consumer groups, by topic and group: `consumerFilter.json`.
+
+A heartbeat registers them; the newer version of a subscription replaces the older. A group that is
+gone leaves its filters dead, and a day later they are forgotten; one that comes back revives them.
+What no heartbeat has confirmed since the start counts as dead.
+Source: semantics §14.4, store format §1.7 (ConsumerFilterManager).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.broker.consumers.clients import is_tag_type
+from aerobee.broker.errors import FilterInvalid
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.saved.documents import mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+
+__all__ = ["DEAD_KEPT_MS", "FILTERS_MAX", "ConsumerFilter", "ConsumerFilterTable"]
+
+DEAD_KEPT_MS: Final = 24 * 3600 * 1000
+"""How long the filter of a group that is gone is kept."""
+DEAD_BEFORE_START_MS: Final = 30_000
+"""How long before the start a filter is said to have died that was alive in the last run."""
+FILTERS_MAX: Final = 100_000
+"""Filters of all groups; a further one is not registered."""
+
+
+@dataclass(slots=True)
+class ConsumerFilter:
+    """What one group wants of one topic. Times are ms; `client_version` is the subscription's."""
+
+    group: str
+    topic: str
+    expression_type: str
+    expression: str
+    client_version: int
+    born_ms: int
+    dead_ms: int = 0
+    """0 while the group is there."""
+    sql: SqlFilter | None = None
+    """Compiled; None until a heartbeat has registered it in this run."""
+
+    def document(self) -> dict[str, Any]:
+        """As `consumerFilter.json` has it."""
+        return {
+            "bornTime": self.born_ms,
+            "clientVersion": self.client_version,
+            "consumerGroup": self.group,
+            "dead": self.dead_ms != 0,
+            "deadTime": self.dead_ms,
+            "expression": self.expression,
+            "expressionType": self.expression_type,
+            "topic": self.topic,
+        }
+
+
+class ConsumerFilterTable:
+    """Topic → group → filter. `changes` counts what a save must not miss.
+
+    Law: `topics_of` has a group exactly for the topics where it has a filter.
+    """
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        self.topics_of: dict[str, set[str]] = {}
+        self.changes = 0
+
+    def get(self, topic: str, group: str) -> ConsumerFilter | None:
+        """The filter of a group on a topic, dead or alive."""
+        groups = self.by_topic.get(topic)
+        return None if groups is None else groups.get(group)
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def register(
+        self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
+    ) -> list[str]:
+        """Take what a group subscribes to now; why filters of it were refused.
+
+        Its filters on other topics are dead from now on.
+        """
+        refused = []
+        topics = set()
+        for data in subscriptions:
+            if is_tag_type(data.expression_type):
+                continue
+            topics.add(data.topic)
+            try:
+                self.register_one(group, data, now_ms)
+            except FilterInvalid as error:
+                refused.append(f"{data.topic}: {error.remark}")
+        for known in self.of_group(group):
+            if known.topic not in topics:
+                self.die(known, now_ms)
+        return refused
+
+    def register_one(self, group: str, data: SubscriptionData, now_ms: int) -> None:
+        """Take one subscription. Raises: FilterInvalid; what was registered before stays then."""
+        known = self.get(data.topic, group)
+        if known is not None and not known.dead_ms and known.client_version >= data.sub_version:
+            return
+        sql = filter_of(data.expression_type, data.sub_string)
+        assert isinstance(sql, SqlFilter), "tags are no filter of this table"
+        if known is None and sum(map(len, self.topics_of.values())) >= FILTERS_MAX:
+            raise FilterInvalid(f"no room for another filter: {FILTERS_MAX} is the limit")
+        same = known is not None and known.expression == data.sub_string
+        born_ms = known.born_ms if known is not None and same else now_ms
+        self.put(
+            ConsumerFilter(
+                group,
+                data.topic,
+                data.expression_type or "",
+                data.sub_string,
+                data.sub_version,
+                born_ms,
+                sql=sql,
+            )
+        )
+
+    def group_gone(self, group: str, now_ms: int) -> None:
+        """The last member of a group has left."""
+        for known in self.of_group(group):
+            self.die(known, now_ms)
+
+    def forget_dead(self, now_ms: int) -> None:
+        """Drop what has been dead for a day."""
+        limit_ms = now_ms - DEAD_KEPT_MS
+        for groups in list(self.by_topic.values()):
+            for known in list(groups.values()):
+                if known.dead_ms and known.dead_ms <= limit_ms:
+                    self.drop(known)
+
+    # -- entries ---------------------------------------------------------------------------------
+
+    def of_group(self, group: str) -> Iterator[ConsumerFilter]:
+        """Every filter of a group."""
+        for topic in self.topics_of.get(group, ()):
+            yield self.by_topic[topic][group]
+
+    def put(self, entry: ConsumerFilter) -> None:
+        """Set the filter of a group on a topic."""
+        self.by_topic.setdefault(entry.topic, {})[entry.group] = entry
+        self.topics_of.setdefault(entry.group, set()).add(entry.topic)
+        self.changes += 1
+
+    def die(self, entry: ConsumerFilter, now_ms: int) -> None:
+        """Nobody uses it from now on."""
+        if not entry.dead_ms:
+            entry.dead_ms = now_ms
+            self.changes += 1
+
+    def drop(self, entry: ConsumerFilter) -> None:
+        """Forget it."""
+        groups, topics = self.by_topic[entry.topic], self.topics_of[entry.group]
+        del groups[entry.group]
+        topics.remove(entry.topic)
+        if not groups:
+            del self.by_topic[entry.topic]
+        if not topics:
+            del self.topics_of[entry.group]
+        self.changes += 1
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, document: Mapping[str, Any], now_ms: int) -> None:
+        """Replace everything by a decoded `consumerFilter.json`, dead. Raises: ValueError."""
+        entries = [
+            entry_of(topic, group, fields, now_ms - DEAD_BEFORE_START_MS)
+            for topic, groups in mapping(document, "filterDataByTopic").items()
+            for group, fields in mapping(groups, "groupFilterData").items()
+        ]
+        self.by_topic, self.topics_of = {}, {}
+        for entry in entries:
+            self.put(entry)
+
+    def document(self) -> dict[str, Any]:
+        """What `consumerFilter.json` holds, detached: it may be encoded in a thread."""
+        return {
+            "filterDataByTopic": {
+                topic: {
+                    "groupFilterData": {group: one.document() for group, one in groups.items()},
+                    "topic": topic,
+                }
+                for topic, groups in self.by_topic.items()
+            }
+        }
+
+
+def entry_of(topic: str, group: str, fields: Mapping[str, Any], dead_ms: int) -> ConsumerFilter:
+    """A filter from a file; its bits of a Bloom filter are for whoever keeps bitmaps.
+
+    Raises: ValueError.
+    """
+    kind, text = fields.get("expressionType"), fields.get("expression")
+    numbers = [fields.get(name) or 0 for name in ("clientVersion", "bornTime", "deadTime")]
+    if not isinstance(kind, str) or not isinstance(text, str):
+        raise ValueError(f"the filter of {group} on {topic} has no expression")
+    if not all(type(number) is int for number in numbers):
+        raise ValueError(f"the filter of {group} on {topic} has a time that is no number")
+    version, born_ms, died_ms = numbers
+    return ConsumerFilter(group, topic, kind, text, version, born_ms, died_ms or dead_ms)

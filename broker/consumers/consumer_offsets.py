@@ -1,0 +1,283 @@
+"""How far each group has come in each queue: `topic@group` → queue → next message to consume.
+
+Commits overwrite: no range check and no order, a smaller offset is stored like any other. A
+negative offset means "none", whoever stored it. The table lives in `consumerOffset.json`; a crash
+loses the commits since the last save, and their messages come again. Source: semantics §3.1–3.2
+(ConsumerOffsetManager).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from aerobee.broker.errors import LimitReached, NoPermission
+from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.documents import mapping, object_pieces, unknown_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+__all__ = ["MARKS", "NO_OFFSET", "OWN_GROUPS", "Clamped", "ConsumerOffsetTable", "check_not_own"]
+
+NO_OFFSET: Final = -1
+SEPARATOR: Final = "@"
+OWN_GROUPS: Final = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
+"""Moved by a client they would lose transactions, and messages that were popped."""
+MARKS: Final = "SPARK_SINK_"
+"""Groups of these names keep no positions: batch numbers, by the number of a Spark partition."""
+
+
+def check_not_own(group: str) -> None:
+    """Let pass any group but those whose offsets say how far a service of ours has come.
+
+    Raises: NoPermission.
+    """
+    if group in OWN_GROUPS:
+        raise NoPermission(f"the group[{group}] belongs to the broker itself")
+
+
+class Clamped(NamedTuple):
+    """An offset that lay beyond its queue: what it was, and the queue's end that replaced it."""
+
+    topic: str
+    group: str
+    queue_id: int
+    consumer_offset: int
+    max_offset: int
+
+
+class ConsumerOffsetTable:
+    """Committed offsets of all groups.
+
+    Law: `count` is the number of (topic, group, queue) entries and never passes `max_entries`;
+    `by_group` has those of each group, and none passes `max_of_group`; `topics_by_group` and
+    `groups_by_topic` say which topics and groups have entries; `changes` moves with every change,
+    so that an unchanged table need not be saved.
+    """
+
+    def __init__(
+        self,
+        *,
+        version_step: int = 500,
+        max_entries: int = 1_000_000,
+        max_of_group: int = 100_000,
+    ) -> None:
+        self.entries: dict[str, dict[int, int]] = {}
+        self.topics_by_group: dict[str, set[str]] = {}
+        self.groups_by_topic: dict[str, set[str]] = {}
+        self.resets: dict[tuple[str, str, int], int] = {}
+        """(group, topic, queue id) → where an administrator put the group; not heard of yet."""
+        self.version = DataVersion()
+        self.version_step = version_step
+        self.max_entries = max_entries
+        self.max_of_group = max_of_group
+        self.count = 0
+        self.by_group: dict[str, int] = {}
+        self.commits = 0
+        self.changes = 0
+        self.popped = 0
+        """Offsets that speak of check points: they must not reach the disk before those."""
+        self.extra: dict[str, Any] = {}
+
+    def commit(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> bool:
+        """Store what `group` consumes next, unless a reset of it is still to be heard of.
+
+        Every `version_step` commits the version moves. Returns whether it was stored.
+        Raises: NoPermission for a group of the broker itself; LimitReached for a new entry in a
+        full table, or of a group that has too many.
+        """
+        check_not_own(group)
+        if self.resets and (group, topic, queue_id) in self.resets:
+            return False
+        self._store(group, topic, queue_id, consumer_offset, now_ms)
+        return True
+
+    def commit_own(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> None:
+        """As `commit`, by the service that a group of the broker itself belongs to.
+
+        Such an offset speaks of what the service has put. Raises: LimitReached.
+        """
+        self.popped += 1
+        self._store(group, topic, queue_id, consumer_offset, now_ms)
+
+    def _store(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> None:
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self.entries.get(key)
+        if queues is None or queue_id not in queues:
+            self._count_new(group)
+            if queues is None:
+                queues = self.entries[key] = {}
+                self.note(topic, group)
+        queues[queue_id] = consumer_offset
+        self.changes += 1
+        self.commits += 1
+        if self.commits % self.version_step == 0:
+            self.version = bumped(self.version, now_ms)
+
+    def _count_new(self, group: str) -> None:
+        """One entry more. Raises: LimitReached."""
+        if self.count >= self.max_entries:
+            raise LimitReached("consumer offset", self.max_entries)
+        of_group = self.by_group.get(group, 0)
+        if of_group >= self.max_of_group:
+            raise LimitReached(f"consumer offset of group {group[:120]}", self.max_of_group)
+        self.count += 1
+        self.by_group[group] = of_group + 1
+
+    def commit_popped(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> bool:
+        """As `commit`, for what was handed out or put because of the messages before the offset."""
+        self.popped += 1
+        return self.commit(group, topic, queue_id, consumer_offset, now_ms)
+
+    def reset(
+        self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
+    ) -> None:
+        """Put a group elsewhere: its consumer hears of it with its next pull of the queue.
+
+        Until then its commits are left aside. Raises: NoPermission, LimitReached.
+        """
+        check_not_own(group)
+        self.resets.pop((group, topic, queue_id), None)
+        self.commit(group, topic, queue_id, consumer_offset, now_ms)
+        self.resets[group, topic, queue_id] = consumer_offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a reset put the group, told once; None when there is nothing to tell."""
+        return self.resets.pop((group, topic, queue_id), None)
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, or NO_OFFSET."""
+        queues = self.entries.get(f"{topic}{SEPARATOR}{group}")
+        if queues is None:
+            return NO_OFFSET
+        return max(queues.get(queue_id, NO_OFFSET), NO_OFFSET)
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        """Queue → offset of one group and topic; negative values mean "none"."""
+        return self.entries.get(f"{topic}{SEPARATOR}{group}", {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics that `group` has offsets for, sorted."""
+        return sorted(self.topics_by_group.get(group, ()))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets of `topic`, sorted."""
+        return sorted(self.groups_by_topic.get(topic, ()))
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """(topic, group) of every entry."""
+        for key in self.entries:
+            yield split_key(key)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget what every group consumed of `topic`."""
+        self.delete_pairs([(topic, group) for group in self.groups_of(topic)])
+
+    def delete_group(self, group: str) -> None:
+        """Forget everything `group` consumed. Raises: NoPermission."""
+        check_not_own(group)
+        self.delete_pairs([(topic, group) for topic in self.topics_of(group)])
+
+    def delete_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Drop everything that is known of these topics and groups."""
+        self.changes += 1
+        for topic, group in pairs:
+            queues = self.entries.pop(f"{topic}{SEPARATOR}{group}")
+            for queue_id in queues:
+                self.resets.pop((group, topic, queue_id), None)
+            self.count -= len(queues)
+            self.by_group[group] -= len(queues)
+            for names, one, other in (
+                (self.topics_by_group, group, topic),
+                (self.groups_by_topic, topic, group),
+            ):
+                names[one].discard(other)
+                if not names[one]:
+                    del names[one]
+            if group not in self.topics_by_group:
+                del self.by_group[group]
+
+    def note(self, topic: str, group: str) -> None:
+        """There is an entry of these two now."""
+        self.topics_by_group.setdefault(group, set()).add(topic)
+        self.groups_by_topic.setdefault(topic, set()).add(group)
+
+    def clamp(self, max_offset: Callable[[str, int], int]) -> list[Clamped]:
+        """Pull back what lies beyond the end of its queue, and say what was pulled back.
+
+        Called once after recovery: the log is the truth, and an offset past its end would skip the
+        messages stored there next. Marks of Spark sinks are no offsets and stay.
+        `max_offset(topic, queue_id)` is 0 for an unknown queue.
+        """
+        cut: list[Clamped] = []
+        for key, queues in self.entries.items():
+            topic, group = split_key(key)
+            if group.startswith(MARKS):
+                continue
+            for queue_id, consumer_offset in queues.items():
+                end = max_offset(topic, queue_id) if consumer_offset > 0 else consumer_offset
+                if consumer_offset > end:
+                    queues[queue_id] = end
+                    self.changes += 1
+                    cut.append(Clamped(topic, group, queue_id, consumer_offset, end))
+        return cut
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Replace everything by a decoded `consumerOffset.json`.
+
+        `groupTopicMap` is derived and not read. Raises: ValueError when it is none; the table then
+        stays as it was.
+        """
+        entries = {
+            str(key): {int(queue_id): int(at) for queue_id, at in queues.items()}
+            for key, queues in mapping(document, "offsetTable").items()
+        }
+        version = version_of(document)
+        self.entries = {key: queues for key, queues in entries.items() if SEPARATOR in key}
+        self.topics_by_group, self.groups_by_topic = {}, {}
+        for topic, group in self.pairs():
+            self.note(topic, group)
+        self.version = version
+        self.count = sum(map(len, self.entries.values()))
+        self.by_group = {}
+        for key, queues in self.entries.items():
+            group = split_key(key)[1]
+            self.by_group[group] = self.by_group.get(group, 0) + len(queues)
+        self.extra = unknown_fields(document, OUR_KEYS)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The text of `consumerOffset.json`. What changes between two pieces may be in it or not.
+
+        What was committed before the first piece is in it, unless something newer replaced it.
+        """
+        head = {**self.extra, "dataVersion": version_document(self.version)}
+        yield msgspec.json.encode(head)[:-1] + b',"groupTopicMap":'
+        groups = list(self.topics_by_group)
+        yield from object_pieces(
+            (group, self.topics_of(group)) for group in groups if group in self.topics_by_group
+        )
+        yield b',"offsetTable":'
+        keys = list(self.entries)
+        yield from object_pieces((key, self.entries[key]) for key in keys if key in self.entries)
+        yield b"}"
+
+
+OUR_KEYS: Final = frozenset({"dataVersion", "groupTopicMap", "offsetTable"})
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """`topic@group` → (topic, group). Neither may hold an `@`."""
+    topic, _, group = key.partition(SEPARATOR)
+    return topic, group

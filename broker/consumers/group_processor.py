@@ -1,0 +1,105 @@
+"""Consumer groups as administrators see them: create or change one, read one, read all, delete one.
+
+An answer that a group was changed leaves when the table is on disk. Source: admin §4.1
+(AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from aerobee.broker.consumers.consumer_offsets import check_not_own
+from aerobee.broker.core.lists import encoded_table
+from aerobee.broker.errors import GroupNotExist
+from aerobee.broker.topics.topic_processor import PAGE, Durable, page_of, when_saved
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.headers import group as headers
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["GroupProcessor"]
+
+DONE: Final = Answer()
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class GroupProcessor:
+    """Codes 200, 201, 207 and 352."""
+
+    def __init__(
+        self,
+        *,
+        groups: GroupTable,
+        offsets: ConsumerOffsetTable,
+        saved: Durable,
+        stats: BrokerStats,
+        clock: Clock,
+        page: int = PAGE,
+    ) -> None:
+        self.groups = groups
+        self.offsets = offsets
+        self.saved = saved
+        self.stats = stats
+        self.clock = clock
+        self.page = page
+
+    def update(
+        self, header: headers.CreateGroup, command: Command, connection: Connection
+    ) -> Outcome:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an equal config changes nothing."""
+        wanted = SubscriptionGroupConfig.from_client(command.body)
+        if self.groups.update(wanted, self.clock.now_ms()):
+            name = wanted.group_name
+            log.info("group.configured", group=name, address=connection.address)
+        return self.done()
+
+    def delete(
+        self, header: headers.DeleteGroup, command: Command, connection: Connection
+    ) -> Outcome:
+        """DELETE_SUBSCRIPTIONGROUP; its retry and dead-letter topics stay."""
+        name = header.group_name
+        check_not_own(name)
+        if self.groups.delete(name, self.clock.now_ms()):
+            log.info("group.deleted", group=name, address=connection.address)
+        if header.clean_offset or header.remove_offset:
+            self.offsets.delete_group(name)
+        self.stats.forget_group(name)
+        return self.done()
+
+    def done(self) -> Outcome:
+        """Also without a change of ours: the same group may be on its way to the disk."""
+        return DONE if self.saved.clean else when_saved(self.saved, "group")
+
+    def config(
+        self, header: headers.GetGroupConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_SUBSCRIPTIONGROUP_CONFIG: one group, which asking does not make."""
+        config = self.groups.get(header.group)
+        if config is None:
+            raise GroupNotExist(header.group)
+        return Answer(body=msgspec.json.encode(config))
+
+    def all_configs(
+        self, header: headers.GetAllGroupConfig, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or the page that is asked for."""
+        document = self.groups.document()
+        table = document.pop("subscriptionGroupTable")
+        asked = (header.group_seq, header.data_version, header.max_group_num)
+        configs = page_of(table, asked, self.groups.version, self.page)
+        total = headers.GetAllGroupConfigResponse(total_group_num=len(table))
+        around = msgspec.json.encode(document)
+        body = yield from encoded_table(configs)
+        return Answer(header=total, body=around[:-1] + b',"subscriptionGroupTable":' + body + b"}")

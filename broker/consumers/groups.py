@@ -1,0 +1,212 @@
+"""What the broker knows of each consumer group: may it consume, how often is it retried.
+
+Configs are never changed in place: an edit puts a new one there, moves the version and tells
+`on_change`. Time comes in as `now_ms` of the wall clock.
+Source: semantics §5 (SubscriptionGroupManager).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from aerobee.broker.core import names
+from aerobee.broker.core.rate_limit import RateLimit
+from aerobee.broker.errors import GroupNotExist, LimitReached, TooFast
+from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.documents import mapping, unknown_fields
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["GroupSettings", "GroupTable", "SubscriptionGroupConfig"]
+
+BUILT_IN: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+READ_FORBIDDEN: Final = 1 << 2
+"""The bit index is that of the permission bit: READ is 1 << 2 in a topic's permissions."""
+OUR_KEYS: Final = frozenset({"dataVersion", "subscriptionGroupTable", "forbiddenTable"})
+
+
+class GroupSettings(Protocol):
+    """The settings that decide which groups may be made."""
+
+    @property
+    def auto_create_subscription_group(self) -> bool: ...
+
+
+class GroupTable:
+    """All consumer groups of this broker, and which topics each may not read."""
+
+    def __init__(
+        self,
+        settings: GroupSettings,
+        *,
+        now_ms: int = 0,
+        max_groups: int = 10_000,
+        on_change: Callable[[Iterable[str]], None] = lambda names: None,
+    ) -> None:
+        self.settings = settings
+        self.max_groups = max_groups
+        self.on_change = on_change
+        self.rate = RateLimit()
+        self.version = DataVersion(timestamp=now_ms)
+        self.configs: dict[str, SubscriptionGroupConfig] = {
+            name: SubscriptionGroupConfig(group_name=name) for name in BUILT_IN
+        }
+        self.forbidden: dict[str, dict[str, int]] = {}
+        self.extra: dict[str, Any] = {}
+        self.config_extra: dict[str, dict[str, Any]] = {}
+        self.get: Callable[[str], SubscriptionGroupConfig | None] = self.configs.get
+
+    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """The group, made with default settings if that is allowed; None if it is not.
+
+        Raises: LimitReached, TooFast.
+        """
+        return self.configs.get(group) or self.create(group, now_ms)
+
+    def require(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
+        """As `find`. Raises: GroupNotExist instead of giving None; LimitReached, TooFast."""
+        config = self.configs.get(group) or self.create(group, now_ms)
+        if config is None:
+            raise GroupNotExist(group)
+        return config
+
+    def create(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """An unknown group with default settings. Raises: LimitReached, TooFast."""
+        if not self.may_create(group):
+            return None
+        self.check_room(1)
+        if not self.rate.take(now_ms):
+            raise TooFast("consumer group", self.rate.per_s)
+        config = SubscriptionGroupConfig(group_name=group)
+        self.update(config, now_ms)
+        return config
+
+    def may_create(self, group: str) -> bool:
+        """Whether using a group that is unknown makes it."""
+        automatic = self.settings.auto_create_subscription_group
+        allowed = automatic or group.startswith(SYSTEM_GROUP_PREFIX)
+        return allowed and not names.group_problem(group)
+
+    def check_new(self, groups: Iterable[str], now_ms: int) -> None:
+        """That all of these can be used now, the unknown ones made. Nothing is made yet.
+
+        Raises: LimitReached, TooFast.
+        """
+        new = {group for group in groups if group not in self.configs and self.may_create(group)}
+        if not new:
+            return
+        self.check_room(len(new))
+        if not self.rate.allows(len(new), now_ms):
+            raise TooFast("consumer group", self.rate.per_s)
+
+    def check_room(self, count: int) -> None:
+        """Refuse `count` more groups when they would be too many. Raises: LimitReached."""
+        if len(self.configs) + count > self.max_groups:
+            raise LimitReached("consumer group", self.max_groups)
+
+    def update(self, config: SubscriptionGroupConfig, now_ms: int) -> bool:
+        """Set a config; whether that changed anything. Raises: NameIllegal, LimitReached."""
+        group = config.group_name
+        known = self.configs.get(group)
+        if config == known:
+            return False
+        if known is None:
+            names.check_group(group)
+            self.check_room(1)
+        self.configs[group] = config
+        self.changed(group, now_ms)
+        return True
+
+    def delete(self, group: str, now_ms: int) -> bool:
+        """Forget a group and what it may not read; whether it was there."""
+        self.forbidden.pop(group, None)
+        self.config_extra.pop(group, None)
+        if self.configs.pop(group, None) is None:
+            return False
+        self.changed(group, now_ms)
+        return True
+
+    def changed(self, group: str, now_ms: int) -> None:
+        """Move the version and tell who saves."""
+        self.version = bumped(self.version, now_ms)
+        self.on_change((group,))
+
+    # -- what a group may not read ---------------------------------------------------------------
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """False when an administrator forbade this group this topic."""
+        topics = self.forbidden.get(group)
+        return topics is None or not topics.get(topic, 0) & READ_FORBIDDEN
+
+    def forbid_read(self, group: str, topic: str, forbidden: bool, now_ms: int) -> None:
+        """Forbid or allow one group to read one topic; its other topics stay as they are."""
+        topics = self.forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        topics[topic] = bits | READ_FORBIDDEN if forbidden else bits & ~READ_FORBIDDEN
+        if not topics[topic]:
+            del topics[topic]
+        if not topics:
+            del self.forbidden[group]
+        self.changed(group, now_ms)
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, document: Mapping[str, Any]) -> list[str]:
+        """Merge a decoded `subscriptionGroup.json` over the built-in groups; the names left out.
+
+        Longer names than new groups may have are served; one that could be no directory of ours is
+        left out. Fields that we do not know are kept and written again. Raises: ValueError when it
+        is no such file; nothing has changed then.
+        """
+        stored = mapping(document, "subscriptionGroupTable")
+        configs = {
+            name: msgspec.convert(
+                {**fields, "groupName": name}, SubscriptionGroupConfig, strict=False
+            )
+            for name, fields in stored.items()
+        }
+        forbidden = msgspec.convert(
+            mapping(document, "forbiddenTable"), dict[str, dict[str, int]], strict=False
+        )
+        version = version_of(document)
+        rejected = [name for name in configs if names.group_problem(name, stored=True)]
+        for name, config in configs.items():
+            if name not in rejected:
+                self.configs[name] = config
+                if extra := unknown_fields(stored[name], FIELDS):
+                    self.config_extra[name] = extra
+        self.forbidden = forbidden
+        self.version = version
+        self.extra = unknown_fields(document, OUR_KEYS)
+        return rejected
+
+    def document(self) -> dict[str, Any]:
+        """What `subscriptionGroup.json` holds, detached: it may be encoded in a thread."""
+        table: dict[str, Any] = dict(self.configs)
+        for name, extra in self.config_extra.items():
+            table[name] = {**extra, **msgspec.to_builtins(self.configs[name])}
+        return {
+            **self.extra,
+            "dataVersion": version_document(self.version),
+            "forbiddenTable": {group: dict(topics) for group, topics in self.forbidden.items()},
+            "subscriptionGroupTable": table,
+        }
+
+
+FIELDS: Final = frozenset(
+    field.encode_name for field in msgspec.structs.fields(SubscriptionGroupConfig)
+)

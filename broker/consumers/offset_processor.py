@@ -1,0 +1,176 @@
+"""What consumers ask about places in a queue: how far a group is, where the queue begins and ends.
+
+An answer that lies on disk is waited for outside the loop.
+Source: remoting §3.7, semantics §3.2–3.3 (ConsumerManageProcessor, AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET
+from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import offset as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+
+    Soon = Answer | Awaitable[Answer]
+
+__all__ = ["OffsetProcessor"]
+
+DONE: Final = Answer()
+RESET_BEFORE: Final = Answer(remark="Offset has been previously reset")
+
+
+class OffsetProcessor:
+    """Codes 14, 15, 29 to 32, 45. Only what stores an offset asks whether there is such a queue."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsetTable,
+        delays: DelayOffsetTable,
+        store: MessageStore,
+        clock: Clock,
+    ) -> None:
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.delays = delays
+        self.store = store
+        self.clock = clock
+
+    def all_delay_offsets(
+        self, header: headers.GetAllDelayOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_ALL_DELAY_OFFSET: what `delayOffset.json` would hold now."""
+        return Answer(body=msgspec.json.encode(self.delays.document()))
+
+    def query(
+        self, header: headers.QueryConsumerOffset, command: Command, connection: Connection
+    ) -> Soon:
+        """QUERY_CONSUMER_OFFSET: what the group consumes next.
+
+        A group without an offset starts at 0 on a queue so young that its first message is still
+        in memory; elsewhere the client decides, told by QUERY_NOT_FOUND.
+        """
+        return self.store.reading(lambda: self._query(header))
+
+    def _query(self, header: headers.QueryConsumerOffset) -> Answer:
+        at = self.offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if at == NO_OFFSET:
+            if header.set_zero_if_not_found is False:
+                raise not_found("do not set to zero, maybe this group boot first")
+            if not self.starts_at_zero(header.topic, header.queue_id):
+                raise not_found("V3_0_6_SNAPSHOT maybe this group consumer boot first")
+            at = 0
+        return Answer(header=headers.QueryConsumerOffsetResponse(offset=at))
+
+    def starts_at_zero(self, topic: str, queue_id: int) -> bool:
+        """Whether the message at offset 0 is there and was written recently."""
+        if self.store.min_offset(topic, queue_id) > 0:
+            return False
+        young = self.store.max_offset(topic, queue_id) > 0
+        return young and self.store.is_hot(topic, queue_id, 0)
+
+    def update(
+        self, header: headers.UpdateConsumerOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """UPDATE_CONSUMER_OFFSET: store it, whatever was there. Makes neither group nor topic.
+
+        The Java broker stores it for any queue id; here invented ones must not fill the table.
+        """
+        if self.groups.get(header.consumer_group) is None:
+            raise GroupNotExist(header.consumer_group)
+        topic = self.topics.get(header.topic)
+        if topic is None:
+            raise TopicNotExist(header.topic)
+        if header.queue_id is None or header.commit_offset is None:
+            missing = "queueId" if header.queue_id is None else "commitOffset"
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"{missing} is missing")
+        if not self.may_have_offset(header.consumer_group, topic, header.queue_id):
+            queues = max(topic.read_queue_nums, topic.write_queue_nums)
+            remark = f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {queues}"
+            raise Refused(ResponseCode.INVALID_PARAMETER, remark)
+        stored = self.offsets.commit(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+            self.clock.now_ms(),
+        )
+        return DONE if stored else RESET_BEFORE
+
+    def may_have_offset(self, group: str, topic: TopicConfig, queue_id: int) -> bool:
+        """Whether there is such a queue, or was: a topic may have had more, and a group read them.
+
+        The marks of a Spark sink are numbered by partition.
+        """
+        name = topic.topic_name
+        return queue_id >= 0 and (
+            queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
+            or queue_id in self.offsets.queues(group, name)
+            or group.startswith(MARKS)
+            or self.store.max_offset(name, queue_id) > 0
+        )
+
+    def max_offset(
+        self, header: headers.GetMaxOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_MAX_OFFSET: the offset the next message gets; 0 for an unknown queue."""
+        at = self.store.max_offset(header.topic, header.queue_id)
+        return Answer(header=headers.GetMaxOffsetResponse(offset=at))
+
+    def min_offset(
+        self, header: headers.GetMinOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_MIN_OFFSET: the oldest message still there; 0 for an unknown queue."""
+        at = self.store.min_offset(header.topic, header.queue_id)
+        return Answer(header=headers.GetMinOffsetResponse(offset=at))
+
+    def search(
+        self, header: headers.SearchOffset, command: Command, connection: Connection
+    ) -> Soon:
+        """SEARCH_OFFSET_BY_TIMESTAMP: the first message stored at or after a time.
+
+        With the upper boundary: the last one stored at or before it.
+        """
+        upper = (header.boundary_type or "").lower() == "upper"
+
+        def search() -> Answer:
+            at = self.store.offset_by_time(header.topic, header.queue_id, header.timestamp, upper)
+            return Answer(header=headers.SearchOffsetResponse(offset=at))
+
+        return self.store.reading(search)
+
+    def earliest_store_time(
+        self, header: headers.GetEarliestMessageStoreTime, command: Command, connection: Connection
+    ) -> Soon:
+        """GET_EARLIEST_MSG_STORETIME: when the oldest message was stored, −1 for an empty queue."""
+
+        def look() -> Answer:
+            at_ms = self.store.earliest_time(header.topic, header.queue_id)
+            return Answer(header=headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms))
+
+        return self.store.reading(look)
+
+
+def not_found(reason: str) -> Refused:
+    """No offset is stored and none is made up."""
+    return Refused(ResponseCode.QUERY_NOT_FOUND, f"Not found, {reason}")

@@ -1,0 +1,159 @@
+"""INVOKE_BROKER_TO_RESET_OFFSET: an administrator puts a consumer group elsewhere.
+
+The broker keeps where, and the next pull of each queue is answered with it, so it works for every
+client and for groups that nobody runs now. With `useServerSideResetOffset: false` the clients are
+told instead, as in 4.9. Source: admin §5, semantics §3.4 (AdminBrokerProcessor, Broker2Client).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
+from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.offset_table import offset_table, offset_table_for_cpp
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import offset as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.clients import ClientTable
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+
+    Soon = Answer | Awaitable[Answer]
+
+__all__ = ["ResetProcessor"]
+
+OLDEST_CLIENT: Final = 28
+"""V3_0_7_SNAPSHOT, the first version whose clients can be told."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class ResetProcessor:
+    """Code 222."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsetTable,
+        clients: ClientTable,
+        store: MessageStore,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.topics = topics
+        self.groups = groups
+        self.offsets = offsets
+        self.clients = clients
+        self.store = store
+        self.clock = clock
+
+    def reset(self, header: headers.ResetOffset, command: Command, connection: Connection) -> Soon:
+        """Where the group goes on in each queue; looked up on disk where it must be."""
+        topic = self.topics.get(header.topic)
+        if topic is None:
+            raise TopicNotExist(header.topic)
+        if not self.config.broker.use_server_side_reset_offset:
+            return self.store.reading(lambda: self._tell_clients(header, topic))
+        if self.groups.get(header.group) is None:
+            raise GroupNotExist(header.group)
+        return self.store.reading(lambda: self._reset(header, topic))
+
+    # -- by the broker ---------------------------------------------------------------------------
+
+    def _reset(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
+        """Nothing changes before every target is known: the look-up may be made twice."""
+        if header.queue_id >= 0:
+            targets = {header.queue_id: self._target(header, header.queue_id)}
+        else:
+            targets = {
+                queue_id: self._by_time(header, queue_id)
+                for queue_id in range(topic.read_queue_nums)
+            }
+        now_ms = self.clock.now_ms()
+        for queue_id, at in targets.items():
+            self.offsets.reset(header.group, header.topic, queue_id, at, now_ms)
+        log.info(
+            "consumer_offset.reset",
+            topic=header.topic,
+            group=header.group,
+            queues=len(targets),
+            timestamp=header.timestamp,
+        )
+        return Answer(body=offset_table(self._by_queue(header.topic, targets)))
+
+    def _target(self, header: headers.ResetOffset, queue_id: int) -> int:
+        """The offset asked for, if it is one of the queue's; else that of the time."""
+        if header.offset is None or header.offset == NO_OFFSET:
+            return self._by_time(header, queue_id)
+        first = self.store.min_offset(header.topic, queue_id)
+        end = self.store.max_offset(header.topic, queue_id)
+        if not first <= header.offset <= end + 1:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {header.offset} is outside of queue {queue_id} of {header.topic}: "
+                f"it holds {first} to {end}",
+            )
+        return header.offset
+
+    def _by_time(self, header: headers.ResetOffset, queue_id: int) -> int:
+        if header.timestamp < 0:
+            return self.store.max_offset(header.topic, queue_id)
+        return max(0, self.store.offset_by_time(header.topic, queue_id, header.timestamp))
+
+    # -- by the clients --------------------------------------------------------------------------
+
+    def _tell_clients(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
+        targets = {}
+        for queue_id in range(topic.write_queue_nums):
+            now_at = self.offsets.query(header.group, header.topic, queue_id)
+            if now_at == NO_OFFSET:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist"
+                )
+            target = self._by_time(header, queue_id)
+            targets[queue_id] = target if header.is_force or target < now_at else now_at
+        group = self.clients.group(header.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} "
+                f"Topic: {header.topic} Timestamp: {header.timestamp}",
+            )
+        for client in group.clients.values():
+            if client.version < OLDEST_CLIENT:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client {client.client_id} does not support this feature: it is too old",
+                )
+        told = headers.ResetOffsetInClient(
+            topic=header.topic, group=header.group, timestamp=header.timestamp
+        )
+        offsets = self._by_queue(header.topic, targets)
+        for client in group.clients.values():
+            write = offset_table_for_cpp if client.language == "CPP" else offset_table
+            client.connection.notify(told.code, told, write(offsets))
+        return Answer(body=offset_table(offsets))
+
+    def _by_queue(self, topic: str, targets: dict[int, int]) -> dict[MessageQueue, int]:
+        broker = self.config.broker.broker_name
+        return {
+            MessageQueue(broker_name=broker, queue_id=queue_id, topic=topic): at
+            for queue_id, at in targets.items()
+        }

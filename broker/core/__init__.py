@@ -1,0 +1,1 @@
+"""What every feature stands on: puts, pools, pace, names, places for requests that wait."""

@@ -1,0 +1,68 @@
+"""The JSON of long lists and tables: encoded in steps, refused beyond a frame that clients take.
+
+A client drops the connection over a longer frame, and then knows nothing; so it is told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aerobee.broker.errors import Refused
+from aerobee.broker.namesrv.route_table import SORTED_MAX
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+
+__all__ = ["ANSWER_BYTES_MAX", "encoded", "encoded_table"]
+
+ANSWER_BYTES_MAX: Final = 15 << 20
+"""Of a list in one answer. Clients take frames of 16 MiB, of which the header is a part."""
+ENTRIES_STEP: Final = 500
+"""Entries that are encoded in one step."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def encoded(
+    items: Sequence[Any], most_bytes: int = ANSWER_BYTES_MAX
+) -> Generator[None, None, bytes]:
+    """A list as JSON. Raises: Refused when it becomes too long. Others may run at each yield."""
+    pieces: list[bytes] = []
+    size = 0
+    for begin in range(0, len(items), ENTRIES_STEP):
+        piece = _encode(items[begin : begin + ENTRIES_STEP])[1:-1]
+        size = _with(size, piece, most_bytes)
+        pieces.append(piece)
+        yield
+    return b"[" + b",".join(pieces) + b"]"
+
+
+def encoded_table(
+    table: Mapping[str, Any], most_bytes: int = ANSWER_BYTES_MAX
+) -> Generator[None, None, bytes]:
+    """A table as JSON: the entries that it has when this begins, and still has later."""
+    names = sorted(table) if len(table) <= SORTED_MAX else list(table)
+    pieces: list[bytes] = []
+    size = 0
+    for begin in range(0, len(names), ENTRIES_STEP):
+        step = {name: table[name] for name in names[begin : begin + ENTRIES_STEP] if name in table}
+        piece = _encode(step)[1:-1]
+        if piece:
+            size = _with(size, piece, most_bytes)
+            pieces.append(piece)
+        yield
+    return b"{" + b",".join(pieces) + b"}"
+
+
+def _with(size: int, piece: bytes, most_bytes: int) -> int:
+    size += len(piece) + 1
+    if size > most_bytes:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the answer would be longer than {most_bytes} bytes, which is more than clients take:"
+            " ask for less, page by page or one by one",
+        )
+    return size

@@ -1,0 +1,1 @@
+"""Deduplication: a message that was sent twice is stored once."""

@@ -1,0 +1,1 @@
+"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX."""

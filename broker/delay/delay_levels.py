@@ -1,0 +1,104 @@
+"""Delay levels: who waits where, when a message may go on, and to where.
+
+A message with a level is stored in the queue of its level, in SCHEDULE_TOPIC_XXXX, with its target
+in its properties. Its unit there carries the time when it is due instead of a tags code.
+Source: semantics §8 (ScheduleMessageService, HookUtils.handleScheduleMessage).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.core.targets import Target, target
+from aerobee.broker.errors import Refused
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.unit import SCHEDULE_TOPIC, is_due_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aerobee.store.format.record import MessageDraft
+    from aerobee.store.format.unit import DelayLevels
+
+__all__ = [
+    "SCHEDULE_TOPIC",
+    "delay_hook",
+    "how_many_due",
+    "level_of",
+    "target_of",
+]
+
+# Prepared and rolled back share this bit.
+NOT_FINAL: Final = TRANSACTION_PREPARED
+REMOVED_MS: Final = 366 * 86_400_000
+"""No message of a level that the table no longer has waits for longer."""
+KEPT_BYTES: Final = 512
+"""Of longer texts the target is not kept."""
+
+
+def level_of(text: str) -> int:
+    """The DELAY property as a number. Raises: Refused."""
+    try:
+        return int(text)
+    except ValueError:
+        remark = f"property DELAY is not a number: {text[:40]!r}"
+        raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
+
+
+def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], int, bool], None]:
+    """The hook that parks what has a delay level; a level beyond the table counts as the last."""
+    last = max(1, len(levels.delays_ms))
+
+    def park(draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool) -> None:
+        text = properties.get("DELAY")
+        if text is None or draft.sys_flag & NOT_FINAL:
+            return
+        level = level_of(text)
+        if level <= 0:
+            return
+        level = min(level, last)
+        properties["DELAY"] = str(level)
+        properties["REAL_TOPIC"] = draft.topic
+        properties["REAL_QID"] = str(draft.queue_id)
+        draft.topic = SCHEDULE_TOPIC
+        draft.queue_id = level - 1
+        draft.tags_code = levels.deliver_at(level, now_ms)
+
+    return park
+
+
+def how_many_due(due_times_ms: Sequence[int], now_ms: int, delay_ms: int | None) -> int:
+    """How many messages from the first on may go now.
+
+    One that is due later than its level could ever make it goes too: the clock went back, or the
+    level became shorter. `delay_ms` is None for a level that the table no longer has. What is no
+    time, see `is_due_time`, and what lies behind it does not count.
+    """
+    latest_ms = now_ms + (REMOVED_MS if delay_ms is None else delay_ms)
+    for count, due_ms in enumerate(due_times_ms):
+        if now_ms < due_ms <= latest_ms:
+            return count
+        if not is_due_time(due_ms):
+            return count
+    return len(due_times_ms)
+
+
+def target_of(properties: bytes) -> Target | None:
+    """Where the properties of a parked message send it; None when they do not say."""
+    at = properties.rfind(b"\x02REAL_TOPIC\x01")
+    if at >= 0 and len(properties) - at <= KEPT_BYTES:
+        # What was parked from one queue ends alike; with both values in it, nothing before counts.
+        target = _kept(properties[at:])
+        if target is not None:
+            return target
+    return _said(properties)
+
+
+def _said(properties: bytes) -> Target | None:
+    return target(value_of(properties, b"REAL_TOPIC"), value_of(properties, b"REAL_QID"))
+
+
+_kept = lru_cache(maxsize=4_096)(_said)

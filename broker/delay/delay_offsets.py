@@ -1,0 +1,95 @@
+"""How far each delay level was delivered: level → next queue offset of its queue.
+
+It lives in `delayOffset.json`. A crash loses what moved since the last save, and those messages are
+delivered again. Source: semantics §8 (ScheduleMessageService).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.documents import mapping, unknown_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["DelayOffsetTable", "Moved"]
+
+OUR_KEYS: Final = frozenset({"dataVersion", "offsetTable"})
+
+
+class Moved(NamedTuple):
+    """An offset that lay outside its queue, and the end of the queue that replaced it."""
+
+    level: int
+    delay_offset: int
+    queue_offset: int
+
+
+class DelayOffsetTable:
+    """Law: `changes` moves with every change, so that an unchanged table need not be saved."""
+
+    def __init__(self, *, version_step: int = 200, now_ms: int = 0) -> None:
+        self.offsets: dict[int, int] = {}
+        self.version = DataVersion(timestamp=now_ms)
+        self.version_step = version_step
+        self.deliveries = 0
+        self.changes = 0
+        self.extra: dict[str, Any] = {}
+
+    def offset(self, level: int) -> int:
+        """The next message of a level."""
+        return self.offsets.get(level, 0)
+
+    def delivered(self, level: int, queue_offset: int, count: int, now_ms: int) -> None:
+        """`count` messages went on; the next one is at `queue_offset`.
+
+        The version moves with every `version_step`th message.
+        """
+        steps = self.deliveries // self.version_step
+        self.deliveries += count
+        if self.deliveries // self.version_step > steps:
+            self.version = bumped(self.version, now_ms)
+        self.move(level, queue_offset)
+
+    def move(self, level: int, queue_offset: int) -> None:
+        """Go on elsewhere: what lies before is gone, or was delivered."""
+        self.offsets[level] = queue_offset
+        self.changes += 1
+
+    def clamp(
+        self, min_offset: Callable[[int], int], max_offset: Callable[[int], int]
+    ) -> list[Moved]:
+        """Pull what lies outside its queue to the nearer end, and say what was pulled.
+
+        Called once after recovery. Both calls are given a level.
+        """
+        moved: list[Moved] = []
+        for level, at in self.offsets.items():
+            inside = min(max(at, min_offset(level)), max_offset(level))
+            if inside != at:
+                moved.append(Moved(level, at, inside))
+        for level, _, inside in moved:
+            self.move(level, inside)
+        return moved
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Replace everything by a decoded `delayOffset.json`.
+
+        Raises: ValueError when it is none; the table then stays as it was.
+        """
+        offsets = {int(level): int(at) for level, at in mapping(document, "offsetTable").items()}
+        self.version = version_of(document)
+        self.offsets = offsets
+        self.extra = unknown_fields(document, OUR_KEYS)
+
+    def document(self) -> dict[str, Any]:
+        """What `delayOffset.json` holds, detached: it may be encoded in a thread."""
+        return {
+            **self.extra,
+            "dataVersion": version_document(self.version),
+            "offsetTable": dict(self.offsets),
+        }

@@ -1,0 +1,269 @@
+"""Delivers what waits in the delay levels: from the queue of a level to where a message was sent.
+
+Each level is a queue in the order of the log, so only its first message need be looked at. What is
+due goes on in slices with a rest behind each, so that a hundred thousand messages of one second
+leave the loop to others. A level whose next message cannot be stored keeps its place and tries
+again; the others go on.
+
+Law: the offset of a level moves in the same step in which its message is stored elsewhere. Its
+file is written only once that copy is on disk, so an offset never outlives what it speaks of, and
+a crash repeats what was delivered since the last save.
+Source: semantics §8 (ScheduleMessageService).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+import structlog
+import trio
+
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC as TOPIC
+from aerobee.broker.delay.delay_levels import how_many_due, target_of
+from aerobee.broker.errors import CONTENT_ERRORS
+from aerobee.broker.metrics.stats import DELAY
+from aerobee.store.errors import NotInMemory, RecordDamaged
+from aerobee.store.format.record import records
+from aerobee.store.format.unit import code_of, is_due_time
+from aerobee.store.results import UNSTORABLE, PutStatus, place_of
+
+if TYPE_CHECKING:
+    from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.store.files.consume_queue import ConsumeQueue
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import MessageDraft, Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult, PutResult
+
+__all__ = ["Schedule"]
+
+FIRST_S: Final = 1.0
+"""How long after the start the levels are looked at first."""
+TICK_S: Final = 0.05
+"""Between two looks at all levels."""
+SLICE: Final = 128
+"""Messages that go on in one step, about 1 ms."""
+SLICE_BYTES: Final = 1 << 20
+PACE_S: Final = 0.006
+"""From one slice to the next: 100,000 messages in 4.7 s, for a quarter of the loop."""
+LATE_S: Final = 0.1
+"""So much of what was lost by waking late is made up for."""
+GROUP: Final = "SCHEDULE_CONSUMER"
+"""Who consumes the levels, by the name that the Java broker counts under."""
+PUT_OK: Final = PutStatus.PUT_OK
+SERVICE: Final = "schedule"
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class Puts(Protocol):
+    """What is needed of `broker/core/puts.py`."""
+
+    closed: bool
+
+    def put_again(self, draft: MessageDraft) -> PutResult: ...
+    def finish_round(self) -> None: ...
+
+
+class Schedule:
+    """The service. `offsets` says how far each level is."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        puts: Puts,
+        offsets: DelayOffsetTable,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._puts = puts
+        self._offsets = offsets
+        self._stats = stats
+        self._clock = clock
+        self._delays_ms = store.levels.delays_ms
+        self._levels = range(0)
+        self._planned = 0.0
+        """When the next slice is to begin."""
+        self.blocked: dict[int, str] = {}
+        """Levels that cannot go on, and why."""
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Deliver until cancelled."""
+        task_status.started()
+        await trio.sleep(FIRST_S)
+        while True:
+            await self.tick()
+            await trio.sleep(TICK_S)
+
+    async def tick(self) -> None:
+        """Deliver all that is due, a slice of each level in turn, until nothing is."""
+        if not self._levels:
+            self._levels = range(1, self._last_level() + 1)
+        busy = True
+        while busy:
+            busy = any([await self.deliver(level) for level in self._levels])
+
+    def _last_level(self) -> int:
+        """Levels that the table no longer has may still hold messages."""
+        queues = (queue_id for topic, queue_id in self._store.queues.table if topic == TOPIC)
+        return max(len(self._delays_ms), max(queues, default=-1) + 1)
+
+    async def deliver(self, level: int) -> bool:
+        """Deliver a slice of one level; whether there may be more to deliver now."""
+        queue = self._store.queues.find(TOPIC, level - 1)
+        if queue is None or self._puts.closed:
+            return False
+        at = self._place(level, queue)
+        if at == queue.end_offset:
+            return False
+        try:
+            try:
+                found = self._due(level, queue, at)
+            except NotInMemory:
+                found = await self._store.complete(partial(self._due, level, queue, at))
+        except OSError as error:
+            self._block(level, f"its messages cannot be read: {error}")
+            return False
+        if found is None:
+            return False
+        began = trio.current_time()
+        went_on = self._hand_over(level, at, found)
+        self._puts.finish_round()
+        # Slices keep step: one that woke late is no reason for the next to be late as well. Never
+        # more than half of the loop, however slow the machine is.
+        ended = trio.current_time()
+        planned = self._planned if began < self._planned + LATE_S else began
+        self._planned = planned + PACE_S
+        await trio.sleep_until(max(self._planned, ended + (ended - began)))
+        return went_on
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def _place(self, level: int, queue: ConsumeQueue) -> int:
+        """Where the level goes on; the clean-up may have taken what it had not delivered."""
+        at = self._offsets.offset(level)
+        inside = min(max(at, queue.min_offset), queue.end_offset)
+        if inside != at:
+            self._offsets.move(level, inside)
+            log.warning("schedule.moved", level=level, delay_offset=at, queue_offset=inside)
+        return inside
+
+    def _due(self, level: int, queue: ConsumeQueue, at: int) -> GetResult | None:
+        """What may go on, at most a slice; None when the first is not due. Raises: NotInMemory."""
+        tags_codes = self._store.reader.tags_codes
+        now_ms = self._clock.now_ms()
+        delay_ms = self._delays_ms[level - 1] if level <= len(self._delays_ms) else None
+        first = tags_codes(queue, at, 1)
+        if not first:
+            # A file of the queue is missing: the answer says where the next one begins.
+            return self._store.get(TOPIC, level - 1, at, 1)
+        if not is_due_time(first[0]):
+            return self._due_by_records(level, queue, at, now_ms, delay_ms)
+        if not how_many_due(first, now_ms, delay_ms):
+            return None
+        return self._get(level, at, how_many_due(tags_codes(queue, at, SLICE), now_ms, delay_ms))
+
+    def _due_by_records(
+        self, level: int, queue: ConsumeQueue, at: int, now_ms: int, delay_ms: int | None
+    ) -> GetResult | None:
+        """As `_due`, where units do not say when; more than one is read when the first is due."""
+        found = self._get(level, at, 1)
+        if not found.count:
+            return found
+        if not how_many_due(self._due_times(found, now_ms), now_ms, delay_ms):
+            return None
+        tags_codes = self._store.reader.tags_codes(queue, at, SLICE)
+        count = sum(1 for _ in takewhile(lambda code: not is_due_time(code), tags_codes))
+        found = self._get(level, at, count)
+        return self._get(level, at, how_many_due(self._due_times(found, now_ms), now_ms, delay_ms))
+
+    def _due_times(self, found: GetResult, now_ms: int) -> list[int]:
+        """By the records, up to one that is damaged; what has no level and that one go now."""
+        times: list[int] = []
+        try:
+            for record in records(found.views):
+                stored_ms, levels = record.store_timestamp, self._store.levels
+                code = code_of(TOPIC, record.properties, stored_ms, levels)
+                times.append(code if is_due_time(code) else now_ms)
+        except RecordDamaged:
+            times.append(now_ms)
+        return times
+
+    def _get(self, level: int, at: int, count: int) -> GetResult:
+        """Messages in a row, none left out between them."""
+        get = partial(self._store.get, TOPIC, level - 1, at, max_bytes=SLICE_BYTES)
+        found = get(max_messages=count, max_count=count)
+        if found.count and found.next_begin_offset != at + found.count:
+            # Some in between are gone from the log, or damaged: one by one it is known which.
+            found = get(max_messages=1, max_count=1)
+        return found
+
+    # -- delivering ------------------------------------------------------------------------------
+
+    def _hand_over(self, level: int, at: int, found: GetResult) -> bool:
+        """Store each message where it was sent to, until one is refused; whether none was.
+
+        Nothing awaits in here: the messages and the offset of the level move together.
+        """
+        if not found.count:
+            gone = found.next_begin_offset
+            self._offsets.move(level, gone)
+            log.error("schedule.lost", level=level, delay_offset=at, queue_offset=gone)
+            return True
+        done = taken_bytes = 0
+        following = at
+        status = PUT_OK
+        for record in self._store.aside.records(SERVICE, found, TOPIC, level - 1, at):
+            try:
+                status = self._put(record)
+            except CONTENT_ERRORS as error:
+                self._store.aside.take(SERVICE, place_of(record), error)
+                status = PUT_OK
+            if status is not PUT_OK:
+                break
+            done += 1
+            taken_bytes += record.size
+            following = record.queue_offset + 1
+        else:
+            following = found.next_begin_offset
+        if following > at:
+            self._offsets.delivered(level, following, done, self._clock.now_ms())
+            taken = self._stats.group_out(GROUP, TOPIC)
+            taken.messages_out += done
+            taken.bytes_out += taken_bytes
+        if status is not PUT_OK:
+            self._block(level, status.name)
+        elif self.blocked.pop(level, None):
+            log.info("schedule.unblocked", level=level)
+        return status is PUT_OK
+
+    def _put(self, record: Record) -> PutStatus:
+        """One message on; what can go nowhere is set aside."""
+        properties = record.properties
+        target = target_of(properties)
+        if target is None:
+            self._store.aside.note(SERVICE, place_of(record), "it does not say where it goes")
+            return PUT_OK
+        result = self._puts.put_again(draft_again(record, *target, properties))
+        if result.status in UNSTORABLE:
+            self._store.aside.note(SERVICE, place_of(record), result.status.name)
+            return PUT_OK
+        if result.status is PUT_OK:
+            counters = self._stats.topic_in(target.topic, DELAY)
+            counters.messages_in += 1
+            counters.bytes_in += result.size
+        return result.status
+
+    def _block(self, level: int, reason: str) -> None:
+        """Stay there and try again with the next tick."""
+        if not self._puts.closed and self.blocked.get(level) != reason:
+            self.blocked[level] = reason
+            log.warning("schedule.blocked", level=level, reason=reason)

@@ -1,0 +1,150 @@
+"""Seen from outside: the listener for /metrics and the probes, and what the probes ask.
+
+Light on purpose: the web framework behind it takes about 70 ms to import. So the listener is
+opened, and its port proved free, at once; the framework is imported in a thread when it is about to
+serve, where it delays nobody. Who connects in between waits in the backlog.
+
+    /metrics     every metric, as text
+    /startupz    the broker has begun to serve
+    /livez       the loop turns
+    /readyz      recovered, the store takes writes, the disk has room
+
+A probe answers 200 or 503, and in JSON which of its checks failed and why.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import trio
+
+from aerobee.remoting.server.boss import listen
+
+if TYPE_CHECKING:
+    from aerobee.broker.metrics.stats import LoopStats, Sources
+    from aerobee.broker.process.loop_ticker import MonotonicClock
+
+__all__ = [
+    "IMPORT_PAUSE_S",
+    "LOOP_LIMIT_S",
+    "PORT_KEY",
+    "STALLED_PEER_MS",
+    "Check",
+    "Health",
+    "loop_turns",
+    "open_listener",
+    "prepared",
+    "serve_http",
+    "with_remedy",
+]
+
+PORT_KEY = "metricsPromExporterPort"
+HOST_KEY = "metricsPromExporterHost"
+LOOP_LIMIT_S = 5.0
+"""A loop that has not turned for this long is not alive."""
+STALLED_PEER_MS = 3_000
+"""A peer that takes nothing for this long is cut off; less than the grace of a stop."""
+BACKLOG = 64
+IMPORT_PAUSE_S = 0.5
+"""Before modules are looked for again, when the system had no descriptor for one of them."""
+NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
+
+Check = Callable[[], str | None]
+"""None when all is well, else what is not, in words for the person who reads the probe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The checks behind each probe, by name; a probe passes when all of its checks do."""
+
+    startup: Mapping[str, Check]
+    live: Mapping[str, Check]
+    ready: Mapping[str, Check]
+
+
+def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
+    """The check that the loop's ticker has run within LOOP_LIMIT_S."""
+
+    def check() -> str | None:
+        still_s = clock.monotonic() - stats.last_turn
+        return f"the loop has stood still for {still_s:.1f} s" if still_s > LOOP_LIMIT_S else None
+
+    return check
+
+
+def with_remedy(error: OSError, host_key: str, port_remedy: str) -> OSError:
+    """The error of a bind with what to change: the address where that is wrong, else the port."""
+    number = error.errno or 0
+    # A name that cannot be resolved has a number below 0.
+    wrong_host = number < 0 or number in NO_SUCH_ADDRESS
+    remedy = f"set {host_key} to an address of this host" if wrong_host else port_remedy
+    return OSError(error.errno, f"{error.strerror}; {remedy}")
+
+
+def open_listener(host: str, port: int) -> socket.socket | None:
+    """The listening socket; None for port 0, which turns the listener off.
+
+    Raises: OSError naming the address and the key when it cannot be bound.
+    """
+    if port == 0:
+        return None
+    try:
+        listener = listen(host, port, BACKLOG)
+    except OSError as error:
+        port_remedy = f"set {PORT_KEY} to another port, or to 0 for none"
+        raise with_remedy(error, HOST_KEY, port_remedy) from error
+    # Inherited by every connection. The server shields its sends from cancellation, so without
+    # this a peer that reads nothing could keep the broker from stopping.
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
+    return listener
+
+
+def prepare() -> None:
+    """Import what `serve_http` needs; safe in a thread."""
+    import_module("aerobee.broker.metrics.http_app")
+
+
+async def prepared() -> None:
+    """Import it in a thread; as long as the system has no descriptor to give, again and again.
+
+    A flood of connections just after the start may take them all, and ends nothing.
+    """
+    while True:
+        try:
+            return await trio.to_thread.run_sync(prepare)
+        except (OSError, ImportError) as error:
+            # A library of machine code that cannot be opened is an ImportError.
+            if not _no_descriptors(error):
+                raise
+        await trio.sleep(IMPORT_PAUSE_S)
+
+
+def _no_descriptors(error: BaseException | None) -> bool:
+    """Whether that is behind it."""
+    while error is not None:
+        texts = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+        if any(text in str(error) for text in texts):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+async def serve_http(
+    listener: socket.socket,
+    sources: Sources,
+    health: Health,
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled; takes the listener over and closes it. Started with its address."""
+    await prepared()
+    from aerobee.broker.metrics.http_app import make_app, serve
+
+    await serve(make_app(sources, health), listener, task_status=task_status)

@@ -1,0 +1,129 @@
+"""The web side of broker/metrics/http.py: routes, answers, and the server that carries them.
+
+In: `Sources` and `Health`. Out: an ASGI application on Hypercorn's trio worker, inside the nursery
+of whoever calls. A page of metrics is made, sent, and the loop let go before the next is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import structlog
+import trio
+from hypercorn.config import Config
+from hypercorn.logging import Logger
+from hypercorn.trio import serve as serve_app
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aerobee.broker.metrics.metrics import CONTENT_TYPE, pages
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
+
+    from aerobee.broker.metrics.http import Check, Health
+    from aerobee.broker.metrics.stats import Sources
+
+__all__ = ["SCRAPES_AT_ONCE", "make_app", "make_config", "serve"]
+
+SCRAPES_AT_ONCE = 2
+"""Further scrapes wait; two allow for a pair of Prometheus servers."""
+REQUEST_TIMEOUT_S = 10
+"""From the last byte read of a request to the last byte taken of its answer."""
+
+log = structlog.stdlib.get_logger("aerobee.http")
+
+
+class Scrape(Response):
+    """The pages of one scrape, streamed."""
+
+    def __init__(self, sources: Sources, limiter: trio.CapacityLimiter) -> None:
+        super().__init__(media_type=CONTENT_TYPE)
+        del self.headers["content-length"]
+        self.sources = sources
+        self.limiter = limiter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send page after page; the loop runs others in between, whether the peer reads or left."""
+        async with self.limiter:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            for page in pages(self.sources):
+                await send({"type": "http.response.body", "body": page, "more_body": True})
+                await trio.lowlevel.checkpoint()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def make_app(sources: Sources, health: Health) -> Starlette:
+    """The routes and nothing else."""
+    limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
+
+    async def metrics(request: Request) -> Response:
+        if any(check() for check in health.startup.values()):
+            # What would be read is still being loaded, in another thread.
+            return Response("recovery is not finished\n", 503)
+        return Scrape(sources, limiter)
+
+    return Starlette(
+        routes=[
+            Route("/metrics", metrics),
+            Route("/startupz", _probe(health.startup)),
+            Route("/livez", _probe(health.live)),
+            Route("/readyz", _probe(health.ready)),
+        ]
+    )
+
+
+def _probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        found = {name: check() for name, check in checks.items()}
+        well = not any(found.values())
+        return JSONResponse(
+            {
+                "status": "ok" if well else "failing",
+                "checks": {name: reason or "ok" for name, reason in found.items()},
+            },
+            status_code=200 if well else 503,
+            headers={"cache-control": "no-store"},
+        )
+
+    return answer
+
+
+class HypercornLog(Logger):
+    """What Hypercorn has to say, as our events; its start-up lines and access log are dropped."""
+
+    async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
+        """An error of ours that reached the server: the peer got a 500."""
+        log.error("http.failed", reason=message, exc_info=True)
+
+
+def make_config(descriptor: int) -> Config:
+    """Hypercorn's settings; `descriptor` is that of a listening socket, which it takes over."""
+    config = Config()
+    config.bind = [f"fd://{descriptor}"]
+    config.logger_class = HypercornLog
+    config.errorlog = None
+    config.include_server_header = False
+    config.h11_max_incomplete_size = 16 * 1024
+    config.keep_alive_max_requests = 100_000
+    config.keep_alive_timeout = REQUEST_TIMEOUT_S
+    config.read_timeout = REQUEST_TIMEOUT_S
+    config.graceful_timeout = 3.0
+    return config
+
+
+async def serve(
+    app: Starlette,
+    listener: socket.socket,
+    *,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until cancelled."""
+    config = make_config(listener.detach())
+    # Both sides spell out the types of ASGI, each in its own way.
+    await serve_app(cast("Any", app), config, task_status=task_status)

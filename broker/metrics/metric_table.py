@@ -1,0 +1,400 @@
+"""The table of every metric: name, kind, labels, help, and how it is read.
+
+RocketMQ's names, labels and label values are those of its 5.x exporter, so dashboards made for it
+work. To add a metric is to add a line. Source: semantics §20.1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from aerobee.broker.metrics.readings import (
+    STORAGE,
+    consumers,
+    dead_letters,
+    half_messages,
+    of_timers,
+    one,
+    per_group,
+    per_revive_queue,
+    per_timer,
+    per_topic,
+    per_transaction,
+    popped,
+    producers,
+    repeated,
+    segments_deleted,
+    set_aside,
+    timers_due,
+    timing,
+    unread_deleted,
+    watermark,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aerobee.broker.metrics.readings import Reading
+    from aerobee.broker.metrics.stats import Sources
+
+__all__ = ["METRICS", "Metric"]
+
+STORAGE_LABELS: Final = ("storage_type", "storage_medium")
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Metric(NamedTuple):
+    """One line of the table; `labels` are those beyond the common ones."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    read: Callable[[Sources], Iterable[Reading]]
+
+
+_IN: Final = ("topic", "message_type", "is_system")
+_OUT: Final = ("topic", "consumer_group", "is_system")
+
+METRICS: Final = (
+    Metric(
+        "rocketmq_messages_in_total",
+        "counter",
+        _IN,
+        "Messages put by clients and acknowledged.",
+        per_topic("messages_in"),
+    ),
+    Metric(
+        "rocketmq_throughput_in_total",
+        "counter",
+        _IN,
+        "Bytes of the records that clients put.",
+        per_topic("bytes_in"),
+    ),
+    Metric(
+        "rocketmq_messages_out_total",
+        "counter",
+        _OUT,
+        "Messages delivered.",
+        per_group("messages_out"),
+    ),
+    Metric(
+        "rocketmq_throughput_out_total",
+        "counter",
+        _OUT,
+        "Bytes of the records delivered.",
+        per_group("bytes_out"),
+    ),
+    Metric(
+        "rocketmq_commit_messages_total",
+        "counter",
+        ("topic",),
+        "Transactions committed.",
+        per_transaction("commits"),
+    ),
+    Metric(
+        "rocketmq_rollback_messages_total",
+        "counter",
+        ("topic",),
+        "Transactions rolled back.",
+        per_transaction("rollbacks"),
+    ),
+    Metric(
+        "rocketmq_finish_message_latency_milliseconds",
+        "histogram",
+        ("topic",),
+        "Age of transactions when they were committed; in seconds, as RocketMQ has it.",
+        per_transaction("latency"),
+    ),
+    Metric(
+        "rocketmq_half_messages",
+        "gauge",
+        ("topic",),
+        "Transactions that are open.",
+        half_messages,
+    ),
+    Metric(
+        "rocketmq_timer_enqueue_lag",
+        "gauge",
+        STORAGE_LABELS,
+        "Timers that were stored and have no slot of the wheel yet.",
+        of_timers(lambda t: t.unread),
+    ),
+    Metric(
+        "rocketmq_timer_enqueue_latency_milliseconds",
+        "gauge",
+        STORAGE_LABELS,
+        "How far behind the reading of new timers is.",
+        of_timers(lambda t: t.unread_ms),
+    ),
+    Metric(
+        "rocketmq_timer_dequeue_lag",
+        "gauge",
+        STORAGE_LABELS,
+        "Timers that are due and not delivered yet.",
+        of_timers(lambda t: t.late),
+    ),
+    Metric(
+        "rocketmq_timer_dequeue_latency_milliseconds",
+        "gauge",
+        STORAGE_LABELS,
+        "How far behind the clock the delivery of timers is; in seconds, as RocketMQ has it.",
+        of_timers(lambda t: t.late_ms / 1000),
+    ),
+    Metric(
+        "rocketmq_timing_messages",
+        "gauge",
+        (*STORAGE_LABELS, "topic"),
+        "Timers that wait.",
+        timing,
+    ),
+    Metric(
+        "rocketmq_timer_enqueue_total",
+        "counter",
+        (*STORAGE_LABELS, "topic"),
+        "Timers put into the wheel.",
+        per_timer("enqueued"),
+    ),
+    Metric(
+        "rocketmq_timer_dequeue_total",
+        "counter",
+        (*STORAGE_LABELS, "topic"),
+        "Timers delivered.",
+        per_timer("dequeued"),
+    ),
+    Metric(
+        "rocketmq_timer_message_snapshot",
+        "gauge",
+        (*STORAGE_LABELS, "timer_bound_s"),
+        "Timers that are due within so many seconds.",
+        timers_due,
+    ),
+    Metric(
+        "rocketmq_delay_message_latency_seconds",
+        "histogram",
+        ("topic",),
+        "How long timers were to wait.",
+        per_timer("latency"),
+    ),
+    Metric(
+        "rocketmq_producer_connections",
+        "gauge",
+        ("language", "version", "protocol_type"),
+        "Connections of producers.",
+        producers,
+    ),
+    Metric(
+        "rocketmq_consumer_connections",
+        "gauge",
+        ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
+        "Connections of consumers.",
+        consumers,
+    ),
+    Metric(
+        "rocketmq_processor_watermark",
+        "gauge",
+        ("processor",),
+        "Requests read and not yet answered, per processor pool.",
+        watermark,
+    ),
+    Metric(
+        "rocketmq_broker_permission",
+        "gauge",
+        (),
+        "Permission bits of the broker: 4 read, 2 write.",
+        one(lambda s: s.broker_permission()),
+    ),
+    Metric("rocketmq_topic_number", "gauge", (), "Topics known.", one(lambda s: s.topic_number())),
+    Metric(
+        "rocketmq_consumer_group_number",
+        "gauge",
+        (),
+        "Consumer groups known.",
+        one(lambda s: s.consumer_group_number()),
+    ),
+    Metric(
+        "rocketmq_storage_size_bytes",
+        "gauge",
+        STORAGE_LABELS,
+        "Used space of the file system that the store lies on.",
+        one(lambda s: s.storage_size_bytes(), *STORAGE),
+    ),
+    Metric(
+        "rocketmq_storage_flush_behind_bytes",
+        "gauge",
+        STORAGE_LABELS,
+        "Bytes of the log written and not yet known to be on disk.",
+        one(lambda s: s.flush_behind_bytes(), *STORAGE),
+    ),
+    Metric(
+        "rocketmq_storage_dispatch_behind_bytes",
+        "gauge",
+        STORAGE_LABELS,
+        "Bytes of the log written and not yet in their consume queues.",
+        one(lambda s: s.dispatch_behind_bytes(), *STORAGE),
+    ),
+    Metric(
+        "rocketmq_pop_revive_in_message_total",
+        "counter",
+        ("topic", "consumer_group", "revive_message_type", "put_status"),
+        "Check points (CK) and acknowledgements (ACK) written for the revive log.",
+        popped("revive_in"),
+    ),
+    Metric(
+        "rocketmq_pop_revive_out_message_total",
+        "counter",
+        ("topic", "consumer_group", "queue_id", "revive_message_type"),
+        "Check points and acknowledgements read back from it.",
+        popped("revive_out"),
+    ),
+    Metric(
+        "rocketmq_pop_revive_retry_messages_total",
+        "counter",
+        ("topic", "consumer_group", "put_status"),
+        "Popped messages put again because nobody acknowledged them in time.",
+        popped("retried"),
+    ),
+    Metric(
+        "rocketmq_pop_revive_lag_milliseconds",
+        "gauge",
+        ("queue_id",),
+        "Records of the revive log that are not done with; a number, as RocketMQ has it.",
+        per_revive_queue("behind"),
+    ),
+    Metric(
+        "rocketmq_pop_revive_latency_milliseconds",
+        "gauge",
+        ("queue_id",),
+        "How long ago the oldest message that is out should have come again.",
+        per_revive_queue("late_ms"),
+    ),
+    Metric(
+        "rocketmq_pop_checkpoint_buffer_size",
+        "gauge",
+        (),
+        "Always 0: check points are not buffered here, they go into the log.",
+        one(lambda s: 0),
+    ),
+    Metric(
+        "rocketmq_pop_offset_buffer_size",
+        "gauge",
+        (),
+        "Always 0, for the same reason.",
+        one(lambda s: 0),
+    ),
+    Metric(
+        "aerobee_index_behind_bytes",
+        "gauge",
+        (),
+        "Bytes of the log that consumers see and queries by key do not yet.",
+        one(lambda s: s.store.index_behind_bytes),
+    ),
+    Metric(
+        "aerobee_index_keys_total",
+        "counter",
+        (),
+        "Keys of messages put into the index.",
+        one(lambda s: s.store.keys_indexed),
+    ),
+    Metric(
+        "aerobee_damaged_records_total",
+        "counter",
+        (),
+        "Times that a record was left out of an answer because it is not what was written.",
+        one(lambda s: s.store.records_damaged),
+    ),
+    Metric(
+        "aerobee_set_aside_messages_total",
+        "counter",
+        ("service",),
+        "Messages that a service could not handle because of what they say, and left where they"
+        " are.",
+        set_aside,
+    ),
+    Metric(
+        "aerobee_connections",
+        "gauge",
+        (),
+        "Connections open on the broker's ports.",
+        one(lambda s: s.remoting.connections),
+    ),
+    Metric(
+        "aerobee_connections_refused_total",
+        "counter",
+        (),
+        "Connections closed as they came: maxConnections, or no descriptors but the store's.",
+        one(lambda s: s.remoting.connections_refused),
+    ),
+    Metric(
+        "aerobee_unsent_bytes",
+        "gauge",
+        (),
+        "Bytes of answers that peers have not taken, on all connections together.",
+        one(lambda s: s.remoting.unsent_bytes),
+    ),
+    Metric(
+        "aerobee_requests_total",
+        "counter",
+        (),
+        "Requests read, whatever became of them.",
+        one(lambda s: s.remoting.requests),
+    ),
+    Metric(
+        "aerobee_repeated_messages_total",
+        "counter",
+        ("topic",),
+        "Messages sent again within the window of dedupe, and not stored again.",
+        repeated,
+    ),
+    Metric(
+        "rocketmq_send_to_dlq_messages_total",
+        "counter",
+        ("consumer_group", "topic", "is_system"),
+        "Messages that a group gave up, by the topic it had them from.",
+        dead_letters,
+    ),
+    Metric(
+        "aerobee_unread_deleted_messages_total",
+        "counter",
+        _OUT,
+        "Messages deleted before the group had consumed them.",
+        unread_deleted,
+    ),
+    Metric(
+        "aerobee_log_segments_deleted_total",
+        "counter",
+        ("reason",),
+        "Log segments deleted because they were expired, or for space before their time.",
+        segments_deleted,
+    ),
+    Metric(
+        "aerobee_log_segments_waiting_for_archive",
+        "gauge",
+        (),
+        "Full log segments that waitForArchive keeps because they have no mark.",
+        one(lambda s: s.store.segments_waiting),
+    ),
+    Metric(
+        "aerobee_log_segments_unarchived_total",
+        "counter",
+        (),
+        "Log segments deleted without their archive because the disk was too full to wait.",
+        one(lambda s: s.store.segments_unarchived),
+    ),
+    Metric(
+        "aerobee_loop_lag_seconds",
+        "histogram",
+        (),
+        "By how much a timer of the event loop came late.",
+        one(lambda s: s.broker.loop.lag),
+    ),
+    Metric(
+        "aerobee_fdatasync_seconds",
+        "histogram",
+        (),
+        "Time of one sync of a store file.",
+        one(lambda s: s.store.sync_seconds),
+    ),
+)
+"""The whole exposition, in this order; process_* figures follow."""

@@ -1,0 +1,249 @@
+"""How each figure is read: from plain counters and calls to label values and numbers.
+
+Every function here gives, or makes something that gives, the readings of one metric.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.core.names import DLQ_PREFIX, RETRY_PREFIX
+from aerobee.remoting.wire.version import describe
+from aerobee.store.stats import Durations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TypeAlias
+
+    from aerobee.broker.metrics.stats import Sources, TimerFigures
+
+    Reading: TypeAlias = tuple[tuple[str, ...] | None, float | Durations]
+    """Label values in the order of the metric's labels, and the value. None instead of labels:
+    what was counted together because there are too many series."""
+
+__all__ = [
+    "STORAGE",
+    "consumers",
+    "dead_letters",
+    "half_messages",
+    "of_timers",
+    "one",
+    "per_group",
+    "per_revive_queue",
+    "per_timer",
+    "per_topic",
+    "per_transaction",
+    "popped",
+    "producers",
+    "repeated",
+    "segments_deleted",
+    "set_aside",
+    "timers_due",
+    "timing",
+    "unread_deleted",
+    "watermark",
+]
+
+STORAGE: Final = ("local", "disk")
+"""The first label values of everything about the store."""
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+UNCOUNTED: Final = (RETRY_PREFIX, DLQ_PREFIX)
+"""Topics that the in and out counters leave out."""
+POOL_LABELS: Final = {"query": "query_message"}
+"""Pools whose label differs from their name in the route table."""
+
+
+def is_system(sources: Sources, topic: str, group: str = "") -> str:
+    """Whether the broker itself is meant, as a label value."""
+    system = sources.is_system_topic(topic) or group.upper().startswith(SYSTEM_GROUP_PREFIX)
+    return boolean(system)
+
+
+def boolean(value: bool) -> str:
+    """A label value, as OpenTelemetry writes it."""
+    return "true" if value else "false"
+
+
+def per_topic(field: str) -> Callable[[Sources], Iterator[Reading]]:
+    """A counter of what clients put, by topic."""
+
+    def read(sources: Sources) -> Iterator[Reading]:
+        # A copy, because others run between two pages.
+        for (topic, message_type), stats in list(sources.broker.topics_in.items()):
+            if not topic.startswith(UNCOUNTED):
+                labels = (topic, message_type, is_system(sources, topic))
+                yield labels, getattr(stats, field)
+        yield from overflow(getattr(sources.broker.overflow_in, field))
+
+    return read
+
+
+def per_group(field: str) -> Callable[[Sources], Iterator[Reading]]:
+    """A counter of what groups were given."""
+
+    def read(sources: Sources) -> Iterator[Reading]:
+        for (group, topic), stats in list(sources.broker.groups_out.items()):
+            if not topic.startswith(UNCOUNTED):
+                labels = (topic, group, is_system(sources, topic, group))
+                yield labels, getattr(stats, field)
+        yield from overflow(getattr(sources.broker.overflow_out, field))
+
+    return read
+
+
+def per_transaction(field: str) -> Callable[[Sources], Iterator[Reading]]:
+    """A figure of ended transactions, for each topic that has some."""
+
+    def read(sources: Sources) -> Iterator[Reading]:
+        broker = sources.broker
+        # A copy, because others run between two pages.
+        for topic, stats in [*broker.transactions.items(), (None, broker.overflow_transactions)]:
+            reading = getattr(stats, field)
+            if reading.count if isinstance(reading, Durations) else reading:
+                yield None if topic is None else (topic,), reading
+
+    return read
+
+
+def half_messages(sources: Sources) -> Iterator[Reading]:
+    """Open halves by the topic they are meant for."""
+    for topic, count in list(sources.half_messages()):
+        yield (topic,), count
+
+
+def per_timer(field: str) -> Callable[[Sources], Iterator[Reading]]:
+    """A figure of the timers, for each topic that has some."""
+
+    def read(sources: Sources) -> Iterator[Reading]:
+        broker = sources.broker
+        for topic, stats in [*broker.timers.items(), (None, broker.overflow_timers)]:
+            reading = getattr(stats, field)
+            if reading.count if isinstance(reading, Durations) else reading:
+                before = () if isinstance(reading, Durations) else STORAGE
+                yield None if topic is None else (*before, topic), reading
+
+    return read
+
+
+def of_timers(read: Callable[[TimerFigures], float]) -> Callable[[Sources], Iterator[Reading]]:
+    """One gauge of the timers; nothing without the wheel."""
+
+    def read_one(sources: Sources) -> Iterator[Reading]:
+        if sources.timers is not None:
+            yield STORAGE, read(sources.timers)
+
+    return read_one
+
+
+def timing(sources: Sources) -> Iterator[Reading]:
+    """Timers that wait, by topic."""
+    if sources.timers is not None:
+        for topic, count in list(sources.timers.waiting.items()):
+            yield (*STORAGE, topic), count
+
+
+def timers_due(sources: Sources) -> Iterator[Reading]:
+    """Timers that wait, by when they are due."""
+    if sources.timers is not None:
+        for bound_s, count in sources.timers.due_within():
+            yield (*STORAGE, str(bound_s)), count
+
+
+def popped(field: str) -> Callable[[Sources], Iterator[Reading]]:
+    """A counter of POP, whose keys are its labels."""
+
+    def read(sources: Sources) -> Iterator[Reading]:
+        yield from list(getattr(sources.broker.pop, field).items())
+
+    return read
+
+
+def per_revive_queue(field: str) -> Callable[[Sources], Iterator[Reading]]:
+    """A gauge of POP by revive queue."""
+
+    def read(sources: Sources) -> Iterator[Reading]:
+        for queue_id, value in getattr(sources.broker.pop, field).items():
+            yield (queue_id,), value
+
+    return read
+
+
+def repeated(sources: Sources) -> Iterator[Reading]:
+    """Messages that dedupe did not store again."""
+    for topic, count in list(sources.broker.repeated.items()):
+        yield (topic,), count
+
+
+def set_aside(sources: Sources) -> Iterator[Reading]:
+    """What each service left where it is."""
+    for service, count in list(sources.store.set_aside.items()):
+        yield (service,), count
+
+
+def dead_letters(sources: Sources) -> Iterator[Reading]:
+    """What each group has given up, by the topic it had it from."""
+    for (group, topic), stats in list(sources.broker.groups_out.items()):
+        if stats.dead_letters:
+            yield (group, topic, is_system(sources, topic, group)), stats.dead_letters
+    yield from overflow(sources.broker.overflow_out.dead_letters)
+
+
+def unread_deleted(sources: Sources) -> Iterator[Reading]:
+    """Messages lost to groups that had not read them."""
+    for (group, topic), stats in list(sources.broker.groups_out.items()):
+        if stats.unread_deleted:
+            yield (topic, group, is_system(sources, topic, group)), stats.unread_deleted
+    yield from overflow(sources.broker.overflow_out.unread_deleted)
+
+
+def segments_deleted(sources: Sources) -> Iterator[Reading]:
+    """Log segments by why they went."""
+    forced = sources.store.segments_forced
+    yield ("expired",), sources.store.segments_deleted - forced
+    yield ("disk_full",), forced
+
+
+def overflow(value: int) -> Iterator[Reading]:
+    """What was counted together because there are too many series."""
+    if value:
+        yield None, value
+
+
+def producers(sources: Sources) -> Iterator[Reading]:
+    """Connections of producers by what they run."""
+    for kind, count in sources.producers():
+        yield (kind.language.lower(), describe(kind.version).lower(), "remoting"), count
+
+
+def consumers(sources: Sources) -> Iterator[Reading]:
+    """Connections of consumers by group and by what they run."""
+    for client, count in sources.consumers():
+        group = client.consumer_group
+        yield (
+            (
+                group,
+                client.language.lower(),
+                describe(client.version).lower(),
+                client.consume_mode,
+                "remoting",
+                boolean(group.upper().startswith(SYSTEM_GROUP_PREFIX)),
+            ),
+            count,
+        )
+
+
+def watermark(sources: Sources) -> Iterator[Reading]:
+    """Requests in each pool."""
+    for pool in sources.pools:
+        yield (POOL_LABELS.get(pool.name, pool.name),), pool.depth
+
+
+def one(
+    read: Callable[[Sources], float | Durations], *labels: str
+) -> Callable[[Sources], Iterator[Reading]]:
+    """A figure that has one series."""
+
+    def read_one(sources: Sources) -> Iterator[Reading]:
+        yield labels, read(sources)
+
+    return read_one

@@ -1,0 +1,200 @@
+"""Looks at the counters by the clock: rates of the last ten minutes, windows up to a day, mornings.
+
+In: counters that others move anyway. Out: what GET_BROKER_RUNTIME_INFO and VIEW_BROKER_STATS_DATA
+say. The paths that count pay nothing for it.
+Source: semantics §16 (BrokerStatsManager, StoreStatsService).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+import trio
+
+from aerobee.broker.core.slices import in_slices
+from aerobee.broker.metrics.samples import WINDOWS, Samples, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.stats import StoreStats
+
+__all__ = ["RATE_SPANS_S", "Morning", "Sampling", "Totals"]
+
+TICK_S: Final = 1.0
+RATE_SPANS_S: Final = (10, 60, 600)
+"""What the three numbers of a rate look back on."""
+SLOW_PUT: Final = "SLOW_PUT"
+
+
+class Totals(NamedTuple):
+    """Counters of the store and of pulls, since the start."""
+
+    put: int = 0
+    found: int = 0
+    missed: int = 0
+    transferred: int = 0
+    timers_in: int = 0
+    timers_out: int = 0
+
+
+class Morning(NamedTuple):
+    """Messages put and delivered so far, those of system topics left out, at some midnight."""
+
+    put: int = 0
+    got: int = 0
+
+
+class Sampling:
+    """The service. `samples`, `totals` and the mornings are there to be read."""
+
+    def __init__(
+        self,
+        *,
+        stats: BrokerStats,
+        store: StoreStats,
+        clock: Clock,
+        cluster: str,
+        is_system_topic: Callable[[str], bool],
+        connections: Callable[[], tuple[int, int]],
+        day_of: Callable[[int], object],
+    ) -> None:
+        """`connections` says how many were opened and closed."""
+        self.samples = Samples()
+        self.totals: deque[Totals] = deque([Totals()], maxlen=RATE_SPANS_S[-1] + 1)
+        self.yesterday = Morning()
+        self.today = Morning()
+        self._stats = stats
+        self._store = store
+        self._clock = clock
+        self._cluster = cluster
+        self._is_system_topic = is_system_topic
+        self._connections = connections
+        self._day_of = day_of
+        self._day = day_of(clock.now_ms())
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Look until cancelled."""
+        task_status.started()
+        seconds = 0
+        while True:
+            await trio.sleep(TICK_S)
+            seconds += 1
+            self.look()
+            for window in WINDOWS:
+                if seconds % window.period_s == 0:
+                    await self.sample(window)
+
+    def look(self) -> None:
+        """Once a second: the totals, and whether another day has begun."""
+        stats, store = self._stats, self._store
+        self.totals.append(
+            Totals(
+                store.messages_put,
+                stats.pulls_found,
+                stats.pulls_missed,
+                store.messages_got,
+                sum(timers.enqueued for timers in stats.timers.values()),
+                sum(timers.dequeued for timers in stats.timers.values()),
+            )
+        )
+        day = self._day_of(self._clock.now_ms())
+        if day != self._day:
+            self._day = day
+            self.yesterday, self.today = self.today, self.now()
+
+    def now(self) -> Morning:
+        """Messages put and delivered so far, without system topics."""
+        stats, is_system = self._stats, self._is_system_topic
+        put = sum(
+            s.messages_in for (topic, _), s in stats.topics_in.items() if not is_system(topic)
+        )
+        got = sum(
+            s.messages_out for (_, topic), s in stats.groups_out.items() if not is_system(topic)
+        )
+        return Morning(put, got)
+
+    def rates(self, field: str) -> tuple[float, ...]:
+        """Per second over the last 10, 60 and 600 s, or as long as there is something to see."""
+        newest = self.totals[-1]
+        found = []
+        for span in RATE_SPANS_S:
+            seconds = min(span, len(self.totals) - 1)
+            oldest = self.totals[-1 - seconds]
+            grown = getattr(newest, field) - getattr(oldest, field)
+            found.append(grown / seconds if seconds else 0.0)
+        return tuple(found)
+
+    async def sample(self, window: Window) -> None:
+        """One more sample of everything for a window."""
+        self.samples.begin()
+        await in_slices(self._note(window))
+        await in_slices(self.samples.forget())
+
+    def _note(self, window: Window) -> Iterator[None]:
+        """What every counter says now; others may run between two of them."""
+        for counter in self._counters():
+            if counter is not None:
+                item, key, messages, size_bytes = counter
+                self.samples.note(item, key, window, messages, size_bytes)
+            yield
+
+    def _counters(self) -> Iterator[tuple[str, str, int, int] | None]:
+        """Item, key, messages and bytes of every counter; None where others may run as well."""
+        # Copies, because others run in between.
+        topics: dict[str, tuple[int, int]] = {}
+        is_system = self._is_system_topic
+        own_put = own_got = 0
+        for (topic, _), put in list(self._stats.topics_in.items()):
+            messages, size_bytes = topics.get(topic, (0, 0))
+            topics[topic] = (messages + put.messages_in, size_bytes + put.bytes_in)
+            own_put += 0 if is_system(topic) else put.messages_in
+            yield None
+        for topic, (messages, size_bytes) in topics.items():
+            yield "TOPIC_PUT", topic, messages, size_bytes
+        got = 0
+        for (group, topic), out in list(self._stats.groups_out.items()):
+            got += out.messages_out
+            own_got += 0 if is_system(topic) else out.messages_out
+            key = f"{topic}@{group}"
+            yield "GROUP_GET", key, out.messages_out, out.bytes_out
+            yield "SNDBCK_PUT", key, out.sent_back, out.sent_back
+        put_all = sum(messages for messages, _ in topics.values())
+        for item, count in (
+            ("BROKER_PUT", put_all),
+            ("BROKER_GET", got),
+            ("BROKER_PUT_WITHOUT_SYSTEM_TOPIC", own_put),
+            ("BROKER_GET_WITHOUT_SYSTEM_TOPIC", own_got),
+        ):
+            yield item, self._cluster, count, count
+        yield from self._rarer()
+
+    def _rarer(self) -> Iterator[tuple[str, str, int, int]]:
+        """Check points and acknowledgements of pops, connections, slow puts."""
+        groups: dict[tuple[str, str], int] = {}
+        brokers = {"BROKER_CK": 0, "BROKER_ACK": 0}
+        for (topic, group, kind, _), count in list(self._stats.pop.revive_in.items()):
+            key = (f"GROUP_{kind}", f"{topic}@{group}")
+            groups[key] = groups.get(key, 0) + count
+            brokers[f"BROKER_{kind}"] += count
+        for (item, name), count in groups.items():
+            yield item, name, count, count
+        for item, count in brokers.items():
+            yield item, self._cluster, count, count
+        for name, count in zip(("CONNECT", "CLOSE"), self._connections(), strict=True):
+            yield "CHANNEL_ACTIVITY", name, count, count
+        for number, count in enumerate(self._stats.slow_puts.counts):
+            yield SLOW_PUT, str(number), count, count
+
+    def slow_puts(self) -> list[int]:
+        """Slow puts of the last minute, by the buckets of their counter."""
+        grown = [
+            self.samples.growth(SLOW_PUT, str(number))
+            for number in range(len(self._stats.slow_puts.counts))
+        ]
+        return [0 if one is None else one.messages for one in grown]

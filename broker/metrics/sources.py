@@ -1,0 +1,180 @@
+"""Where a scrape and a probe read: the parts of the running broker, behind plain calls.
+
+In: the parts. Out: `Sources` for the metrics and `Health` for the probes; nothing is kept here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aerobee.broker.metrics.http import Health, loop_turns
+from aerobee.broker.metrics.stats import ClientKind, Sources
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.clients import ClientTable
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.metrics.http import Check
+    from aerobee.broker.metrics.stats import BrokerStats, TimerFigures
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.broker.transactions.open_transactions import Transactions
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.remoting.stats import RemotingStats
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.flags import RunningFlags
+    from aerobee.store.stats import StoreStats
+
+__all__ = [
+    "StoreDoor",
+    "consumer_kinds",
+    "disk_has_room",
+    "make_health",
+    "make_sources",
+    "producer_kinds",
+    "used_bytes",
+]
+
+CONSUME_MODES: Final = {
+    "CONSUME_ACTIVELY": "pull",
+    "CONSUME_PASSIVELY": "push",
+    "CONSUME_POP": "pop",
+}
+
+
+class StoreDoor(Protocol):
+    """What is read of the message store."""
+
+    @property
+    def stats(self) -> StoreStats: ...
+    @property
+    def flags(self) -> RunningFlags: ...
+    @property
+    def config(self) -> StoreConfig: ...
+    @property
+    def flush_behind_bytes(self) -> int: ...
+    @property
+    def dispatch_behind_bytes(self) -> int: ...
+
+
+def make_sources(
+    config: BrokerConfig,
+    *,
+    stats: BrokerStats,
+    store: StoreDoor,
+    disk: Disk,
+    root: Path,
+    remoting: RemotingStats,
+    pools: Mapping[str, Pool],
+    topics: TopicTable,
+    groups: GroupTable,
+    clients: ClientTable,
+    transactions: Transactions,
+    timers: TimerFigures | None,
+) -> Sources:
+    """What the metrics read; `root` is the data directory."""
+    return Sources(
+        cluster=config.broker.broker_cluster_name,
+        node_id=config.broker.broker_name,
+        broker=stats,
+        store=store.stats,
+        remoting=remoting,
+        pools=list(pools.values()),
+        is_system_topic=topics.is_system,
+        producers=lambda: producer_kinds(clients),
+        consumers=lambda: consumer_kinds(clients),
+        topic_number=lambda: len(topics.configs),
+        consumer_group_number=lambda: len(groups.configs),
+        broker_permission=lambda: config.broker.broker_permission,
+        flush_behind_bytes=lambda: store.flush_behind_bytes,
+        dispatch_behind_bytes=lambda: store.dispatch_behind_bytes,
+        half_messages=lambda: transactions.open.items(),
+        timers=timers,
+        storage_size_bytes=lambda: used_bytes(disk, root),
+    )
+
+
+def make_health(
+    *,
+    serving: Callable[[], bool],
+    stopping: Callable[[], bool],
+    stats: BrokerStats,
+    store: StoreDoor,
+    disk: Disk,
+    root: Path,
+    clock: Clock,
+) -> Health:
+    """The checks of the three probes.
+
+    `serving`: recovered, and accepting connections. `stopping`: asked to stop.
+    """
+
+    def started() -> str | None:
+        return None if serving() else "recovery is not finished"
+
+    def wanted() -> str | None:
+        return "the broker is stopping" if stopping() else None
+
+    def writable() -> str | None:
+        return store.flags.cause or None
+
+    return Health(
+        startup={"recovered": started},
+        live={"loop": loop_turns(stats.loop, clock)},
+        ready={
+            "recovered": started,
+            "running": wanted,
+            "store_writable": writable,
+            "disk": disk_has_room(disk, root, lambda: store.config),
+        },
+    )
+
+
+def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> Check:
+    """The check against diskSpaceWarningLevelRatio, or the space to keep free in its place."""
+
+    def check() -> str | None:
+        settings = config()
+        try:
+            space = disk.free_space(root)
+        except FileNotFoundError:
+            return f"{root} is not there"
+        keep_bytes = settings.disk_space_warning_level_free_bytes
+        if keep_bytes:
+            if space.available_bytes >= keep_bytes:
+                return None
+            return f"{space.available_bytes} bytes free, {keep_bytes} are to stay free"
+        limit = settings.disk_space_warning_level_ratio_percent
+        used = 100 * (1 - space.available_bytes / max(1, space.total_bytes))
+        return None if used <= limit else f"{used:.1f} % used, the limit is {limit} %"
+
+    return check
+
+
+def used_bytes(disk: Disk, root: Path) -> int:
+    """Used space of the file system that `root` lies on."""
+    space = disk.free_space(root)
+    return space.total_bytes - space.free_bytes
+
+
+def producer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
+    """How many connections of producer groups there are of each kind."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for members in clients.producers.values():
+        counts.update((client.language, client.version) for client in members.values())
+    for (language, version), count in counts.items():
+        yield ClientKind(language, version), count
+
+
+def consumer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
+    """How many connections each consumer group has of each kind; others may run in between."""
+    for group in list(clients.consumers.values()):
+        # A word that we do not know stands for itself: a new kind of client is worth seeing.
+        mode = CONSUME_MODES.get(group.consume_type, group.consume_type.lower())
+        counts = Counter((client.language, client.version) for client in group.clients.values())
+        for (language, version), count in counts.items():
+            yield ClientKind(language, version, group.name, mode), count

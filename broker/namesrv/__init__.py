@@ -1,0 +1,1 @@
+"""The embedded name server, and how this broker registers with others."""

@@ -1,0 +1,51 @@
+"""A connection to a name server elsewhere, for as long as a registration lasts."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aerobee.broker.namesrv.registration import NameServer
+    from aerobee.remoting.client.async_channel import AsyncChannel
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["connected"]
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerLink:
+    """A channel as the registration sees it."""
+
+    channel: AsyncChannel
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command:
+        """The answer to a request. Raises: CallTimedOut, ChannelClosed."""
+        assert code == header.code
+        return await self.channel.call(header, body, timeout_s)
+
+
+@asynccontextmanager
+async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[NameServer]:
+    """Open a channel to `host:port` and close it at the end. Raises: ConnectFailed."""
+    from aerobee.remoting.client.async_channel import AsyncChannel
+
+    try:
+        async with trio.open_nursery() as nursery:
+            channel = await AsyncChannel.connect(address, connect_timeout_s, nursery)
+            try:
+                yield NameServerLink(channel)
+            finally:
+                await channel.aclose()
+                nursery.cancel_scope.cancel()
+    except ExceptionGroup as group:
+        # What is raised in a nursery leaves it wrapped, and callers wait for the thing itself.
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None

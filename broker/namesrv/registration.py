@@ -1,0 +1,283 @@
+"""Tells name servers about this broker: the one inside this process directly, others by requests.
+
+One task per name server elsewhere. Connected, it registers the whole table, then what changed as it
+changes, and the whole table again every 30 s, which is the heartbeat. A name server that cannot be
+reached costs a log line and an attempt every 3 s, never service.
+Source: nameserver §2, §7 (BrokerOuterAPI).
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+
+import msgspec
+import structlog
+import trio
+
+from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
+from aerobee.remoting.errors import BodyError, RemotingError
+from aerobee.remoting.wire.bodies.kv_table import KVTable
+from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers import namesrv as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from aerobee.broker.namesrv.route_table import RouteTable
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["Identity", "NameServer", "Registration"]
+
+RETRY_S: Final = 3.0
+"""How long after a failed attempt a name server is tried again."""
+LEAVE_S: Final = 3.0
+"""How long a good-bye may take."""
+BOTH: Final = PERM_READ | PERM_WRITE
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class NameServer(Protocol):
+    """A connection to a name server."""
+
+    async def call(self, code: int, header: Header, body: bytes, timeout_s: float) -> Command: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who this broker is to a name server elsewhere. Addresses are `host:port`."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+    ha_address: str
+    permission: int = BOTH
+
+    def visible(self, config: TopicConfig) -> TopicConfig:
+        """A topic as others see it: a bit that the broker lacks is taken from all its topics."""
+        if self.permission & BOTH == BOTH:
+            return config
+        return msgspec.structs.replace(config, perm=config.perm & self.permission)
+
+
+class Registration:
+    """The service. `topics_changed` may be called from anywhere in the loop."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        topics: TopicTable,
+        clock: Clock,
+        routes: RouteTable | None = None,
+        name_servers: Sequence[str] = (),
+        connect: Callable[[str], AbstractAsyncContextManager[NameServer]],
+        period_ms: int = 30_000,
+        timeout_ms: int = 24_000,
+        force: bool = True,
+    ) -> None:
+        self.identity = identity
+        self.topics = topics
+        self.clock = clock
+        self.routes = routes
+        self.connect = connect
+        self.period_s = period_ms / 1000
+        self.timeout_s = timeout_ms / 1000
+        self.force = force
+        self.links = [Link(self, address) for address in name_servers]
+        self.leaving = False
+
+    def register_own(self) -> None:
+        """Write this broker into the name server of this process."""
+        if self.routes is not None:
+            self.routes.register_own(
+                cluster=self.identity.cluster,
+                broker=self.identity.broker,
+                broker_id=self.identity.broker_id,
+                address=self.identity.address,
+                topics=map(self.identity.visible, self.topics.configs.values()),
+            )
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Pass on topics that are new, changed or deleted; clients may ask for them right now."""
+        changed = set(names)
+        if self.routes is not None and self.routes.own is not None:
+            for topic in changed:
+                config = self.topics.get(topic)
+                if config is None:
+                    self.routes.delete_own(topic)
+                else:
+                    self.routes.update_own((self.identity.visible(config),))
+        for link in self.links:
+            link.changed |= changed
+            link.wake.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep registered everywhere until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for link in self.links:
+                nursery.start_soon(link.run)
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def leave(self) -> None:
+        """Say good-bye to every name server, and register no more."""
+        self.leaving = True
+        if self.routes is not None:
+            self.routes.leave_own()
+        async with trio.open_nursery() as nursery:
+            for link in self.links:
+                nursery.start_soon(link.leave)
+
+
+class Link:
+    """One name server elsewhere.
+
+    Law: `changed` holds the topics it has not been told about since its last whole registration.
+    """
+
+    def __init__(self, registrar: Registration, address: str) -> None:
+        self.registrar = registrar
+        self.address = address
+        self.changed: set[str] = set()
+        self.wake = trio.Event()
+        self.server: NameServer | None = None
+        self.up: bool | None = None
+
+    async def run(self) -> NoReturn:
+        """Connect, keep registered, and begin again when that fails."""
+        while True:
+            try:
+                async with self.registrar.connect(self.address) as self.server:
+                    await self.stay_registered(self.server)
+            # A connection that owns a nursery hands its errors on in a group.
+            except* (RemotingError, OSError, Rejected) as errors:
+                self.note(False, first_reason(errors))
+            finally:
+                self.server = None
+            await trio.sleep(RETRY_S)
+
+    async def stay_registered(self, server: NameServer) -> NoReturn:
+        """Register, then tell changes as they come and everything by the clock."""
+        next_whole = -math.inf
+        while True:
+            # What changes from here on is told next time, whatever becomes of this request.
+            self.wake = trio.Event()
+            changed, self.changed = self.changed, set()
+            if self.registrar.leaving:
+                await trio.sleep_forever()
+            if trio.current_time() >= next_whole:
+                next_whole = trio.current_time() + self.registrar.period_s
+                await self.register(server, None)
+                self.note(True, None)
+            else:
+                await self.register(server, changed)
+            with trio.move_on_at(next_whole):
+                await self.wake.wait()
+
+    async def register(self, server: NameServer, changed: Iterable[str] | None) -> None:
+        """One registration: everything, or some topics. Raises: Rejected, RemotingError."""
+        table = self.registrar.topics.configs
+        if changed is None:
+            if not self.registrar.force and not await self.is_outdated(server):
+                return
+            names: Iterable[str] = table
+        else:
+            names = [name for name in changed if name in table]
+            if not names:
+                return
+        visible = self.registrar.identity.visible
+        await self.send(server, {name: visible(table[name]) for name in names})
+
+    async def send(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
+        """REGISTER_BROKER. Raises: Rejected, RemotingError."""
+        identity = self.registrar.identity
+        body = RegisterBrokerBody.of(topics, self.registrar.topics.version).to_bytes()
+        header = headers.RegisterBroker(
+            broker_name=identity.broker,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
+            enable_acting_master=False,
+            compressed=False,
+            body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
+        )
+        answer = await self.call(server, RequestCode.REGISTER_BROKER, header, body)
+        if answer.body:
+            self.take_order(bytes(answer.body))
+
+    def take_order(self, body: bytes) -> None:
+        """Topics that the name server knows to be ordered are marked so here."""
+        try:
+            ordered = KVTable.from_bytes(body).table
+        except BodyError:
+            return
+        self.registrar.topics.mark_ordered(ordered, self.registrar.clock.now_ms())
+
+    async def is_outdated(self, server: NameServer) -> bool:
+        """QUERY_DATA_VERSION. Raises: RemotingError."""
+        identity = self.registrar.identity
+        header = headers.QueryDataVersion(
+            broker_name=identity.broker,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            broker_id=identity.broker_id,
+        )
+        version = msgspec.json.encode(self.registrar.topics.version)
+        answer = await self.call(server, RequestCode.QUERY_DATA_VERSION, header, version)
+        return answer.header(headers.QueryDataVersionResponse).changed
+
+    async def call(self, server: NameServer, code: int, header: Header, body: bytes) -> Command:
+        """One request that must succeed. Raises: Rejected, RemotingError."""
+        answer = await server.call(code, header, body, self.registrar.timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise Rejected(f"answer {answer.code}: {answer.remark}")
+        return answer
+
+    async def leave(self) -> None:
+        """UNREGISTER_BROKER, if the name server can be reached."""
+        if self.server is None:
+            return
+        identity = self.registrar.identity
+        header = headers.UnregisterBroker(
+            broker_name=identity.broker,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            broker_id=identity.broker_id,
+        )
+        try:
+            await self.server.call(RequestCode.UNREGISTER_BROKER, header, b"", LEAVE_S)
+        except (RemotingError, OSError) as error:
+            log.warning("namesrv.leave_failed", address=self.address, reason=str(error))
+        else:
+            log.info("namesrv.left", address=self.address)
+
+    def note(self, up: bool, reason: str | None) -> None:
+        """Log whether we are registered, when that changes."""
+        if up is not self.up:
+            self.up = up
+            if up:
+                log.info("namesrv.registered", address=self.address)
+            else:
+                log.warning("namesrv.unreachable", address=self.address, reason=reason)
+
+
+def first_reason(error: BaseException) -> str:
+    """The text of the first error in a group, which may hold groups itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
+
+
+class Rejected(Exception):
+    """The name server answered, but not with success."""

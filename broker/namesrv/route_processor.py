@@ -1,0 +1,281 @@
+"""The embedded name server: routes, clusters, registration of brokers, the KV table.
+
+What an answer says about the broker of this process follows the asking connection (`advertised`).
+An answer that the KV table was changed leaves when it is on disk.
+Source: nameserver §3–4 (DefaultRequestProcessor, ClientRequestProcessor).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from aerobee.broker.core.lists import encoded, encoded_table
+from aerobee.broker.errors import Refused
+from aerobee.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG
+from aerobee.broker.namesrv.registrations import DEFAULT_TIMEOUT_MS, Registration
+from aerobee.broker.topics.topic_processor import when_saved
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.data_version import DataVersion
+from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
+from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import namesrv as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+    from aerobee.broker.namesrv.advertised import Advertised
+    from aerobee.broker.namesrv.kv_config import KvConfigTable
+    from aerobee.broker.namesrv.registrations import BrokerConnection
+    from aerobee.broker.namesrv.route_table import RouteTable
+    from aerobee.broker.topics.topic_processor import Durable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["NamesrvSettings", "RouteProcessor"]
+
+DONE: Final = Answer()
+FAQ: Final = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+log = structlog.stdlib.get_logger("aerobee.namesrv")
+
+
+class NamesrvSettings(Protocol):
+    """The settings of the name server that its answers depend on."""
+
+    @property
+    def order_message_enable(self) -> bool: ...
+    @property
+    def return_order_topic_config_to_broker(self) -> bool: ...
+    @property
+    def enable_all_topic_list(self) -> bool: ...
+    @property
+    def enable_topic_list(self) -> bool: ...
+
+
+class RouteProcessor:
+    """Codes 100–106, 205, 206, 216, 219, 224, 304, 322 and 327."""
+
+    def __init__(
+        self,
+        *,
+        routes: RouteTable,
+        kv: KvConfigTable,
+        saved: Durable,
+        advertised: Advertised,
+        settings: NamesrvSettings,
+        clock: Clock,
+    ) -> None:
+        self.routes = routes
+        self.kv = kv
+        self.saved = saved
+        self.advertised = advertised
+        self.settings = settings
+        self.clock = clock
+
+    def monotonic_ms(self) -> int:
+        """The clock of the route table."""
+        return int(self.clock.monotonic() * 1000)
+
+    def own_address(self, connection: Connection) -> str:
+        """What this client is told about the broker of this process."""
+        return self.advertised.address_for(connection.address, connection.local_address)
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def route(
+        self, header: headers.GetRouteInfo, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_ROUTEINFO_BY_TOPIC: brokers and queues of a topic. Makes no topic."""
+        route = self.routes.route(header.topic, self.own_address(connection))
+        if route is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}\n{FAQ}",
+            )
+        if self.settings.order_message_enable:
+            route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
+        return Answer(body=route.to_bytes())
+
+    def cluster_info(
+        self, header: headers.GetBrokerClusterInfo, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_BROKER_CLUSTER_INFO: every broker of every cluster."""
+        return Answer(body=self.routes.cluster_info(self.own_address(connection)).to_bytes())
+
+    def topic_list(
+        self, header: headers.GetAllTopicList, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic that has a route."""
+        if not self.settings.enable_all_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return self.names(None)
+
+    def topics_of_cluster(
+        self, header: headers.GetTopicsByCluster, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_TOPICS_BY_CLUSTER: an unknown cluster has none."""
+        if not self.settings.enable_topic_list:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+        return self.names(header.cluster)
+
+    def names(self, cluster: str | None) -> Steps:
+        """The topics of a cluster, or all."""
+        topics = yield from self.routes.topics(cluster)
+        body = yield from encoded(topics)
+        return Answer(body=b'{"topicList":' + body + b"}")
+
+    def system_topics(
+        self, header: headers.GetSystemTopicListFromNs, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS: the topics named after clusters and brokers."""
+        names, address = self.routes.system_names(self.own_address(connection))
+        return Answer(body=TopicList(topic_list=names, broker_addr=address).to_bytes())
+
+    # -- brokers ---------------------------------------------------------------------------------
+
+    def register(
+        self, header: headers.RegisterBroker, command: Command, connection: Connection
+    ) -> Steps:
+        """REGISTER_BROKER: a broker with its topics, or with some that changed."""
+        body = bytes(command.body)
+        if header.body_crc32 and zlib.crc32(body) & 0x7FFFFFFF != header.body_crc32:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        content = yield from RegisterBrokerBody.in_steps(
+            body, version=command.version, compressed=header.compressed
+        )
+        known = (header.cluster_name, header.broker_addr) in self.routes.live
+        result = yield from self.routes.register(
+            Registration(
+                cluster=header.cluster_name,
+                broker=header.broker_name,
+                address=header.broker_addr,
+                broker_id=header.broker_id,
+                ha_address=header.ha_server_addr,
+                topics=content.topics,
+                version=content.data_version,
+                filter_servers=content.filter_server_list,
+                timeout_ms=header.heartbeat_timeout_millis or DEFAULT_TIMEOUT_MS,
+                enable_acting_master=header.enable_acting_master,
+                connection=connection,
+            ),
+            self.monotonic_ms(),
+        )
+        if not known:
+            log.info("broker.registered", broker=header.broker_name, address=header.broker_addr)
+        order = yield from self.order_config()
+        return Answer(
+            header=headers.RegisterBrokerResponse(
+                ha_server_addr=result.ha_address, master_addr=result.master_address
+            ),
+            body=order,
+        )
+
+    def order_config(self) -> Generator[None, None, bytes]:
+        """Which topics are ordered, for the brokers; nothing if no one ever said so."""
+        entries = self.kv.namespace(ORDER_TOPIC_CONFIG)
+        if entries is None or not self.settings.return_order_topic_config_to_broker:
+            return b""
+        return (yield from kv_table(entries))
+
+    def unregister(
+        self, header: headers.UnregisterBroker, command: Command, connection: Connection
+    ) -> Answer:
+        """UNREGISTER_BROKER: a broker leaves."""
+        self.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
+        log.info("broker.unregistered", broker=header.broker_name, address=header.broker_addr)
+        return DONE
+
+    def query_data_version(
+        self, header: headers.QueryDataVersion, command: Command, connection: Connection
+    ) -> Answer:
+        """QUERY_DATA_VERSION: whether a broker's topics differ from those it registered."""
+        stored = self.routes.stored_version(
+            header.cluster_name, header.broker_addr, self.monotonic_ms()
+        )
+        changed = stored is None or stored != DataVersion.from_client(command.body)
+        return Answer(
+            header=headers.QueryDataVersionResponse(changed=changed),
+            body=b"" if stored is None else stored.to_bytes(),
+        )
+
+    def connection_closed(self, connection: BrokerConnection) -> None:
+        """What was registered over this connection leaves with it."""
+        for address in self.routes.connection_closed(connection.id):
+            log.info("broker.lost", address=address)
+
+    # -- administrators --------------------------------------------------------------------------
+
+    def wipe_write_perm(
+        self, header: headers.WipeWritePermOfBroker, command: Command, connection: Connection
+    ) -> Steps:
+        """WIPE_WRITE_PERM_OF_BROKER: producers leave this broker, consumers stay."""
+        count = yield from self.routes.wipe_write_perm(header.broker_name)
+        return Answer(header=headers.WipeWritePermOfBrokerResponse(wipe_topic_count=count))
+
+    def add_write_perm(
+        self, header: headers.AddWritePermOfBroker, command: Command, connection: Connection
+    ) -> Steps:
+        """ADD_WRITE_PERM_OF_BROKER: producers may come back."""
+        count = yield from self.routes.add_write_perm(header.broker_name)
+        return Answer(header=headers.AddWritePermOfBrokerResponse(add_topic_count=count))
+
+    def delete_topic(
+        self, header: headers.DeleteTopicInNamesrv, command: Command, connection: Connection
+    ) -> Answer:
+        """DELETE_TOPIC_IN_NAMESRV: forget its route; brokers that have it may register it again."""
+        self.routes.delete_topic(header.topic, header.cluster_name or None)
+        return DONE
+
+    def put_kv(
+        self, header: headers.PutKvConfig, command: Command, connection: Connection
+    ) -> Outcome:
+        """PUT_KV_CONFIG."""
+        self.kv.put(header.namespace, header.key, header.value)
+        return self.done()
+
+    def get_kv(
+        self, header: headers.GetKvConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_KV_CONFIG."""
+        value = self.kv.get(header.namespace, header.key)
+        if value is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return Answer(header=headers.GetKvConfigResponse(value=value))
+
+    def delete_kv(
+        self, header: headers.DeleteKvConfig, command: Command, connection: Connection
+    ) -> Outcome:
+        """DELETE_KV_CONFIG: nothing to delete is fine."""
+        self.kv.delete(header.namespace, header.key)
+        return self.done()
+
+    def done(self) -> Outcome:
+        """Once the KV table is on disk."""
+        return DONE if self.saved.clean else when_saved(self.saved, "KV entry")
+
+    def kv_list(
+        self, header: headers.GetKvListByNamespace, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_KVLIST_BY_NAMESPACE: everything under a namespace."""
+        entries = self.kv.namespace(header.namespace)
+        if entries is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        body = yield from kv_table(entries)
+        return Answer(body=body)
+
+
+def kv_table(entries: Mapping[str, str]) -> Generator[None, None, bytes]:
+    """The body of an answer that lists keys and values."""
+    table = yield from encoded_table(entries)
+    return b'{"table":' + table + b"}"

@@ -1,0 +1,442 @@
+"""What a name server knows: which broker serves which topic, at which address. Memory only.
+
+Brokers elsewhere register and must keep doing so; the broker of this process is written in directly
+and never expires. One broker name is one broker, whatever cluster it says it is in. What touches
+every topic goes on in steps: a topic's route is always whole, the topics of a broker follow one
+another. `now_ms` is a clock that never goes back. Long because its four tables belong together.
+Source: nameserver §1, §3 (RouteInfoManager).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.namesrv.registrations import Broker, Live, Registered
+from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
+from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+    from aerobee.broker.namesrv.registrations import BrokerConnection, Registration
+    from aerobee.broker.saved.data_version import DataVersion
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+
+__all__ = ["MASTER_ID", "RouteTable"]
+
+MASTER_ID: Final = 0
+ADDRESSES_MAX: Final = 100
+"""Addresses under one broker name, and those registered over one connection."""
+QUEUES_MAX: Final = 16_384
+"""Queues of one topic on one broker, to read and to write."""
+NAME_MAX: Final = 255
+"""Characters of a name or an address that is kept."""
+FILTER_SERVERS_MAX: Final = 100
+TOPICS_STEP: Final = 500
+"""Topics that are looked at, or written, in one step."""
+SORTED_MAX: Final = 10_000
+"""Longer lists are given in the order in which the topics came: sorting them cannot be cut up."""
+UNFINISHED: Final = -1
+"""The counter of a data version not all of whose topics are here: no broker has it."""
+
+
+class RouteTable:
+    """topic → broker name → queues; broker name → addresses; (cluster, address) → liveness.
+
+    Law: every broker has an address, and every queue entry a broker.
+    """
+
+    def __init__(
+        self, *, max_topics: int = 100_000, max_brokers: int = 1_000, now_ms: int = 0
+    ) -> None:
+        self.queues: dict[str, dict[str, QueueData]] = {}
+        self.brokers: dict[str, Broker] = {}
+        self.live: dict[tuple[str, str], Live] = {}
+        self.max_topics = max_topics
+        self.max_brokers = max_brokers
+        self.own: tuple[str, int] | None = None
+
+    # -- our own broker --------------------------------------------------------------------------
+
+    def register_own(
+        self,
+        *,
+        cluster: str,
+        broker: str,
+        broker_id: int,
+        address: str,
+        topics: Iterable[TopicConfig],
+    ) -> None:
+        """Write in the broker of this process: nothing displaces, unregisters or expires it.
+
+        `topics` and those of later updates come with the permissions that clients are to see.
+        """
+        self.own = (broker, broker_id)
+        entry = self.brokers.setdefault(broker, Broker(cluster, broker))
+        entry.addresses[broker_id] = address
+        self.update_own(topics)
+
+    def update_own(self, topics: Iterable[TopicConfig]) -> None:
+        """Topics of our own broker that are new or changed."""
+        assert self.own is not None, "our own broker has not been written in"
+        for config in topics:
+            self.put_queues(self.own[0], config, config.perm)
+
+    def delete_own(self, topic: str) -> None:
+        """A topic that our own broker no longer has."""
+        if self.own is not None:
+            self.drop_queues(topic, {self.own[0]})
+
+    def leave_own(self) -> None:
+        """Our own broker stops: take it out of every route."""
+        if self.own is not None:
+            (broker, broker_id), self.own = self.own, None
+            self.drop_address(broker, self.brokers[broker].addresses[broker_id])
+
+    # -- registration ----------------------------------------------------------------------------
+
+    def register(self, request: Registration, now_ms: int) -> Generator[None, None, Registered]:
+        """Take in a broker and its topics. Raises: Refused when it must not be taken in.
+
+        Topics are read again only when the data version differs from the stored one, and those
+        that are missing from the request stay. Others may run at each yield: its data version is
+        stored with the last topic, and when it leaves before, the rest is dropped.
+        Source: nameserver §3.1.
+        """
+        yield from self.check_topics(request)
+        self.check(request)
+        broker = self.brokers.get(request.broker)
+        if broker is not None and self.is_outdated(broker, request):
+            self.live.pop((request.cluster, request.address), None)
+            return Registered()
+        if broker is None:
+            broker = Broker(request.cluster, request.broker)
+            self.brokers[request.broker] = broker
+        broker.enable_acting_master = bool(request.enable_acting_master)
+        broker.zone_name = request.zone_name
+        first = self.place(broker, request)
+        known = self.live.get((request.cluster, request.address))
+        all_of_them = first or known is None or known.version != request.version
+        unfinished = msgspec.structs.replace(request.version, counter=UNFINISHED)
+        live = self.live[request.cluster, request.address] = Live(
+            request.broker,
+            unfinished if all_of_them else request.version,
+            request.ha_address,
+            now_ms,
+            request.timeout_ms,
+            request.connection,
+            tuple(request.filter_servers),
+        )
+        if self.gives_topics(broker, request):
+            yield from self.take_topics(broker, request, live, all_of_them=all_of_them)
+        live.version = request.version
+        return self.master_of(broker, request)
+
+    def check(self, request: Registration) -> None:
+        """What must hold before anything is changed. Raises: Refused, LimitReached."""
+        broker = self.brokers.get(request.broker)
+        if (request.broker, request.broker_id) == self.own:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {request.broker} with id {request.broker_id} runs in this process already:"
+                " give the other one another brokerName or brokerId",
+            )
+        # A first registration with one topic is taken for an increment that came too early.
+        known = broker is not None and request.broker_id in broker.addresses
+        if not known and len(request.topics) == 1:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        if broker is None and len(self.brokers) >= self.max_brokers:
+            raise LimitReached("broker", self.max_brokers)
+        self.check_addresses(broker, request)
+
+    def check_addresses(self, broker: Broker | None, request: Registration) -> None:
+        """What a registration says beside its topics. Raises: Refused, LimitReached."""
+        texts = (request.cluster, request.broker, request.address, request.ha_address)
+        if max(map(len, (*texts, *request.filter_servers))) > NAME_MAX:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"a name or an address of a registration is longer than {NAME_MAX} characters",
+            )
+        if len(request.filter_servers) > FILTER_SERVERS_MAX:
+            raise LimitReached("filter server of a broker", FILTER_SERVERS_MAX)
+        new = (request.cluster, request.address) not in self.live
+        if new and len(self.live) >= self.max_brokers:
+            raise LimitReached("broker address", self.max_brokers)
+        if new and (peer := request.connection) is not None:
+            held = (live.connection for live in self.live.values())
+            if sum(one is not None and one.id == peer.id for one in held) >= ADDRESSES_MAX:
+                raise LimitReached("broker address of one connection", ADDRESSES_MAX)
+        taken = {} if broker is None else broker.addresses
+        if request.broker_id not in taken and len(taken) >= ADDRESSES_MAX:
+            raise LimitReached(f"address of broker {request.broker}", ADDRESSES_MAX)
+
+    def check_topics(self, request: Registration) -> Iterator[None]:
+        """That all topics of a registration can be taken in. Raises: Refused, LimitReached."""
+        new = 0
+        for number, (topic, config) in enumerate(request.topics.items(), 1):
+            if number % TOPICS_STEP == 0:
+                yield
+            counts = (config.read_queue_nums, config.write_queue_nums)
+            if not 0 <= min(counts) <= max(counts) <= QUEUES_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"topic {topic[:NAME_MAX]} is registered with {counts[0]} queues to read and"
+                    f" {counts[1]} to write, 0 to {QUEUES_MAX} are taken",
+                )
+            if max(len(topic), len(config.topic_name)) > NAME_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"a topic name is longer than {NAME_MAX} characters"
+                )
+            new += topic not in self.queues
+        if new and len(self.queues) + new > self.max_topics:
+            raise LimitReached("topic in the name server", self.max_topics)
+
+    def is_outdated(self, broker: Broker, request: Registration) -> bool:
+        """Whether its id is held by another address that is alive and of a later state."""
+        holder = broker.addresses.get(request.broker_id)
+        if holder is None or holder == request.address:
+            return False
+        live = self.live.get((request.cluster, holder))
+        return live is not None and live.version.state_version > request.version.state_version
+
+    def place(self, broker: Broker, request: Registration) -> bool:
+        """Put the address under its id and take it from any other; whether the id was free."""
+        for broker_id, address in list(broker.addresses.items()):
+            # A slave that became master, or the reverse, keeps its address.
+            moved = address == request.address and broker_id != request.broker_id
+            if moved and (broker.name, broker_id) != self.own:
+                del broker.addresses[broker_id]
+        first = request.broker_id not in broker.addresses
+        broker.addresses[request.broker_id] = request.address
+        return first
+
+    def gives_topics(self, broker: Broker, request: Registration) -> bool:
+        """Whether its topics count: a master's do, and those of the smallest id without one."""
+        if request.broker_id == MASTER_ID:
+            return True
+        knows_acting_master = request.enable_acting_master is not None
+        return knows_acting_master and request.broker_id == min(broker.addresses)
+
+    def take_topics(
+        self, broker: Broker, request: Registration, live: Live, *, all_of_them: bool
+    ) -> Iterator[None]:
+        """Write the queues of its topics, as far as they may have changed. Raises: LimitReached.
+
+        No more of them once the broker has left, or has registered anew.
+        """
+        acting = request.broker_id != MASTER_ID and broker.enable_acting_master
+        for number, (topic, config) in enumerate(request.topics.items(), 1):
+            if all_of_them or broker.name not in self.queues.get(topic, ()):
+                if topic not in self.queues and len(self.queues) >= self.max_topics:
+                    # Others came in between.
+                    raise LimitReached("topic in the name server", self.max_topics)
+                self.put_queues(
+                    broker.name, config, config.perm & ~PERM_WRITE if acting else config.perm
+                )
+            if number % TOPICS_STEP == 0:
+                yield
+                registered = self.live.get((request.cluster, request.address)) is live
+                if not registered or self.brokers.get(broker.name) is not broker:
+                    return
+
+    def put_queues(self, broker: str, config: TopicConfig, perm: int) -> None:
+        """The queues of one topic on one broker."""
+        self.queues.setdefault(config.topic_name, {})[broker] = QueueData(
+            broker_name=broker,
+            perm=perm,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+
+    def master_of(self, broker: Broker, request: Registration) -> Registered:
+        """Where the master is, for a slave."""
+        address = broker.addresses.get(MASTER_ID)
+        if request.broker_id == MASTER_ID or address is None:
+            return Registered()
+        live = self.live.get((request.cluster, address))
+        return Registered(live.ha_address, address) if live else Registered()
+
+    def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
+        """The data version that a broker registered with last; asking counts as a sign of life."""
+        live = self.live.get((cluster, address))
+        if live is None:
+            return None
+        live.last_update_ms = now_ms
+        return live.version
+
+    # -- leaving ---------------------------------------------------------------------------------
+
+    def unregister(self, cluster: str, address: str, broker: str) -> None:
+        """A broker says good-bye. One that is not known, or ours, stays as it is."""
+        if self.live.pop((cluster, address), None) is not None:
+            self.drop_address(broker, address)
+
+    def connection_closed(self, connection_id: int) -> list[str]:
+        """Take out what last registered over this connection; the addresses that went."""
+        return self.leave(
+            key
+            for key, live in self.live.items()
+            if live.connection is not None and live.connection.id == connection_id
+        )
+
+    def expire(self, now_ms: int) -> list[BrokerConnection]:
+        """Take out who was silent for too long; the connections that are to be closed."""
+        silent = {
+            key: live
+            for key, live in self.live.items()
+            if live.last_update_ms + live.timeout_ms < now_ms
+        }
+        self.leave(silent)
+        return [live.connection for live in silent.values() if live.connection is not None]
+
+    def leave(self, keys: Iterable[tuple[str, str]]) -> list[str]:
+        """Take out live entries with their addresses."""
+        gone = [(address, self.live.pop((cluster, address))) for cluster, address in list(keys)]
+        for address, live in gone:
+            self.drop_address(live.broker, address)
+        return [address for address, _ in gone]
+
+    def drop_address(self, name: str, address: str) -> None:
+        """An address less; with the last one the broker and its queues go."""
+        broker = self.brokers.get(name)
+        if broker is None:
+            return
+        kept = {key: value for key, value in broker.addresses.items() if value != address}
+        if self.own is not None and self.own[0] == name:
+            kept[self.own[1]] = broker.addresses[self.own[1]]
+        broker.addresses = kept
+        if not kept:
+            del self.brokers[name]
+            for topic in list(self.queues):
+                self.drop_queues(topic, {name})
+        elif MASTER_ID not in kept and broker.enable_acting_master:
+            for _ in self.wipe_write_perm(name):
+                pass
+
+    def drop_queues(self, topic: str, brokers: Iterable[str]) -> None:
+        """One topic less on these brokers; without a broker the topic goes."""
+        queues = self.queues.get(topic)
+        if queues is None:
+            return
+        for broker in brokers:
+            queues.pop(broker, None)
+        if not queues:
+            del self.queues[topic]
+
+    # -- what administrators change --------------------------------------------------------------
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, or only what the brokers of `cluster` have of it."""
+        brokers = self.brokers if cluster is None else self.brokers_of(cluster)
+        self.drop_queues(topic, list(brokers))
+
+    def wipe_write_perm(self, broker: str) -> Generator[None, None, int]:
+        """Take the write bit from every topic of a broker; how many topics it has."""
+        return self.change_permissions(broker, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_perm(self, broker: str) -> Generator[None, None, int]:
+        """Make every topic of a broker readable and writable; how many topics it has."""
+        # RocketMQ sets 6 whatever was there before, so a template loses its inherit bit.
+        return self.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
+
+    def change_permissions(
+        self, broker: str, change: PermissionChange
+    ) -> Generator[None, None, int]:
+        """Apply `change` to every topic of a broker; how many it has. Others may run at yields."""
+        count = 0
+        for number, topic in enumerate(list(self.queues), 1):
+            queues = self.queues.get(topic, {})
+            queue = queues.get(broker)
+            if queue is not None:
+                queues[broker] = msgspec.structs.replace(queue, perm=change(queue.perm))
+                count += 1
+            if number % TOPICS_STEP == 0:
+                yield
+        return count
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def route(self, topic: str, own_address: str | None = None) -> TopicRouteData | None:
+        """Brokers and queues of a topic in a stable order, None if no broker has it.
+
+        `own_address` is what this answer gives as the address of our own broker.
+        """
+        queues = self.queues.get(topic)
+        if not queues:
+            return None
+        names = sorted(queues)
+        return TopicRouteData(
+            broker_datas=[self.broker_data(name, own_address) for name in names],
+            queue_datas=[queues[name] for name in names],
+            filter_server_table=self.filter_servers(names),
+        )
+
+    def broker_data(self, name: str, own_address: str | None) -> BrokerData:
+        """One broker as it goes out."""
+        broker = self.brokers[name]
+        addresses = dict(sorted(broker.addresses.items()))
+        if own_address is not None and self.own is not None and self.own[0] == name:
+            addresses[self.own[1]] = own_address
+        return BrokerData(
+            broker_addrs=addresses,
+            broker_name=name,
+            cluster=broker.cluster,
+            enable_acting_master=broker.enable_acting_master,
+            zone_name=broker.zone_name,
+        )
+
+    def filter_servers(self, names: Sequence[str]) -> dict[str, list[str]]:
+        """Address → filter servers, of those brokers that have any."""
+        return {
+            address: list(live.filter_servers)
+            for (_, address), live in self.live.items()
+            if live.filter_servers and live.broker in names
+        }
+
+    def cluster_info(self, own_address: str | None = None) -> ClusterInfo:
+        """Every broker, and every cluster's broker names."""
+        clusters: dict[str, list[str]] = {}
+        for name in sorted(self.brokers):
+            clusters.setdefault(self.brokers[name].cluster, []).append(name)
+        return ClusterInfo(
+            broker_addr_table={
+                name: self.broker_data(name, own_address) for name in sorted(self.brokers)
+            },
+            cluster_addr_table=clusters,
+        )
+
+    def brokers_of(self, cluster: str) -> list[str]:
+        """Names of the brokers of a cluster."""
+        return [name for name, broker in self.brokers.items() if broker.cluster == cluster]
+
+    def topics(self, cluster: str | None = None) -> Generator[None, None, list[str]]:
+        """Every topic, or those that a broker of `cluster` has; sorted unless they are many."""
+        found = list(self.queues)
+        if cluster is not None:
+            brokers = set(self.brokers_of(cluster))
+            every, found = found, []
+            for number, topic in enumerate(every, 1):
+                if not brokers.isdisjoint(self.queues.get(topic, ())):
+                    found.append(topic)
+                if number % TOPICS_STEP == 0:
+                    yield
+        return sorted(found) if len(found) <= SORTED_MAX else found
+
+    def system_names(self, own_address: str | None = None) -> tuple[list[str], str | None]:
+        """Cluster and broker names, which are topics too, and the address of one broker."""
+        info = self.cluster_info(own_address)
+        names = [name for cluster, of in info.cluster_addr_table.items() for name in (cluster, *of)]
+        for data in info.broker_addr_table.values():
+            return names, next(iter(data.broker_addrs.values()))
+        return names, None
+
+
+class PermissionChange(Protocol):
+    """Old permission bits → new ones."""
+
+    def __call__(self, perm: int, /) -> int: ...

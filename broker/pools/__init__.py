@@ -1,0 +1,1 @@
+"""The processor pools: their sizes, and who watches them."""

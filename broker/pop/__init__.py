@@ -1,0 +1,1 @@
+"""POP consumption: hand out, acknowledge, and hand out again what nobody acknowledged."""

@@ -1,0 +1,322 @@
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: what consumers did with messages.
+
+A receipt says which pop a message came from. An acknowledgement is put on its way to the revive
+log, where it meets the check point of that pop; one for a pop that nobody knows meets nothing. More
+time is a new check point for one message, and an acknowledgement of the old one. Messages of an
+orderly pop have no check point: what is out of their queue is kept in a table.
+Source: semantics §11.2, remoting §3.12 (AckMessageProcessor, ChangeInvisibleTimeProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.answers import STORED, put_refused
+from aerobee.broker.core.names import group_problem
+from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
+from aerobee.broker.pop.pop import check_hidden, check_timers
+from aerobee.broker.pop.pop_orders import OffsetIllegal
+from aerobee.broker.pop.pop_records import (
+    ORDER_REVIVE_QID,
+    Ack,
+    CheckPoint,
+    PopKey,
+    Receipt,
+    receipt_of,
+    retry_topic_v1,
+    retry_topic_v2,
+)
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.pop import BatchAckRequest, offsets_in
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pop import ChangeInvisibleTimeResponse
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.pop.pop_hold import PopHold
+    from aerobee.broker.pop.pop_orders import PopOrderTable
+    from aerobee.broker.pop.revive_log import ReviveLog
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Steps
+    from aerobee.remoting.wire.bodies.pop import BatchAck
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import AckMessage, BatchAckMessage, ChangeInvisibleTime
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutStatus
+
+__all__ = ["Acknowledge"]
+
+DONE: Final = Answer()
+NO_MESSAGE: Final = int(ResponseCode.NO_MESSAGE)
+ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
+ACKS_MAX: Final = 4096
+"""Pops that one request may acknowledge messages of."""
+BITS_MAX: Final = 1 << 17
+"""Characters of all bit sets of one request."""
+ACKS_STEP: Final = 32
+"""Acknowledgements that are looked at, or stored, in one step."""
+BITS_STEP: Final = 1_024
+"""A bit set beyond that takes a step by itself."""
+TOPICS: Final = {"1": retry_topic_v1, "2": retry_topic_v2}
+
+
+class Acknowledge:
+    """The processor of the three codes."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        topics: TopicTable,
+        store: MessageStore,
+        revive_log: ReviveLog,
+        offsets: ConsumerOffsetTable,
+        orders: PopOrderTable,
+        hold: PopHold,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._store = store
+        self._revive_log = revive_log
+        self._offsets = offsets
+        self._orders = orders
+        self._hold = hold
+        self._clock = clock
+
+    # -- the requests ----------------------------------------------------------------------------
+
+    def one(self, header: AckMessage, command: Command, connection: Connection) -> Answer:
+        """ACK_MESSAGE."""
+        _check_group(header.consumer_group)
+        self._check_queue(header.topic, header.queue_id)
+        self._check_offset(header.topic, header.queue_id, header.offset)
+        receipt = self._receipt(header.extra_info, header.offset)
+        key = _key(header, receipt)
+        if receipt.in_order:
+            self._in_order(key, header.offset)
+        else:
+            self._acknowledge(key, [header.offset], receipt)
+        return DONE
+
+    def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Steps:
+        """BATCH_ACK_MESSAGE: all of it is looked at before anything is done."""
+        request = BatchAckRequest.from_client(command.body)
+        if not request.acks:
+            raise Refused(NO_MESSAGE, "the request acknowledges nothing")
+        if len(request.acks) > ACKS_MAX:
+            raise Refused(ILLEGAL, f"{len(request.acks)} acks in one request, {ACKS_MAX} are read")
+        characters = sum(len(ack.bits) for ack in request.acks)
+        if characters > BITS_MAX:
+            raise Refused(ILLEGAL, f"bit sets of {characters} characters, {BITS_MAX} are read")
+        broker = request.broker_name or self._config.broker.broker_name
+        work = []
+        for number, ack in enumerate(request.acks, 1):
+            work.append(self._looked_at(ack, broker))
+            if number % ACKS_STEP == 0 or len(ack.bits) > BITS_STEP:
+                yield
+        done = 0
+        for key, offsets, receipt in work:
+            if not offsets:
+                continue
+            for offset in offsets if receipt.in_order else ():
+                self._in_order(key, offset)
+                done += 1
+                if done % ACKS_STEP == 0:
+                    yield
+            if not receipt.in_order:
+                self._acknowledge(key, offsets, receipt)
+                done += 1
+                if done % ACKS_STEP == 0 or len(offsets) > BITS_STEP:
+                    yield
+        return DONE
+
+    def change(
+        self, header: ChangeInvisibleTime, command: Command, connection: Connection
+    ) -> Answer:
+        """CHANGE_MESSAGE_INVISIBLETIME: hidden for so long from now on, under a new receipt."""
+        check_timers(self._config)
+        check_hidden(self._config, header.invisible_time)
+        _check_group(header.consumer_group)
+        self._check_queue(header.topic, header.queue_id)
+        end = self._store.max_offset(header.topic, header.queue_id)
+        self._check_offset(header.topic, header.queue_id, header.offset, end=end - 1)
+        receipt = self._receipt(header.extra_info, header.offset)
+        if receipt.broker != self._config.broker.broker_name:
+            # It would come twice: nothing here can be told that it was hidden.
+            raise Refused(NO_MESSAGE, f"the receipt is of broker {receipt.broker[:40]!r}")
+        key = _key(header, receipt)
+        now_ms = self._clock.now_ms()
+        if receipt.in_order:
+            self._hide_in_order(key, header.offset, now_ms + header.invisible_time)
+            hidden_ms = now_ms + header.invisible_time - receipt.pop_time
+            return Answer(
+                header=ChangeInvisibleTimeResponse(receipt.pop_time, hidden_ms, ORDER_REVIVE_QID)
+            )
+        # Within the millisecond of the receipt's pop this one would have its name, and the
+        # acknowledgement below would be taken for that of both.
+        popped_ms = max(now_ms, receipt.pop_time + 1)
+        hidden_ms = now_ms + header.invisible_time - popped_ms
+        point = CheckPoint(
+            start_offset=header.offset,
+            pop_time=popped_ms,
+            invisible_time=hidden_ms,
+            count=1,
+            queue_id=header.queue_id,
+            topic=header.topic,
+            group=header.consumer_group,
+            diffs=[0],
+            broker=receipt.broker,
+        )
+        self._require(self._revive_log.check_point(point, receipt.revive_qid))
+        # If this one is not stored, the message comes twice, which is better than never.
+        self._acknowledge(key, [header.offset], receipt)
+        return Answer(header=ChangeInvisibleTimeResponse(popped_ms, hidden_ms, receipt.revive_qid))
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_queue(self, topic: str, queue_id: int) -> None:
+        """Refuse a queue that the topic does not have. Raises: Refused."""
+        config = self._topics.get(topic)
+        if config is None:
+            raise TopicNotExist(topic)
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise Refused(
+                ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}]",
+            )
+
+    def _check_offset(self, topic: str, queue_id: int, offset: int, end: int | None = None) -> None:
+        """Refuse a queue offset outside of the queue. Raises: Refused."""
+        first = self._store.min_offset(topic, queue_id)
+        end = self._store.max_offset(topic, queue_id) if end is None else end
+        if not first <= offset <= end:
+            raise Refused(
+                NO_MESSAGE,
+                f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{first}~{end}",
+            )
+
+    def _receipt(self, text: str, offset: int) -> Receipt:
+        """The receipt handle, decoded and checked. Raises: Refused."""
+        try:
+            receipt = receipt_of(text, offset)
+        except BodyError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._check_receipt(receipt)
+        return receipt
+
+    def _check_receipt(self, receipt: Receipt) -> None:
+        """A receipt that no pop here has made may name a queue or a time that cannot be.
+
+        Raises: Refused.
+        """
+        if not receipt.broker.isprintable():
+            # It becomes part of a property, and what ends a property would begin another there.
+            raise Refused(ILLEGAL, f"the receipt names the broker {receipt.broker[:40]!r}")
+        if receipt.in_order:
+            return
+        config = self._topics.get(self._revive_log.topic)
+        count = 0 if config is None else config.read_queue_nums
+        if not 0 <= receipt.revive_qid < count:
+            remark = f"the receipt names revive queue {receipt.revive_qid}, {count} are here"
+            raise Refused(ILLEGAL, remark)
+        due_ms = receipt.pop_time + receipt.invisible_time
+        if due_ms < 0:
+            raise Refused(ILLEGAL, f"the receipt is valid until {due_ms}, which is no time")
+        ahead_ms = due_ms - self._clock.now_ms()
+        if ahead_ms > self._config.store.timer_max_delay_s * 1000:
+            raise Refused(ILLEGAL, f"the receipt is valid for {ahead_ms} ms, longer than any")
+
+    def _looked_at(self, ack: BatchAck, broker: str) -> tuple[PopKey, list[int], Receipt]:
+        """One member of a batch, checked; offsets outside of the queue are left out."""
+        _check_group(ack.group)
+        name = TOPICS.get(ack.retry)
+        topic = name(ack.topic, ack.group) if name else ack.topic
+        self._check_queue(topic, ack.queue_id)
+        first = self._store.min_offset(topic, ack.queue_id)
+        end = self._store.max_offset(topic, ack.queue_id)
+        offsets = [
+            offset for offset in offsets_in(ack.bits, ack.start_offset) if first <= offset <= end
+        ]
+        receipt = Receipt(
+            ack.start_offset,
+            ack.pop_time,
+            ack.invisible_time,
+            ack.revive_qid,
+            ack.retry,
+            broker,
+            ack.queue_id,
+            -1,
+        )
+        self._check_receipt(receipt)
+        key = PopKey(topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time, broker)
+        return key, offsets, receipt
+
+    # -- what follows ----------------------------------------------------------------------------
+
+    def _acknowledge(self, key: PopKey, offsets: list[int], receipt: Receipt) -> None:
+        """Put the acknowledgement of some offsets into the revive log.
+
+        Raises: Refused when it cannot be stored.
+        """
+        due_ms = receipt.pop_time + receipt.invisible_time
+        self._require(
+            self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
+        )
+
+    def _require(self, status: PutStatus) -> None:
+        """Refuse the request if its record was not stored. Raises: Refused."""
+        if status not in STORED:
+            raise put_refused(status, self._store)
+
+    def _in_order(self, key: PopKey, offset: int) -> None:
+        """Acknowledge a message of an orderly pop; the group moves on when its batch is complete.
+
+        Raises: Refused for an offset that is not out.
+        """
+        topic, group, queue_id = key.topic, key.group, key.queue_id
+        if offset < self._offsets.query(group, topic, queue_id):
+            return
+        try:
+            following = self._orders.acknowledge(topic, group, queue_id, offset, key.pop_time)
+        except OffsetIllegal as error:
+            remark = f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}: {error}"
+            raise Refused(ILLEGAL, remark) from error
+        if following is None:
+            return
+        now_ms = self._clock.now_ms()
+        self._offsets.commit(group, topic, queue_id, following, now_ms)
+        if not self._orders.blocked_until(topic, group, queue_id, None, now_ms):
+            self._free(key)
+
+    def _hide_in_order(self, key: PopKey, offset: int, visible_at: int) -> None:
+        if offset >= self._offsets.query(key.group, key.topic, key.queue_id):
+            self._orders.hide(key.topic, key.group, key.queue_id, offset, key.pop_time, visible_at)
+            self._free(key)
+
+    def _free(self, key: PopKey) -> None:
+        """Who waits for the queue looks again, now or when it will be free."""
+        self._hold.freed(key.topic, key.group, key.queue_id)
+
+
+def _check_group(group: str) -> None:
+    """A known group or not, its name goes into properties. Raises: GroupNotExist."""
+    if group_problem(group, stored=True):
+        raise GroupNotExist(group)
+
+
+def _key(header: AckMessage | ChangeInvisibleTime, receipt: Receipt) -> PopKey:
+    """The pop: where the message lies says the request, which pop it was says the receipt."""
+    return PopKey(
+        header.topic,
+        header.consumer_group,
+        header.queue_id,
+        receipt.start_offset,
+        receipt.pop_time,
+        receipt.broker,
+    )

@@ -1,0 +1,105 @@
+"""NOTIFICATION and POLLING_INFO: is there anything to pop, and how many wait for it.
+
+A notification that finds nothing is held as a pop is, beside the pops: what comes wakes one of
+each. Source: remoting §3.12 (NotificationProcessor, PollingInfoProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from aerobee.broker.pop.pop import POPS
+from aerobee.broker.pop.pop_reader import ALL_QUEUES, Wanted
+from aerobee.broker.pop.pop_wait import Asked, deadline, park
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.headers.pop import NotificationResponse, PollingInfoResponse
+from aerobee.store.errors import NotInMemory
+
+if TYPE_CHECKING:
+    from aerobee.broker.pop.pop_hold import PopHold
+    from aerobee.broker.pop.pop_reader import PopReader
+    from aerobee.broker.pull.access import ReadAccess
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import Notification, PollingInfo
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["NotificationProcessor"]
+
+KIND: Final = "notification"
+SOME: Final = Answer(header=NotificationResponse(has_msg=True))
+NONE: Final = Answer(header=NotificationResponse(has_msg=False))
+FULL: Final = Answer(header=NotificationResponse(has_msg=False, polling_full=True))
+
+
+class NotificationProcessor:
+    """Both codes."""
+
+    def __init__(
+        self, *, access: ReadAccess, reader: PopReader, hold: PopHold, clock: Clock
+    ) -> None:
+        self._access = access
+        self._reader = reader
+        self._hold = hold
+        self._clock = clock
+
+    def notify(self, header: Notification, command: Command, connection: Connection) -> Outcome:
+        """NOTIFICATION."""
+        wanted = self._checked(header)
+        now_ms = self._clock.now_ms()
+        asked = Asked(
+            header, command, connection, deadline(header.born_time, header.poll_time, now_ms)
+        )
+        try:
+            return self._attempt(asked, wanted, last=False)
+        except NotInMemory:
+            return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
+
+    def polling(self, header: PollingInfo, command: Command, connection: Connection) -> Answer:
+        """POLLING_INFO: how many pops wait there."""
+        self._access.broker()
+        topic = self._access.topic(header.topic)
+        self._access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
+        self._access.group(header.consumer_group)
+        number = self._hold.count(header.topic, header.consumer_group, header.queue_id, POPS)
+        return Answer(header=PollingInfoResponse(number))
+
+    def _checked(self, header: Notification) -> Wanted:
+        """Check access, and say what the request waits for. Raises: Refused."""
+        access = self._access
+        access.broker()
+        topic = access.topic(header.topic)
+        access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
+        access.group(header.consumer_group)
+        return Wanted(
+            header.consumer_group,
+            topic,
+            header.queue_id,
+            1,
+            order=bool(header.order),
+            attempt_id=header.attempt_id,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _attempt(self, asked: Asked[Notification], wanted: Wanted, *, last: bool) -> Answer | None:
+        """None: it waits. Raises: NotInMemory, OSError."""
+        found = self._reader.has_messages(wanted)
+        if found.rest:
+            return SOME
+        if last or found.cut or asked.deadline <= trio.current_time():
+            return NONE
+        return None if self._park(asked, found.free_at_ms) else FULL
+
+    def _park(self, asked: Asked[Notification], free_at_ms: int) -> bool:
+        return park(
+            self._hold,
+            asked,
+            kind=KIND,
+            matches=None,
+            free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
+            again=lambda last: self._attempt(asked, self._checked(asked.header), last=last),
+            over=NONE,
+        )

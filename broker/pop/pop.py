@@ -1,0 +1,378 @@
+"""POP_MESSAGE and PEEK_MESSAGE: messages handed out one by one, for a while, to whoever asks first.
+
+What a pop finds is written into the revive log as a check point, then the group's offset moves, and
+then the answer goes out, all in one step: what is handed out comes again unless it is acknowledged,
+and a check point that cannot be stored hands out nothing. A pop that finds nothing waits in
+`pop_hold`. Source: semantics §11.1, remoting §3.12 (PopMessageProcessor, PeekMessageProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from aerobee.broker.answers import STORED, put_refused
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.errors import Refused
+from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.pop.pop_reader import ALL_QUEUES, FOUND, Wanted
+from aerobee.broker.pop.pop_records import ORDER_REVIVE_QID, CheckPoint, Receipt
+from aerobee.broker.pop.pop_wait import Asked, deadline, park
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pop import PopMessageResponse
+from aerobee.store.errors import NotInMemory
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
+from aerobee.store.format.record import encode as encode_record
+from aerobee.store.format.record import read
+from aerobee.store.format.tags import TagFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.compensation import CompensationTable
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.pop.pop_hold import PopHold
+    from aerobee.broker.pop.pop_orders import PopOrderTable
+    from aerobee.broker.pop.pop_reader import Found, Part, PopReader
+    from aerobee.broker.pop.revive_log import ReviveLog
+    from aerobee.broker.pull.access import ReadAccess
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutStatus
+
+__all__ = ["POPS", "Pop", "check_hidden", "check_timers"]
+
+POPS: Final = "pop"
+"""The kind of a held pop."""
+MESSAGES_MAX: Final = 32
+ATTEMPT_CHARS: Final = 255
+LATE_MS: Final = 500
+"""So long after its end a pop is not begun any more."""
+TIMED_OUT: Final = Answer(int(ResponseCode.POLLING_TIMEOUT))
+FULL: Final = Answer(int(ResponseCode.POLLING_FULL))
+NOTHING: Final = Answer(int(ResponseCode.PULL_NOT_FOUND))
+
+
+class Pop:
+    """The processor of both codes."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        access: ReadAccess,
+        topics: TopicTable,
+        reader: PopReader,
+        revive_log: ReviveLog,
+        offsets: ConsumerOffsetTable,
+        orders: PopOrderTable,
+        compensation: CompensationTable,
+        hold: PopHold,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._access = access
+        self._topics = topics
+        self._reader = reader
+        self._revive_log = revive_log
+        self._offsets = offsets
+        self._orders = orders
+        self._compensation = compensation
+        self._hold = hold
+        self._stats = stats
+        self._clock = clock
+        self._turn = 0
+
+    def pop(self, header: PopMessage, command: Command, connection: Connection) -> Outcome:
+        """Messages, or a wait for some."""
+        now_ms = self._clock.now_ms()
+        if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
+            return TIMED_OUT
+        wanted = self._checked(header, now_ms)
+        end = deadline(header.born_time, header.poll_time, now_ms)
+        asked = Asked(header, command, connection, end)
+        try:
+            return self._attempt(asked, wanted, last=False)
+        except NotInMemory:
+            return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
+
+    def peek(self, header: PeekMessage, command: Command, connection: Connection) -> Outcome:
+        """As a pop, but nothing is handed out."""
+        access = self._access
+        access.broker()
+        topic = access.topic(header.topic)
+        access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
+        access.group(header.consumer_group)
+        _check_count(header.max_msg_nums)
+        now_ms = self._clock.now_ms()
+        wanted = Wanted(
+            header.consumer_group, topic, header.queue_id, header.max_msg_nums, now_ms=now_ms
+        )
+
+        def look() -> Answer:
+            found = self._reader.read(wanted)
+            if not found.parts:
+                return NOTHING
+            views = [view for part in found.parts for view in part.result.views]
+            return Answer(header=PopMessageResponse(now_ms, 0, 0, found.rest), body=views)
+
+        return self._reader.reading(look)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _checked(self, header: PopMessage, now_ms: int) -> Wanted:
+        """In the order that clients know. Raises: Refused."""
+        access = self._access
+        access.broker()
+        _check_count(header.max_msg_nums)
+        check_timers(self._config)
+        check_hidden(self._config, header.invisible_time)
+        topic = access.topic(header.topic)
+        access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
+        access.group(header.consumer_group)
+        _check_attempt(header.attempt_id)
+        return Wanted(
+            header.consumer_group,
+            topic,
+            header.queue_id,
+            header.max_msg_nums,
+            self._filter(header),
+            header.init_mode,
+            bool(header.order),
+            header.attempt_id,
+            now_ms,
+        )
+
+    def _filter(self, header: PopMessage) -> Filter | None:
+        """The filter of a pop; None wants everything. Raises: FilterInvalid."""
+        if not header.exp:
+            return None
+        matches: Filter | None = filter_of(header.exp_type, header.exp)
+        if isinstance(matches, TagFilter) and matches.codes is None:
+            matches = None
+        now_ms = int(self._clock.monotonic() * 1000)
+        self._compensation.note(header.consumer_group, header.topic, now_ms)
+        return matches
+
+    # -- one attempt -----------------------------------------------------------------------------
+
+    def _attempt(self, asked: Asked[PopMessage], wanted: Wanted, *, last: bool) -> Answer | None:
+        """Hand out what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
+        found = self._reader.read(wanted)
+        for topic, queue_id, at in found.moves:
+            self._move(wanted, topic, queue_id, at)
+        if found.parts:
+            return self._hand_out(asked.header, wanted, found)
+        # Behind a filter that has looked at enough for now, the client comes back at once.
+        if last or found.cut or asked.deadline <= trio.current_time():
+            return TIMED_OUT
+        return None if self._park(asked, wanted, found.free_at_ms) else FULL
+
+    def _park(self, asked: Asked[PopMessage], wanted: Wanted, free_at_ms: int) -> bool:
+        def again(last: bool) -> Answer | None:
+            return self._attempt(
+                asked, self._checked(asked.header, self._clock.now_ms()), last=last
+            )
+
+        return park(
+            self._hold,
+            asked,
+            kind=POPS,
+            matches=wanted.matches,
+            free_in_ms=free_at_ms - self._clock.now_ms() if free_at_ms else None,
+            again=again,
+            over=TIMED_OUT,
+        )
+
+    # -- handing out -----------------------------------------------------------------------------
+
+    def _move(self, wanted: Wanted, topic: str, queue_id: int, at: int) -> None:
+        """The group goes on there; a reset that waited to be heard of is heard of now."""
+        place = (wanted.group, topic, queue_id)
+        if self._offsets.resets and self._offsets.take_reset(*place) is not None:
+            self._orders.clear(topic, wanted.group, queue_id)
+        self._offsets.commit_popped(*place, at, wanted.now_ms)
+
+    def _hand_out(self, header: PopMessage, wanted: Wanted, found: Found) -> Answer:
+        """Write the check points of what was found, and answer with it.
+
+        Raises: Refused, when the check point of the first queue cannot be stored.
+        """
+        revive_qid = ORDER_REVIVE_QID if wanted.order else self._next_revive_queue()
+        starts, places, counts = [], [], []
+        body: list[bytes | memoryview] = []
+        messages = size = 0
+        for part in found.parts:
+            offsets = part.offsets()
+            entry = f"{part.retry} {part.queue_id}"
+            if wanted.order:
+                counts += self._in_order(header, wanted, part, offsets)
+            else:
+                status = self._write_check_point(header, wanted, part, offsets, revive_qid)
+                if status not in STORED:
+                    if not messages:
+                        refused = put_refused(status, self._store)
+                        refused.remark = f"no check point can be stored: {refused.remark}"
+                        raise refused
+                    found.rest += part.result.count
+                    continue
+                self._move(wanted, part.topic, part.queue_id, part.result.next_begin_offset)
+            starts.append(f"{entry} {part.start}")
+            places.append(f"{entry} {','.join(map(str, offsets))}")
+            if part.retry == "0":
+                body += part.result.views
+            else:
+                body += self._as_sent(header, wanted, part, revive_qid)
+            messages += part.result.count
+            size += part.result.size
+        out = self._stats.group_out(wanted.group, header.topic)
+        out.messages_out += messages
+        out.bytes_out += size
+        response = PopMessageResponse(
+            wanted.now_ms,
+            header.invisible_time,
+            revive_qid,
+            found.rest,
+            ";".join(starts),
+            ";".join(places),
+            ";".join(counts) if wanted.order else None,
+        )
+        return Answer(0, response, FOUND.name, body)
+
+    def _next_revive_queue(self) -> int:
+        """In turn; a revive log that was made with other settings keeps its queues."""
+        revive_log = self._topics.get(self._revive_log.topic)
+        self._turn = (self._turn + 1) % (revive_log.read_queue_nums if revive_log else 1)
+        return self._turn
+
+    def _write_check_point(
+        self,
+        header: PopMessage,
+        wanted: Wanted,
+        part: Part,
+        offsets: Sequence[int],
+        revive_qid: int,
+    ) -> PutStatus:
+        start = part.start
+        point = CheckPoint(
+            start_offset=start,
+            pop_time=wanted.now_ms,
+            invisible_time=header.invisible_time,
+            count=len(offsets),
+            queue_id=part.queue_id,
+            topic=part.topic,
+            group=wanted.group,
+            diffs=[offset - start for offset in offsets],
+            broker=self._config.broker.broker_name,
+        )
+        return self._revive_log.check_point(point, revive_qid)
+
+    def _in_order(
+        self, header: PopMessage, wanted: Wanted, part: Part, offsets: Sequence[int]
+    ) -> list[str]:
+        """Note what is out; how often that was so before, as the client reads it."""
+        queue_id = part.queue_id
+        self._move(wanted, part.topic, queue_id, part.start)
+        counts = self._orders.hand_out(
+            part.topic,
+            wanted.group,
+            queue_id,
+            offsets,
+            attempt_id=wanted.attempt_id,
+            pop_time=wanted.now_ms,
+            invisible_ms=header.invisible_time,
+        )
+        said = [f"0 qo{queue_id}%{offset} {count}" for offset, count in counts.by_offset.items()]
+        return [*said, f"0 {queue_id} {counts.least}"]
+
+    def _as_sent(
+        self, header: PopMessage, wanted: Wanted, part: Part, revive_qid: int
+    ) -> list[bytes]:
+        """Messages that came back, as those of the topic that they were sent to."""
+        receipt = Receipt(
+            part.start,
+            wanted.now_ms,
+            header.invisible_time,
+            revive_qid,
+            part.retry,
+            self._config.broker.broker_name,
+            part.queue_id,
+            0,
+        )
+        return [
+            _renamed(view, at, header.topic, receipt) for view, at in _records(part.result.views)
+        ]
+
+
+def check_timers(config: BrokerConfig) -> None:
+    """Without timers nothing would come back. Raises: Refused."""
+    if not config.store.timer_wheel_enable:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, "pop needs the timers, and timerWheelEnable is false"
+        )
+
+
+def check_hidden(config: BrokerConfig, invisible_ms: int) -> None:
+    """Nothing is hidden for longer than a timer runs. Raises: Refused."""
+    limit_ms = config.store.timer_max_delay_s * 1000
+    if abs(invisible_ms) > limit_ms:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"invisibleTime is {invisible_ms} ms, timerMaxDelaySec allows {limit_ms} ms",
+        )
+
+
+def _check_attempt(attempt_id: str | None) -> None:
+    """It is kept with the batch that it was given: clients make it of 36 characters."""
+    if attempt_id is not None and len(attempt_id) > ATTEMPT_CHARS:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"attemptId of {len(attempt_id)} characters, {ATTEMPT_CHARS} are kept",
+        )
+
+
+def _check_count(max_messages: int) -> None:
+    if not 0 < max_messages <= MESSAGES_MAX:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"maxMsgNums is {max_messages}, 1 to {MESSAGES_MAX} messages are popped at once",
+        )
+
+
+def _records(views: Sequence[memoryview]) -> list[tuple[memoryview, int]]:
+    """Where each record begins."""
+    found = []
+    for view in views:
+        at = 0
+        while at < len(view):
+            found.append((view, at))
+            at += int.from_bytes(view[at : at + 4])
+    return found
+
+
+def _renamed(view: memoryview, at: int, topic: str, receipt: Receipt) -> bytes:
+    """A record under another topic, with its receipt in its properties.
+
+    Without room for that it stays as it is: the others beside it are not to suffer.
+    """
+    record = read(view, at)
+    properties = decode(record.properties)
+    properties["POP_CK"] = receipt._replace(offset=record.queue_offset).text()
+    text = encode(properties).encode()
+    if len(text) > PROPERTIES_BYTES_MAX:
+        return bytes(view[at : at + int.from_bytes(view[at : at + 4])])
+    draft = draft_again(record, topic, record.queue_id, text)
+    return encode_record(draft, record.queue_offset, record.physical_offset, record.store_timestamp)

@@ -1,0 +1,295 @@
+"""Pops that found nothing wait here, and notifications: by topic and group, until a message comes.
+
+Unlike pulls, one message is for one of them. So an arrival wakes one waiter of each group whose
+filter wants it, first of those that wait for every queue of the topic. A woken one runs again; if
+others were faster it waits on until its deadline. Messages that come back arrive in a retry topic,
+and wake who waits for the topic itself.
+Law: nothing is called per message while nobody waits.
+Source: semantics §11.1 (PopLongPollingService).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+import trio
+
+from aerobee.broker.core.deadlines import Deadlines
+from aerobee.broker.core.waiting_places import PlaceLimits, WaitingPlaces
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.remoting.server.connection import Connection
+
+__all__ = ["ALL_QUEUES", "TICK_S", "PopHold", "PopLimits", "Waiting"]
+
+ALL_QUEUES: Final = -1
+"""The queue id of who waits for every queue of a topic."""
+TICK_S: Final = 0.02
+"""How late after its deadline a waiter may be answered."""
+
+
+class PopLimits(NamedTuple):
+    """How many may wait: by place, for one queue and group, and in how many topics and groups."""
+
+    places: PlaceLimits = PlaceLimits()
+    of_queue: int = 1_024
+    lines: int = 100_000
+
+
+class Waiting:
+    """One parked request. `resume(last)` runs it again; if that is not the last time, a new one may
+    be parked. `look_at` is when it looks again though nothing comes, at most `deadline`.
+    """
+
+    __slots__ = (
+        "connection",
+        "deadline",
+        "done",
+        "group",
+        "kind",
+        "look_at",
+        "matches",
+        "places",
+        "queue_id",
+        "resume",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        group: str,
+        queue_id: int,
+        *,
+        kind: str,
+        matches: Filter | None,
+        deadline: float,
+        look_at: float | None = None,
+        resume: Callable[[bool], None],
+        places: int = 1,
+    ) -> None:
+        self.connection = connection
+        self.topic = topic
+        self.group = group
+        self.queue_id = queue_id
+        self.kind = kind
+        """Waiters of one kind share what comes; another kind hears of it as well."""
+        self.matches = matches
+        self.deadline = deadline
+        self.look_at = deadline if look_at is None else min(look_at, deadline)
+        self.resume = resume
+        self.places = places
+        self.done = False
+
+    def wants(self, tags_code: int, properties: bytes) -> bool:
+        """Whether a message with these properties ends the wait."""
+        matches = self.matches
+        if matches is None:
+            return True
+        if isinstance(matches, SqlFilter):
+            return matches.matches(properties)
+        return matches.matches(tags_code)
+
+
+class Line:
+    """Who waits for one topic in one group, by queue id, the longest wait first."""
+
+    __slots__ = ("queues",)
+
+    def __init__(self) -> None:
+        self.queues: dict[int, deque[Waiting]] = {}
+
+    def first(self, queue_id: int, tags_code: int, properties: bytes) -> Waiting | None:
+        """Who waits longest for this queue and wants the message."""
+        refused: Filter | None = None
+        for waiting in self.queues.get(queue_id, ()):
+            if refused is not None and waiting.matches is refused:
+                continue
+            if waiting.wants(tags_code, properties):
+                return waiting
+            refused = waiting.matches
+        return None
+
+
+class PopHold:
+    """All that wait. `listening` is told when the first one parks and when the last one is gone.
+
+    Law: a waiter in a line has a place and is not done.
+    """
+
+    def __init__(self, limits: PopLimits, listening: Callable[[bool], None]) -> None:
+        self._limits = limits
+        self._places: WaitingPlaces[Waiting] = WaitingPlaces(limits.places)
+        self._listening = listening
+        self._lines: dict[tuple[str, str, str], Line] = {}
+        self._by_topic: dict[str, dict[tuple[str, str, str], Line]] = {}
+        self._deadlines: Deadlines[Waiting] = Deadlines()
+        self._woken: list[tuple[Waiting, bool]] = []
+        self._somebody = trio.Event()
+
+    @property
+    def parked(self) -> int:
+        """How many wait."""
+        return self._places.count
+
+    # -- parking ---------------------------------------------------------------------------------
+
+    def park(self, waiting: Waiting) -> bool:
+        """Hold it; False when there is no room."""
+        key = (waiting.topic, waiting.group, waiting.kind)
+        line = self._lines.get(key)
+        queue = None if line is None else line.queues.get(waiting.queue_id)
+        places, limits = self._places, self._limits
+        if (line is None and len(self._lines) >= limits.lines) or (
+            queue is not None and len(queue) >= limits.of_queue
+        ):
+            return False
+        while not places.take(waiting):
+            other = places.gives_way(waiting)
+            if other is None:
+                return False
+            self._mark(other, last=True)
+        line = self._lines.get(key) or self._open(key)
+        line.queues.setdefault(waiting.queue_id, deque()).append(waiting)
+        if places.count == 1:
+            self._listening(True)
+            self._somebody.set()
+        self._deadlines.add(waiting.look_at, waiting, places.count)
+        return True
+
+    def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
+        """How many wait there."""
+        line = self._lines.get((topic, group, kind))
+        return 0 if line is None else len(line.queues.get(queue_id, ()))
+
+    def _open(self, key: tuple[str, str, str]) -> Line:
+        line = self._lines[key] = Line()
+        for name in _names(key):
+            self._by_topic.setdefault(name, {})[key] = line
+        return line
+
+    def _close(self, key: tuple[str, str, str]) -> None:
+        del self._lines[key]
+        for name in _names(key):
+            lines = self._by_topic[name]
+            del lines[key]
+            if not lines:
+                del self._by_topic[name]
+
+    # -- waking ----------------------------------------------------------------------------------
+
+    def arrived(self, topic: str, queue_id: int, tags_code: int, properties: bytes) -> None:
+        """A message became readable."""
+        lines = self._by_topic.get(topic)
+        if lines is None:
+            return
+        for key, line in list(lines.items()):
+            back = topic != key[0]
+            first = line.first(ALL_QUEUES, tags_code, properties)
+            if first is not None:
+                self._mark(first, last=False)
+            # What comes back is for whoever waits; what is new, for who waits for its queue too.
+            if not back:
+                first = line.first(queue_id, tags_code, properties)
+            elif first is None:
+                queues = (line.first(one, tags_code, properties) for one in line.queues)
+                first = next((one for one in queues if one is not None), None)
+            else:
+                first = None
+            if first is not None:
+                self._mark(first, last=False)
+
+    def freed(self, topic: str, group: str, queue_id: int) -> None:
+        """A queue that was blocked is free, or will be at another time: one of each kind looks."""
+        for key, line in list(self._by_topic.get(topic, {}).items()):
+            if key[:2] != (topic, group):
+                continue
+            waiting = (
+                one for queue in (ALL_QUEUES, queue_id) for one in line.queues.get(queue, ())
+            )
+            first = next(waiting, None)
+            if first is not None:
+                self._mark(first, last=False)
+
+    def wake(self) -> bool:
+        """Run those again that were woken; whether there were any."""
+        if not self._woken:
+            return False
+        woken, self._woken = self._woken, []
+        for waiting, last in woken:
+            if not waiting.connection.closed:
+                waiting.resume(last)
+        return True
+
+    def expire(self, now: float) -> None:
+        """Wake those whose deadline has come, or who wanted to look again by now."""
+        for waiting in self._deadlines.over(now):
+            self._mark(waiting, last=waiting.deadline <= now)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone, and who waited there with it."""
+        for waiting in self._places.of(connection):
+            self._release(waiting)
+            waiting.resume = nothing
+
+    def release_all(self) -> None:
+        """Answer everybody now: the broker stops."""
+        for line in list(self._lines.values()):
+            for queue in list(line.queues.values()):
+                for waiting in list(queue):
+                    self._mark(waiting, last=True)
+        self.wake()
+
+    async def run(
+        self,
+        finish_round: Callable[[], None],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> NoReturn:
+        """Answer deadlines until cancelled; `finish_round` runs what was woken."""
+        task_status.started()
+        while True:
+            await self._somebody.wait()
+            await trio.sleep(TICK_S)
+            self.expire(trio.current_time())
+            if self._woken:
+                finish_round()
+
+    def _mark(self, waiting: Waiting, *, last: bool) -> None:
+        self._release(waiting)
+        self._woken.append((waiting, last))
+
+    def _release(self, waiting: Waiting) -> None:
+        key = (waiting.topic, waiting.group, waiting.kind)
+        line = self._lines[key]
+        queue = line.queues[waiting.queue_id]
+        if queue[0] is waiting:
+            queue.popleft()
+        else:
+            queue.remove(waiting)
+        if not queue:
+            del line.queues[waiting.queue_id]
+            if not line.queues:
+                self._close(key)
+        waiting.done = True
+        self._places.leave(waiting)
+        if not self._places.count:
+            self._listening(False)
+            self._somebody = trio.Event()
+
+
+def _names(key: tuple[str, str, str]) -> tuple[str, str, str]:
+    """The topics whose arrivals concern a line."""
+    topic, group, _ = key
+    return topic, retry_topic_v1(topic, group), retry_topic_v2(topic, group)
+
+
+def nothing(_: bool) -> None:
+    """What is left of a waiter whose peer is gone, until its deadline."""

@@ -1,0 +1,247 @@
+"""Orderly pops: which messages of a queue are out with a group, and when the next may be.
+
+Per queue there is one batch out. While any of its messages is neither acknowledged nor visible
+again, nobody but the same attempt gets more of the queue. Messages are acknowledged one by one; the
+group's offset moves to the first that is not. The table lives in `consumerOrderInfo.json`.
+Source: semantics §11.1, §11.2 (ConsumerOrderInfoManager).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aerobee.broker.saved.documents import mapping, unknown_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Counts", "OffsetIllegal", "OrderBatch", "PopOrderTable"]
+
+IDLE_MS: Final = 24 * 3_600_000
+"""What nobody popped for so long is forgotten."""
+OUR_KEYS: Final = frozenset({"orderedConsumptionLevel", "table"})
+LEVEL: Final = "QUEUE"
+
+
+class OffsetIllegal(ValueError):
+    """The offset is not one of those that are out."""
+
+
+class Counts(NamedTuple):
+    """How often messages were handed out before: of those that were, and the least of all."""
+
+    by_offset: Mapping[int, int]
+    least: int
+
+
+@dataclass(slots=True)
+class OrderBatch:
+    """The messages of one queue that are out; times in ms. Bit i of `acked` is `offsets[i]`."""
+
+    pop_time: int
+    invisible_ms: int
+    offsets: list[int]
+    visible_at: dict[int, int] = field(default_factory=dict)
+    """Offset → when it is visible, where that was changed."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """Offset → how often it was handed out before this batch."""
+    last_ms: int = 0
+    acked: int = 0
+    attempt_id: str | None = None
+
+    def blocked_until(self) -> int:
+        """When the last message that is still out becomes visible; 0 when none is out."""
+        usual = self.pop_time + self.invisible_ms
+        return max(
+            (
+                self.visible_at.get(offset, usual)
+                for number, offset in enumerate(self.offsets)
+                if not self.acked >> number & 1
+            ),
+            default=0,
+        )
+
+    def next_offset(self) -> int:
+        """The first that is not acknowledged, or what comes behind all of them."""
+        for number, offset in enumerate(self.offsets):
+            if not self.acked >> number & 1:
+                return offset
+        return self.offsets[-1] + 1
+
+    def document(self) -> dict[str, Any]:
+        """As the file has it: offsets are distances to the first."""
+        first = self.offsets[0]
+        fields = {
+            "popTime": self.pop_time,
+            "i": self.invisible_ms,
+            "o": [first, *(offset - first for offset in self.offsets[1:])],
+            "oc": {str(offset): count for offset, count in self.counts.items()},
+            "l": self.last_ms,
+            "cm": self.acked,
+        }
+        if self.visible_at:
+            fields["ot"] = {str(offset): at for offset, at in self.visible_at.items()}
+        if self.attempt_id is not None:
+            fields["a"] = self.attempt_id
+        return fields
+
+
+class PopOrderTable:
+    """Law: a batch has at least one message; `changes` moves with every change."""
+
+    def __init__(self) -> None:
+        self.batches: dict[tuple[str, str], dict[int, OrderBatch]] = {}
+        """(topic, group) → queue → what is out."""
+        self.changes = 0
+        self.extra: dict[str, Any] = {}
+
+    def get(self, topic: str, group: str, queue_id: int) -> OrderBatch | None:
+        """What is out of a queue."""
+        queues = self.batches.get((topic, group))
+        return None if queues is None else queues.get(queue_id)
+
+    def blocked_until(
+        self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
+    ) -> int:
+        """Until when nothing may be popped from there; 0 when it may be now."""
+        batch = self.get(topic, group, queue_id)
+        if batch is None or (attempt_id is not None and batch.attempt_id == attempt_id):
+            return 0
+        until = batch.blocked_until()
+        return until if until > now_ms else 0
+
+    def hand_out(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        offsets: Sequence[int],
+        *,
+        attempt_id: str | None,
+        pop_time: int,
+        invisible_ms: int,
+    ) -> Counts:
+        """These messages are out from now on, and no others of the queue."""
+        before = self.get(topic, group, queue_id)
+        counts: dict[int, int] = {}
+        if before is not None:
+            if attempt_id is not None and before.attempt_id == attempt_id:
+                counts = before.counts
+            else:
+                again = set(before.offsets).intersection(offsets)
+                counts = {offset: before.counts.get(offset, 0) + 1 for offset in sorted(again)}
+        self.batches.setdefault((topic, group), {})[queue_id] = OrderBatch(
+            pop_time,
+            invisible_ms,
+            list(offsets),
+            counts=counts,
+            last_ms=pop_time,
+            attempt_id=attempt_id,
+        )
+        self.changes += 1
+        least = min(counts.values()) if counts and len(counts) == len(offsets) else 0
+        return Counts(counts, least)
+
+    def acknowledge(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
+    ) -> int | None:
+        """One message is done: where the group's offset belongs now.
+
+        None when the batch went out again since: its new receipts count; or when nothing is known
+        of it, after a kill or a reset: what lies before the message may not be done, so that all of
+        it comes again (Java goes on behind the message, and loses it). Raises: OffsetIllegal.
+        """
+        batch = self.get(topic, group, queue_id)
+        if batch is None or batch.pop_time != pop_time:
+            return None
+        batch.acked |= 1 << _number(batch, offset)
+        self.changes += 1
+        return batch.next_offset()
+
+    def hide(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, visible_at: int
+    ) -> None:
+        """One message becomes visible at another time; a stale receipt changes nothing."""
+        batch = self.get(topic, group, queue_id)
+        if batch is not None and batch.pop_time == pop_time and offset in batch.offsets:
+            batch.visible_at[offset] = visible_at
+            self.changes += 1
+
+    def clear(self, topic: str, group: str, queue_id: int) -> None:
+        """Nothing of a queue is out any more: the group was put elsewhere."""
+        queues = self.batches.get((topic, group), {})
+        if queues.pop(queue_id, None) is not None:
+            self.changes += 1
+            if not queues:
+                del self.batches[topic, group]
+
+    def expire(self, now_ms: int) -> Iterator[None]:
+        """Forget what nobody has popped for a day; others may run between two groups."""
+        for (topic, group), queues in list(self.batches.items()):
+            yield
+            for queue_id, batch in list(queues.items()):
+                if now_ms - batch.last_ms > IDLE_MS:
+                    self.clear(topic, group, queue_id)
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Replace everything by a decoded `consumerOrderInfo.json`.
+
+        Raises: ValueError when it is none; the table then stays as it was.
+        """
+        loaded: dict[tuple[str, str], dict[int, OrderBatch]] = {}
+        try:
+            for key, queues in mapping(document, "table").items():
+                topic, _, group = key.partition("@")
+                batches = {int(queue): _batch(fields) for queue, fields in queues.items()}
+                kept = {queue: batch for queue, batch in batches.items() if batch.offsets}
+                if kept:
+                    loaded[topic, group] = kept
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"table: {error!r}") from error
+        self.batches = loaded
+        self.extra = unknown_fields(document, OUR_KEYS)
+
+    def document(self) -> dict[str, Any]:
+        """What `consumerOrderInfo.json` holds, detached: it may be encoded in a thread."""
+        return {
+            **self.extra,
+            "orderedConsumptionLevel": LEVEL,
+            "table": {
+                f"{topic}@{group}": {
+                    str(queue_id): batch.document() for queue_id, batch in queues.items()
+                }
+                for (topic, group), queues in self.batches.items()
+            },
+        }
+
+
+def _number(batch: OrderBatch, offset: int) -> int:
+    try:
+        return batch.offsets.index(offset)
+    except ValueError:
+        raise OffsetIllegal(f"offset {offset} is not out, {batch.offsets} are") from None
+
+
+def _numbers(fields: Mapping[str, Any], name: str) -> dict[int, int]:
+    return {int(key): int(value) for key, value in (fields.get(name) or {}).items()}
+
+
+def _batch(fields: Mapping[str, Any]) -> OrderBatch:
+    """A batch of an orderly pop, as the file has it.
+
+    Raises: AttributeError, KeyError, TypeError, ValueError.
+    """
+    distances = [int(one) for one in fields.get("o") or ()]
+    return OrderBatch(
+        int(fields["popTime"]),
+        int(fields.get("i") or 0),
+        [distances[0], *(distances[0] + one for one in distances[1:])] if distances else [],
+        _numbers(fields, "ot"),
+        _numbers(fields, "oc"),
+        int(fields.get("l") or 0),
+        int(fields.get("cm") or 0),
+        fields.get("a"),
+    )

@@ -1,0 +1,282 @@
+"""What a pop would get: the queues of a topic and of its retry topics, read and nothing changed.
+
+The reads of one pop are one step: either all of them succeed, or a read of the disk is due first
+and they are made again. What is handed out, and what follows from that, is decided by `pop`.
+Source: semantics §11.1 (PopMessageProcessor.popMsgFromTopic).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
+from aerobee.store.format.record import queue_offsets
+from aerobee.store.results import GetStatus
+from aerobee.store.selection import SCAN_S, SelectiveReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.pop.pop_orders import PopOrderTable
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult
+
+__all__ = ["ALL_QUEUES", "Found", "Part", "PopReader", "Wanted"]
+
+ALL_QUEUES: Final = -1
+FROM_END: Final = 1
+"""The init mode of a group that begins with what comes from now on."""
+LOOKS: Final = 1_024
+"""Queues looked at between two looks at the clock, about 1 ms."""
+PASS_S: Final = 0.010
+"""How long one pop looks for queues with messages."""
+COUNTED_MAX: Final = 64
+"""In topics of more queues, those that are not read any more are not counted either."""
+FOUND: Final = GetStatus.FOUND
+OUTSIDE: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
+
+
+class Wanted(NamedTuple):
+    """What is popped for whom."""
+
+    group: str
+    topic: TopicConfig
+    queue_id: int
+    max_messages: int
+    matches: Filter | None = None
+    init_mode: int = 0
+    order: bool = False
+    attempt_id: str | None = None
+    now_ms: int = 0
+
+
+class Source(NamedTuple):
+    """A topic to read from. `retry` is how receipts name it: 0 itself, 1 and 2 its retry topics."""
+
+    topic: str
+    retry: str
+    queues: Sequence[int]
+    offsets: Mapping[int, int]
+    """Queue → where the group goes on, as far as that is known."""
+
+
+class Part(NamedTuple):
+    """Messages of one queue."""
+
+    topic: str
+    retry: str
+    queue_id: int
+    start: int
+    result: GetResult
+
+    def offsets(self) -> Sequence[int]:
+        """Their queue offsets."""
+        result = self.result
+        if result.next_begin_offset - self.start == result.count:
+            return range(self.start, result.next_begin_offset)
+        return queue_offsets(result.views)
+
+
+@dataclass(slots=True)
+class Found:
+    """What the reads came to."""
+
+    parts: list[Part] = field(default_factory=list)
+    moves: list[tuple[str, int, int]] = field(default_factory=list)
+    """Topic, queue and where the group goes on there, though it got nothing."""
+    count: int = 0
+    size: int = 0
+    rest: int = 0
+    """Messages left, roughly."""
+    cut: bool = False
+    """A filter has looked at as much as it may: there may be more to find."""
+    free_at_ms: int = 0
+    """When the first of the blocked queues is free again; 0 when none is blocked."""
+
+
+class PopReader:
+    """Reads for POP, PEEK and NOTIFICATION. `chance(n)` is a number below n."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        orders: PopOrderTable,
+        clock: Clock,
+        chance: Callable[[int], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self.complete = store.complete
+        self.reading = store.reading
+        self._topics = topics
+        self._offsets = offsets
+        self._orders = orders
+        self._selective = SelectiveReader(store, clock)
+        self._clock = clock
+        self._chance = chance
+
+    # -- what there is to read -------------------------------------------------------------------
+
+    def _sources(self, wanted: Wanted) -> list[Source]:
+        """Topics in the order in which they are read, each with its queues from a random one on."""
+        topic = wanted.topic.topic_name
+        group = wanted.group
+        known = self._offsets.queues
+        retries: list[Source] = []
+        queues: Sequence[int]
+        if not wanted.order:
+            for name, version in (
+                (retry_topic_v1(topic, group), "1"),
+                (retry_topic_v2(topic, group), "2"),
+            ):
+                config = self._topics.get(name)
+                if config is not None:
+                    queues = self._turned(config.read_queue_nums)
+                    retries.append(Source(name, version, queues, known(group, name)))
+        one = wanted.queue_id
+        queues = self._turned(wanted.topic.read_queue_nums) if one == ALL_QUEUES else (one,)
+        itself = Source(topic, "0", queues, known(group, topic))
+        if not retries:
+            return [itself]
+        if self._chance(100) < self._config.broker.pop_from_retry_probability_percent:
+            return [*retries, itself]
+        return [itself, *retries]
+
+    def _turned(self, count: int) -> Sequence[int]:
+        """All queue ids, from a random one on."""
+        if count <= 1:
+            return range(count)
+        begin = self._chance(count)
+        return (*range(begin, count), *range(begin))
+
+    def _start(self, wanted: Wanted, source: Source, queue_id: int) -> int:
+        """Where the group goes on. Raises: NotInMemory, OSError."""
+        resets = self._offsets.resets
+        if resets:
+            reset = resets.get((wanted.group, source.topic, queue_id))
+            if reset is not None:
+                return reset
+        known = source.offsets.get(queue_id, NO_OFFSET)
+        if known >= 0:
+            return known
+        first = self._store.min_offset(source.topic, queue_id)
+        if wanted.init_mode != FROM_END or source.retry != "0":
+            return first
+        end = self._store.max_offset(source.topic, queue_id)
+        if first == 0 and end and self._store.is_hot(source.topic, queue_id, 0):
+            # The rule for young queues, as for groups that pull.
+            return 0
+        return max(0, end - 1)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, wanted: Wanted) -> Found:
+        """Messages for one pop. Raises: NotInMemory, OSError."""
+        found = Found()
+        enough_bytes = self._store.config.max_transfer_bytes_on_message_in_memory
+        began = self._clock.monotonic()
+        max_offset = self._store.max_offset
+        looked_at = 0
+        for source in self._sources(wanted):
+            for queue_id in source.queues:
+                looked_at += 1
+                if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
+                    # The next pop begins with another queue.
+                    found.cut = True
+                    return found
+                start = self._start(wanted, source, queue_id)
+                left = max_offset(source.topic, queue_id) - start
+                if left == 0:
+                    if self._is_news(wanted, source, queue_id):
+                        found.moves.append((source.topic, queue_id, start))
+                    continue
+                full = found.count >= wanted.max_messages or found.size >= enough_bytes
+                if full and len(source.queues) > COUNTED_MAX:
+                    break
+                if full or self._is_blocked(wanted, source, queue_id, found):
+                    found.rest += max(0, left)
+                elif (
+                    isinstance(wanted.matches, SqlFilter)
+                    and self._clock.monotonic() - began > SCAN_S
+                ):
+                    found.cut = True
+                else:
+                    self._read_queue(wanted, source, queue_id, start, found)
+        return found
+
+    def has_messages(self, wanted: Wanted) -> Found:
+        """Whether a pop could get something: then `rest` is not 0. Raises: NotInMemory, OSError."""
+        found = Found()
+        began = self._clock.monotonic()
+        looked_at = 0
+        for source in self._sources(wanted):
+            for queue_id in source.queues:
+                looked_at += 1
+                if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
+                    found.cut = True
+                    return found
+                start = self._start(wanted, source, queue_id)
+                left = self._store.max_offset(source.topic, queue_id) - start
+                if left > 0 and not self._is_blocked(wanted, source, queue_id, found):
+                    found.rest = left
+                    return found
+        return found
+
+    def _is_news(self, wanted: Wanted, source: Source, queue_id: int) -> bool:
+        """Whether where the group stands is to be noted though nothing is there to get.
+
+        A group that begins at the end begins at this one, however late it finds something; and a
+        reset has been heard of.
+        """
+        if (wanted.group, source.topic, queue_id) in self._offsets.resets:
+            return True
+        if wanted.init_mode != FROM_END or source.retry != "0":
+            return False
+        return queue_id not in source.offsets
+
+    def _is_blocked(self, wanted: Wanted, source: Source, queue_id: int, found: Found) -> bool:
+        if not wanted.order or (wanted.group, source.topic, queue_id) in self._offsets.resets:
+            return False
+        free_at_ms = self._orders.blocked_until(
+            source.topic, wanted.group, queue_id, wanted.attempt_id, wanted.now_ms
+        )
+        if free_at_ms and (not found.free_at_ms or free_at_ms < found.free_at_ms):
+            found.free_at_ms = free_at_ms
+        return free_at_ms > 0
+
+    def _read_queue(
+        self, wanted: Wanted, source: Source, queue_id: int, start: int, found: Found
+    ) -> None:
+        most = wanted.max_messages - found.count
+        result = self._get(source.topic, queue_id, start, most, wanted.matches)
+        if result.status in OUTSIDE:
+            # The group's offset is of another life of the queue.
+            start = result.next_begin_offset
+            result = self._get(source.topic, queue_id, start, most, wanted.matches)
+        found.rest += max(0, result.max_offset - result.next_begin_offset)
+        if result.status is FOUND:
+            found.parts.append(Part(source.topic, source.retry, queue_id, start, result))
+            found.count += result.count
+            found.size += result.size
+            return
+        found.moves.append((source.topic, queue_id, result.next_begin_offset))
+        found.cut = found.cut or result.next_begin_offset < result.max_offset
+
+    def _get(
+        self, topic: str, queue_id: int, start: int, most: int, matches: Filter | None
+    ) -> GetResult:
+        if isinstance(matches, SqlFilter):
+            return self._selective.get(topic, queue_id, start, most, matches.matches)
+        return self._store.get(topic, queue_id, start, most, matches)

@@ -1,0 +1,111 @@
+"""How a pop or a notification that finds nothing waits, and what is said when it runs again.
+
+Nobody waits for the disk here, nor hears of its errors: whoever would is answered as at the end of
+the wait, comes back at once, and is served or told then. Source: semantics §11.1
+(PopLongPollingService).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+import trio
+from msgspec.structs import astuple
+
+from aerobee.broker.core.waiting_places import places_for
+from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.pop.pop_hold import Waiting
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.headers.pop import Notification, PopMessage
+from aerobee.store.errors import NotInMemory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.pop.pop_hold import PopHold
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["Asked", "deadline", "park"]
+
+EARLY_MS: Final = 50
+"""So long before its end a held request is answered."""
+HOLD_MAX_MS: Final = 300_000
+"""None is held longer, whatever it asks for."""
+
+H = TypeVar("H", PopMessage, Notification)
+
+
+class Asked(NamedTuple, Generic[H]):
+    """A request that passed the checks and may be held."""
+
+    header: H
+    command: Command
+    connection: Connection
+    deadline: float
+    """When it is answered at the latest, in seconds of the loop; minus infinity: at once."""
+
+
+def deadline(born_ms: int, poll_ms: int, now_ms: int) -> float:
+    """When a request that may be held is answered at the latest, in seconds of the loop.
+
+    A clock of a client that goes wrong makes it wait no longer than it asked for.
+    """
+    left_ms = (born_ms or now_ms) + poll_ms - EARLY_MS - now_ms
+    return trio.current_time() + min(left_ms, poll_ms, HOLD_MAX_MS) / 1000
+
+
+def park(
+    hold: PopHold,
+    asked: Asked[PopMessage] | Asked[Notification],
+    *,
+    kind: str,
+    matches: Filter | None,
+    free_in_ms: int | None,
+    again: Callable[[bool], Answer | None],
+    over: Answer,
+) -> bool:
+    """Hold a request that found nothing; False when there is no room.
+
+    It looks again when something comes, and in `free_in_ms`. `again(last)` runs it once more; None
+    means that it waits on. `over` is what it hears when its time is over.
+    """
+
+    def resume(last: bool) -> None:
+        answer: Answer | None
+        try:
+            answer = again(last)
+        except Refused as refused:
+            answer = Answer(refused.code, refused.header, refused.remark)
+        except (NotInMemory, OSError):
+            answer = over
+        except CONTENT_ERRORS as error:
+            # Who wakes the others goes on: a message or a request of one is nobody else's end.
+            asked.connection.failed(asked.command, error)
+            return
+        if answer is not None:
+            asked.connection.answer(asked.command, answer)
+
+    header = asked.header
+    look_at = None if free_in_ms is None else trio.current_time() + free_in_ms / 1000
+    return hold.park(
+        Waiting(
+            asked.connection,
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            kind=kind,
+            matches=matches,
+            deadline=asked.deadline,
+            look_at=look_at,
+            resume=resume,
+            places=places_for(_chars(header), shared=not isinstance(matches, SqlFilter)),
+        )
+    )
+
+
+def _chars(header: PopMessage | Notification) -> int:
+    """Of all texts that a client put into it."""
+    return sum(len(value) for value in astuple(header) if isinstance(value, str))

@@ -1,0 +1,435 @@
+"""Revive: check points and acknowledgements meet, and what was not acknowledged comes again.
+
+Each revive queue is read once, in order. A check point stays open in memory until all of its
+messages are acknowledged, or its time is over: then what is left goes into the retry topic of its
+group. How far a queue is done with, the oldest open check point, is an offset of a group; a start
+reads again from there. A message that cannot be put gets a new check point, later; where that
+cannot be put either, the old one stays open.
+Law: the offset of a revive queue is never past an open check point, and reaches the disk only
+after what was put because of it. Source: semantics §11.2 (PopReviveService).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.core.names import REVIVE_LOG_PREFIX
+from aerobee.broker.errors import CONTENT_ERRORS, NameIllegal, Refused
+from aerobee.broker.pop.pop_records import (
+    CHECK_POINT_TAG,
+    REVIVE_GROUP,
+    Ack,
+    CheckPoint,
+    PopKey,
+    retry_topic_v1,
+    retry_topic_v2,
+)
+from aerobee.broker.send.retries import tried_again
+from aerobee.remoting.errors import BodyError
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode, value_of
+from aerobee.store.results import UNSTORABLE, Place, PutStatus, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.core.pace import Pace
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import PopStats
+    from aerobee.broker.pop.revive_log import ReviveLog
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+
+__all__ = ["GRACE_MS", "Revive", "Timing"]
+
+GRACE_MS: Final = 2_000
+"""So long after its time a check point waits for acknowledgements on their way."""
+SLICE: Final = 128
+"""Records read in one step."""
+SLICE_BYTES: Final = 1 << 20
+AGAIN_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""How long after its time a message whose put failed is put again, by the number of failures."""
+PUT_OK: Final = PutStatus.PUT_OK
+SERVICE: Final = "revive"
+FAR_MS: Final = 366 * 86_400_000
+"""A check point comes here when its time is almost over; one further off than this is none."""
+
+log = structlog.stdlib.get_logger("aerobee.pop")
+
+
+class Timing:
+    """Up to when everything the timers had to deliver can be read where it was delivered to.
+
+    What waits is put into a queue that ends at `waiting_end` and is read up to `read_to`: from
+    there on it has its time. All of it that was for a time before `delivered_ms` is delivered.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        waiting_end: Callable[[], int],
+        read_to: Callable[[], int],
+        delivered_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._waiting_end = waiting_end
+        self._read_to = read_to
+        self._delivered_ms = delivered_ms
+        self._mark: tuple[int, int] | None = None
+        self._log_end: int | None = None
+        self._until = 0
+
+    def until(self) -> int:
+        """That time, in ms; it never comes before what was said before."""
+        if self._mark is None:
+            self._mark = (self._waiting_end(), self._delivered_ms())
+        end, delivered_ms = self._mark
+        if self._log_end is None and self._read_to() >= end:
+            # What was read since, and was late already, has set the time back.
+            self._mark = (end, min(delivered_ms, self._delivered_ms()))
+            self._log_end = self._store.commit_log.max_offset
+        if self._log_end is not None and self._store.dispatcher.dispatched >= self._log_end:
+            self._until = max(self._until, self._mark[1])
+            self._mark = self._log_end = None
+        return self._until
+
+
+class Open:
+    """A check point whose messages are not all acknowledged."""
+
+    __slots__ = ("done", "left", "point", "revive_offset")
+
+    def __init__(self, point: CheckPoint, revive_offset: int) -> None:
+        self.point = point
+        self.revive_offset = revive_offset
+        self.left = dict.fromkeys(point.offsets())
+        """Queue offsets without an acknowledgement."""
+        self.done = False
+
+
+class Due(NamedTuple):
+    """A check point in the order of its time."""
+
+    due_ms: int
+    number: int
+    entry: Open
+
+
+class ReviveQueue:
+    """One revive queue, as far as it was read."""
+
+    def __init__(self, topic: str, queue_id: int, position: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.position = position
+        """What is read next."""
+        self.open: dict[PopKey, Open] = {}
+        self._by_place: deque[Open] = deque()
+        self._by_time: list[Due] = []
+
+    def add(self, point: CheckPoint, revive_offset: int) -> None:
+        """A check point was read. One that was delivered twice counts once."""
+        key = point.key
+        if key in self.open:
+            return
+        entry = Open(point, revive_offset)
+        if not entry.left:
+            return
+        self.open[key] = entry
+        self._by_place.append(entry)
+        heappush(self._by_time, Due(point.due_ms, revive_offset, entry))
+
+    def acknowledge(self, ack: Ack) -> bool:
+        """Messages are done with; whether their check point was open."""
+        entry = self.open.get(ack.key)
+        if entry is None:
+            return False
+        for offset in ack.all_offsets():
+            entry.left.pop(offset, None)
+        if not entry.left:
+            self.close(entry)
+        return True
+
+    def close(self, entry: Open) -> None:
+        """Nothing is left of it."""
+        entry.done = True
+        del self.open[entry.point.key]
+
+    def due(self, until_ms: int) -> Open | None:
+        """The open one whose time was over first, if that was before."""
+        by_time = self._by_time
+        while by_time and by_time[0].entry.done:
+            heappop(by_time)
+        if by_time and by_time[0].due_ms < until_ms:
+            return by_time[0].entry
+        return None
+
+    def done_with(self) -> int:
+        """Everything before this offset is."""
+        by_place = self._by_place
+        while by_place and by_place[0].done:
+            by_place.popleft()
+        return by_place[0].revive_offset if by_place else self.position
+
+
+class Revive:
+    """The service."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        puts: Puts,
+        revive_log: ReviveLog,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        timing: Timing,
+        stats: PopStats,
+        pace: Pace,
+        clock: Clock,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._puts = puts
+        self._revive_log = revive_log
+        self._topics = topics
+        self._offsets = offsets
+        self._timing = timing
+        self._stats = stats
+        self._pace = pace
+        self._clock = clock
+        self._host = store_host
+        self.queues: list[ReviveQueue] = []
+        self._own_count = 1
+        """Queues of the revive log that is written now."""
+        self._blocked = False
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Begin where the offsets say, then look by the clock until cancelled."""
+        self.load()
+        task_status.started()
+        while True:
+            await trio.sleep(self._config.broker.revive_interval_ms / 1000)
+            try:
+                await self.tick()
+            except OSError as error:
+                log.error("revive.read_failed", error=str(error))
+
+    def load(self) -> None:
+        """Take up the revive queues: those of the topic, and further ones that somebody wrote.
+
+        A broker that was in another cluster left check points in the revive log of that one.
+        """
+        own = self._revive_log.topic
+        logs = {own, *(name for name in self._topics.configs if name.startswith(REVIVE_LOG_PREFIX))}
+        counts = {
+            topic: 0 if (config := self._topics.get(topic)) is None else config.read_queue_nums
+            for topic in logs
+        }
+        self._own_count = counts[own] = max(1, counts[own])
+        places = {place for place in self._store.queues.table if place[0] in logs}
+        places.update((topic, at) for topic, count in counts.items() for at in range(count))
+        self.queues = [self._take_up(*place) for place in sorted(places)]
+
+    def _take_up(self, topic: str, queue_id: int) -> ReviveQueue:
+        """A queue from where it is not done with."""
+        known = self._offsets.query(REVIVE_GROUP, topic, queue_id)
+        return ReviveQueue(topic, queue_id, max(0, known, self._store.min_offset(topic, queue_id)))
+
+    async def tick(self) -> None:
+        """Read what came, put again what is due. Raises: OSError."""
+        if self._puts.closed:
+            return
+        # Before the reads: what was delivered by then is read below.
+        until_ms = self._timing.until() - GRACE_MS
+        self._pace.begin()
+        for queue in self.queues:
+            while await self._read(queue):
+                if self._pace.over():
+                    await self._pace.rest()
+        for queue in self.queues:
+            await self._revive_due(queue, until_ms)
+            self._commit(queue)
+            self._measure(queue)
+
+    def _commit(self, queue: ReviveQueue) -> None:
+        place = queue.topic, queue.queue_id
+        at = queue.done_with()
+        if at != self._offsets.query(REVIVE_GROUP, *place) and at:
+            self._offsets.commit_own(REVIVE_GROUP, *place, at, self._clock.now_ms())
+
+    def _measure(self, queue: ReviveQueue) -> None:
+        """For the gauges."""
+        topic, queue_id = queue.topic, queue.queue_id
+        own = topic == self._revive_log.topic
+        label = str(queue_id) if own else f"{topic}-{queue_id}"
+        self._stats.behind[label] = self._store.max_offset(topic, queue_id) - queue.done_with()
+        oldest = queue.due(self._clock.now_ms())
+        late_ms = 0 if oldest is None else self._clock.now_ms() - oldest.point.due_ms
+        self._stats.late_ms[label] = late_ms
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def _read(self, queue: ReviveQueue) -> bool:
+        """Some records; whether there may be more. Raises: OSError."""
+        topic = queue.topic
+        if queue.position >= self._store.max_offset(topic, queue.queue_id):
+            return False
+        get = partial(
+            self._store.get,
+            topic,
+            queue.queue_id,
+            queue.position,
+            SLICE,
+            max_bytes=SLICE_BYTES,
+            max_count=SLICE,
+        )
+        found = await self._store.complete(get)
+        aside = self._store.aside
+        for record in aside.records(SERVICE, found, topic, queue.queue_id, queue.position):
+            try:
+                self._take(queue, record)
+            except CONTENT_ERRORS as error:
+                aside.take(SERVICE, place_of(record), error)
+        queue.position = found.next_begin_offset
+        return found.next_begin_offset < found.max_offset
+
+    def _take(self, queue: ReviveQueue, record: Record) -> None:
+        """A check point, or an acknowledgement. Raises: BodyError for anything else."""
+        entry: CheckPoint | Ack
+        if value_of(record.properties, b"TAGS") == CHECK_POINT_TAG:
+            entry = point = CheckPoint.from_bytes(record.body)
+            if point.due_ms - record.store_timestamp > FAR_MS:
+                raise BodyError(f"a check point that is open until {point.due_ms}")
+            queue.add(point, record.queue_offset)
+            kind = "CK"
+        else:
+            entry = ack = Ack.from_bytes(record.body)
+            queue.acknowledge(ack)
+            kind = "ACK"
+        key = (entry.topic, entry.group, str(queue.queue_id), kind)
+        self._stats.add(self._stats.revive_out, key)
+
+    # -- putting again ---------------------------------------------------------------------------
+
+    async def _revive_due(self, queue: ReviveQueue, until_ms: int) -> None:
+        """What was out for too long. Raises: OSError."""
+        some = False
+        while entry := queue.due(until_ms):
+            some = True
+            if not await self._revive(entry):
+                break
+            queue.close(entry)
+            if self._pace.over():
+                self._puts.finish_round()
+                await self._pace.rest()
+        if some:
+            self._puts.finish_round()
+
+    async def _revive(self, entry: Open) -> bool:
+        """Its messages again, or new check points for them; False when neither can be stored."""
+        point = entry.point
+        for offset in list(entry.left):
+            record = await self._store.complete(partial(self._message, point, offset))
+            try:
+                status = PUT_OK if record is None else self._put_again(point, record)
+                if status in UNSTORABLE:
+                    raise MessageIllegal(status.name)
+                if status is not PUT_OK and not self._comes_later(point, offset):
+                    self._note_blocked(status)
+                    return False
+            except CONTENT_ERRORS as error:
+                place = Place(point.topic, point.queue_id, offset, -1)
+                self._store.aside.take(
+                    SERVICE, place if record is None else place_of(record), error
+                )
+            entry.left.pop(offset, None)
+        if self._blocked:
+            self._blocked = False
+            log.info("revive.unblocked")
+        return True
+
+    def _message(self, point: CheckPoint, offset: int) -> Record | None:
+        """A message that was handed out; None when it is gone. Raises: NotInMemory, OSError."""
+        place = point.topic, point.queue_id
+        found = self._store.get(*place, offset, 1, max_count=1)
+        one = next(self._store.aside.records(SERVICE, found, *place, offset), None)
+        return one if one is not None and one.queue_offset == offset else None
+
+    def _put_again(self, point: CheckPoint, record: Record) -> PutStatus:
+        properties = decode(record.properties)
+        if not record.reconsume_times or "1ST_POP_TIME" not in properties:
+            properties["1ST_POP_TIME"] = str(point.pop_time)
+        properties["ORIGIN_GROUP"] = point.group
+        try:
+            topic = self._retry_topic(point)
+        except NameIllegal:
+            return PutStatus.MESSAGE_ILLEGAL
+        except Refused:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        text = encode(properties).encode()
+        if len(text) > PROPERTIES_BYTES_MAX:
+            # It comes again without them, rather than never.
+            text = bytes(record.properties)
+        draft = draft_again(record, topic, 0, text)
+        draft.reconsume_times = tried_again(draft.reconsume_times)
+        draft.born_host = draft.store_host = self._host
+        status = self._puts.put_again(draft).status
+        self._stats.add(self._stats.retried, (point.topic, point.group, status.name))
+        return status
+
+    def _retry_topic(self, point: CheckPoint) -> str:
+        """Where it goes, made with the first message. Raises: Refused."""
+        if point.topic.startswith("%RETRY%"):
+            return point.topic
+        name = retry_topic_v2 if self._config.broker.enable_retry_topic_v2 else retry_topic_v1
+        topic = name(point.topic, point.group)
+        self._topics.for_pop(topic, self._clock.now_ms())
+        return topic
+
+    def _comes_later(self, point: CheckPoint, offset: int) -> bool:
+        """A check point of its own for a message that could not be put; whether it is stored."""
+        failures = point.failures
+        rest_s = AGAIN_S[min(failures, len(AGAIN_S) - 1)]
+        waited_ms = self._clock.now_ms() - point.pop_time
+        again = CheckPoint(
+            start_offset=offset,
+            pop_time=point.pop_time,
+            invisible_time=max(point.invisible_time, waited_ms) + rest_s * 1000,
+            count=1,
+            queue_id=point.queue_id,
+            topic=point.topic,
+            group=point.group,
+            diffs=[0],
+            broker=point.broker,
+            revive_times=str(failures + 1),
+        )
+        try:
+            # Any revive queue will do: nobody acknowledges this one.
+            status = self._revive_log.check_point(
+                again, point.pop_time % self._own_count, accepted=True
+            )
+        except Refused:
+            return False
+        return status is PUT_OK
+
+    def _note_blocked(self, status: PutStatus) -> None:
+        if not self._blocked and not self._puts.closed:
+            self._blocked = True
+            log.warning("revive.blocked", reason=status.name)

@@ -1,0 +1,93 @@
+"""Check points and acknowledgements on their way to the revive log, by way of the timers.
+
+Both are ordinary messages of a system topic that are due at a time: so they outlive a stop, a kill
+and the hand-over to a Java broker without a file of their own. Who reads them is `revive`.
+Source: semantics §11.2 (PopMessageProcessor.buildCkMsg, AckMessageProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, revive_topic
+from aerobee.store.format.record import MessageDraft
+
+if TYPE_CHECKING:
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import PopStats
+    from aerobee.broker.pop.pop_records import Ack, CheckPoint
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.results import PutStatus
+
+__all__ = ["ReviveLog"]
+
+AHEAD_MS: Final = 1_000
+"""So much before its acknowledgements could come, a check point is in the revive log."""
+
+
+class ReviveLog:
+    """The writer. It answers with the status of the put."""
+
+    def __init__(
+        self, puts: Puts, *, cluster: str, store_host: bytes, stats: PopStats, clock: Clock
+    ) -> None:
+        self.topic = revive_topic(cluster)
+        self._puts = puts
+        self._host = store_host
+        self._stats = stats
+        self._clock = clock
+
+    def check_point(
+        self, point: CheckPoint, revive_qid: int, *, accepted: bool = False
+    ) -> PutStatus:
+        """These messages are handed out; `accepted`: they were before. Raises: Refused."""
+        point.revive_time = point.due_ms
+        status = self._put(
+            point.to_bytes(),
+            revive_qid,
+            tag=CHECK_POINT_TAG,
+            deliver_ms=point.due_ms - AHEAD_MS,
+            unique_key=point.unique_key,
+            accepted=accepted,
+        )
+        key = (point.topic, point.group, "CK", status.name)
+        self._stats.add(self._stats.revive_in, key)
+        return status
+
+    def acknowledge(self, ack: Ack, revive_qid: int, due_ms: int) -> PutStatus:
+        """These messages are done with. Raises: Refused."""
+        status = self._put(
+            ack.to_bytes(),
+            revive_qid,
+            tag=ack.tag,
+            deliver_ms=due_ms,
+            unique_key=ack.unique_key,
+        )
+        self._stats.add(self._stats.revive_in, (ack.topic, ack.group, "ACK", status.name))
+        return status
+
+    def _put(
+        self,
+        body: bytes,
+        revive_qid: int,
+        *,
+        tag: str,
+        deliver_ms: int,
+        unique_key: str,
+        accepted: bool = False,
+    ) -> PutStatus:
+        draft = MessageDraft(
+            self.topic,
+            revive_qid,
+            body,
+            b"",
+            self._host,
+            self._host,
+            born_timestamp=self._clock.now_ms(),
+        )
+        properties = {
+            "TAGS": tag,
+            "TIMER_DELIVER_MS": str(deliver_ms),
+            "UNIQ_KEY": unique_key,
+        }
+        return self._puts.put(draft, properties, accepted=accepted).status

@@ -1,0 +1,1 @@
+"""The process: its log, its machine, its loop."""

@@ -1,0 +1,138 @@
+"""What the machine says about itself: name, CPUs, addresses, how many files may be open."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+from contextlib import suppress
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.load import BrokerConfig
+
+__all__ = [
+    "addresses",
+    "cpu_count",
+    "descriptor_limit",
+    "host_name",
+    "listens_at",
+    "other_name_servers",
+    "raise_descriptor_limit",
+]
+
+SIOCGIFADDR = 0x8915
+SIOCGIFFLAGS = 0x8913
+IFF_UP, IFF_LOOPBACK = 0x1, 0x8
+WILDCARDS = ("0.0.0.0", "::")
+INTERFACES = Path("/sys/class/net")
+IPV6_TABLE = Path("/proc/net/if_inet6")
+
+
+def cpu_count() -> int:
+    """The CPUs that this process may use, at least 1."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return usable or 1
+
+
+def descriptor_limit() -> int | None:
+    """How many files and sockets this process may have open; None: as many as it likes."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit() -> None:
+    """Raise it as far as that is allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def host_name() -> str:
+    """The name of this host; empty if it has none."""
+    try:
+        return socket.gethostname()
+    except OSError:
+        return ""
+
+
+def addresses() -> list[str]:
+    """IPv4, then IPv6 addresses of interfaces that are up; no loopback, bridge or virtual one."""
+    if not INTERFACES.is_dir():
+        return resolved()
+    names = [name for _, name in socket.if_nameindex() if not is_virtual(name)]
+    ipv4 = [address for name in names if (address := ipv4_of(name))]
+    return ipv4 + ipv6_of(set(names))
+
+
+def is_virtual(name: str) -> bool:
+    """Whether the interface is a bridge or an alias of another one."""
+    return ":" in name or (INTERFACES / name / "bridge").exists()
+
+
+def ipv4_of(name: str) -> str:
+    """The IPv4 address of an interface; empty if it is down, has none or is the loopback."""
+    import fcntl
+
+    request = struct.pack("256s", name.encode()[:15])
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            reply = fcntl.ioctl(asking.fileno(), SIOCGIFFLAGS, request)
+            (flags,) = struct.unpack_from("=H", reply, 16)
+            if not flags & IFF_UP or flags & IFF_LOOPBACK:
+                return ""
+            reply = fcntl.ioctl(asking.fileno(), SIOCGIFADDR, request)
+    except OSError:
+        return ""
+    return socket.inet_ntoa(reply[20:24])
+
+
+def listens_at(bound: str, host: str) -> bool:
+    """Whether a listener bound to one address is reached at another; no name is resolved."""
+    local = "127.0.0.1" if host in ("", "localhost") else host.strip("[]")
+    if bound in WILDCARDS:
+        return local in (*WILDCARDS, "127.0.0.1", "::1", *addresses())
+    return local == ("127.0.0.1" if bound == "localhost" else bound)
+
+
+def other_name_servers(config: BrokerConfig) -> list[str]:
+    """Those that are not in this process: NAMESRV_ADDR, meant for clients, names that one too.
+
+    To register there would do nothing, and fail at the stop.
+    """
+    remoting, namesrv = config.remoting, config.namesrv
+    ports = (namesrv.namesrv_listen_port, remoting.listen_port, remoting.vip_listen_port)
+    own = tuple(map(str, ports)) if namesrv.embedded_namesrv else ()
+
+    def inside(address: str) -> bool:
+        name, _, port = address.rpartition(":")
+        return port in own and listens_at(remoting.bind_address, name)
+
+    given = filter(None, config.broker.namesrv_addr.split(";"))
+    return [address for address in given if not inside(address)]
+
+
+def ipv6_of(names: set[str]) -> list[str]:
+    """The global IPv6 addresses of these interfaces."""
+    try:
+        lines = IPV6_TABLE.read_text("ascii").splitlines()
+    except OSError:
+        return []
+    rows = [line.split() for line in lines]
+    return [
+        str(IPv6Address(int(row[0], 16)))
+        for row in rows
+        if len(row) == 6 and row[3] == "00" and row[5] in names
+    ]
+
+
+def resolved() -> list[str]:
+    """Where interfaces cannot be listed: what the host's own name resolves to."""
+    try:
+        found = socket.getaddrinfo(host_name(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))

@@ -1,0 +1,193 @@
+"""structlog, set up once: one event per line on stderr, nothing anywhere else.
+
+Of each event so many lines are written in a time; the next line behind that says how many were left
+out. So what clients do, however often, fills no disk and does not keep the loop with writing.
+JSON when stderr is not a terminal. Whatever a peer may have put into a value cannot forge a line
+or move the cursor: control characters are escaped, values are cut, secrets never appear.
+Source: reliability S13.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+
+import structlog
+
+from aerobee.broker.process.log_stream import LineStream
+from aerobee.remoting.server.log_limit import LogLimit
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from structlog.typing import Processor
+
+__all__ = ["LEVELS", "LINES", "MAX_VALUE_CHARS", "LineLimits", "configure", "harmless"]
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+"""Names of `--log-level` → numbers of the standard library."""
+
+MAX_VALUE_CHARS = 256
+MAX_REFUSAL_CHARS = 2_048
+"""Why a start is refused ends with the remedy, behind paths of any length."""
+MAX_TRACEBACK_CHARS = 32_768
+REDACTED = "***"
+LINES: Final = 100
+"""Of one event in `PERIOD_S`, below the level debug."""
+LINES_OF: Final = {"request.failed": 5}
+"""Of events whose lines are long: a traceback."""
+LIBRARY_LINES: Final = 5
+"""Of one logger of a library."""
+PERIOD_S: Final = 10.0
+EVENTS_MAX: Final = 1_000
+"""Events that are counted; the names of ours are literals, those of libraries are not."""
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+CONTROL_BUT_NEWLINE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+SECRET_WORD = r"(?:secret_?key|signature|password|passwd|credentials?|security_?token)"
+SECRET_KEY = re.compile(SECRET_WORD, re.IGNORECASE)
+SECRET_IN_TEXT = re.compile(rf"({SECRET_WORD}\W{{1,4}})[^\s,;&}}\]\"'\x00-\x1f]+", re.IGNORECASE)
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+def configure(
+    level: str = "info",
+    *,
+    stream: TextIO | LineStream | None = None,
+    as_json: bool | None = None,
+) -> None:
+    """Set up logging for the process; loggers made before obey as well.
+
+    `level`: a name of `LEVELS`. `stream`: stderr unless given. `as_json`: unless given, whether the
+    stream is not a terminal. Raises: KeyError for an unknown level.
+    """
+    target = cast("TextIO", stream if stream is not None else sys.stderr)
+    before = [dropped_first(stream)] if isinstance(stream, LineStream) else []
+    json_lines = as_json if as_json is not None else not target.isatty()
+    render = json_renderer() if json_lines else console_renderer(target)
+    structlog.configure(
+        processors=[LineLimits(), *before, *PROCESSORS, render],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    adopt_standard_library(target, render, LEVELS[level])
+
+
+def dropped_first(stream: LineStream) -> Processor:
+    """Before the first line that gets through again: how many did not."""
+
+    def say(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        lines = stream.take_dropped()
+        if lines:
+            log.warning("log.dropped", lines=lines)
+        return event
+
+    return say
+
+
+def json_renderer() -> Processor:
+    """One JSON object per line; all beyond ASCII is escaped."""
+    return structlog.processors.JSONRenderer(ensure_ascii=True)
+
+
+def console_renderer(target: TextIO) -> Processor:
+    """Aligned and, on a terminal, coloured lines for people."""
+    colors = target.isatty() and "NO_COLOR" not in os.environ
+    return structlog.dev.ConsoleRenderer(
+        colors=colors, exception_formatter=structlog.dev.plain_traceback
+    )
+
+
+class LineLimits:
+    """Drops what is beyond the limit of its event, before anything is done for it."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, LogLimit] = {}
+
+    def __call__(
+        self, _: Any, method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """The event, with what was left out before it. Raises: DropEvent for one too many."""
+        if method == "debug":
+            return event
+        name = str(event.get("event"))
+        limit = self._limits.get(name)
+        if limit is None:
+            if len(self._limits) >= EVENTS_MAX:
+                self._limits.clear()
+            limit = self._limits[name] = LogLimit(LINES_OF.get(name, LINES), PERIOD_S)
+        left_out = limit.admit(monotonic())
+        if left_out is None:
+            raise structlog.DropEvent
+        if left_out:
+            event["left_out"] = event.get("left_out", 0) + left_out
+        return event
+
+
+class LibraryLimits(logging.Filter):
+    """Drops what is beyond the limit of its logger: what libraries say may have a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limits: dict[str, LogLimit] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        limit = self._limits.setdefault(record.name, LogLimit(LIBRARY_LINES, PERIOD_S))
+        return limit.admit(monotonic()) is not None
+
+
+def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Every value made safe to print; numbers, booleans and None stay as they are."""
+    most = MAX_REFUSAL_CHARS if event.get("event") == "broker.refused" else MAX_VALUE_CHARS
+    for key, value in event.items():
+        if key == "exception":
+            event[key] = escaped(str(value), CONTROL_BUT_NEWLINE, MAX_TRACEBACK_CHARS)
+        elif SECRET_KEY.search(key):
+            event[key] = REDACTED
+        elif value is not None and not isinstance(value, bool | int | float):
+            text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+            event[key] = escaped(text, CONTROL, most)
+    return event
+
+
+def escaped(text: str, control: re.Pattern[str], max_chars: int) -> str:
+    """The text without secrets and control characters, cut to `max_chars`."""
+    shown = SECRET_IN_TEXT.sub(rf"\1{REDACTED}", text[: 2 * max_chars])
+    shown = control.sub(lambda match: rf"\u{ord(match[0]):04x}", shown)
+    return shown if len(shown) <= max_chars else shown[: max_chars - 1] + "…"
+
+
+PROCESSORS: list[Processor] = [
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+    harmless,
+]
+"""What happens to every event before it is rendered."""
+
+
+def adopt_standard_library(target: TextIO, render: Processor, level: int) -> None:
+    """Let warnings of libraries leave in the same form, and nothing below a warning."""
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=PROCESSORS,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
+        )
+    )
+    handler.addFilter(LibraryLimits())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(level, logging.WARNING))

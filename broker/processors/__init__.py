@@ -1,1 +1,0 @@
-"""What the broker answers: one module per family of request codes."""

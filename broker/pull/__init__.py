@@ -1,0 +1,1 @@
+"""Pulling: access, reads, long polling."""

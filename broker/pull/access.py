@@ -1,0 +1,78 @@
+"""Who may read what: the checks that pulling and popping share, each in the words clients know.
+
+Source: semantics §1.1, §11.1 (PullMessageProcessor, PopMessageProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
+from aerobee.broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pull import PullMessageRefused
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.load import BrokerOptions
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["BROKER_FORBIDDEN", "ReadAccess", "forbidden"]
+
+READ_BIT: Final = 4
+BROKER_FORBIDDEN: Final = 1
+GROUP_FORBIDDEN: Final = 2
+TOPIC_FORBIDDEN: Final = 3
+
+
+class ReadAccess:
+    """Each method is one check, and raises Refused where it fails. The caller knows the order."""
+
+    def __init__(
+        self, options: BrokerOptions, *, topics: TopicTable, groups: GroupTable, clock: Clock
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+
+    def broker(self) -> None:
+        """The broker may be read at all."""
+        if not self._options.broker_permission & READ_BIT:
+            raise forbidden(BROKER_FORBIDDEN, "the broker pulling message is forbidden")
+
+    def group(self, name: str) -> None:
+        """The group is not the broker's own, exists, or may be made, and may consume."""
+        if name in OWN_GROUPS:
+            raise forbidden(GROUP_FORBIDDEN, f"the group[{name}] belongs to the broker itself")
+        group = self._groups.find(name, self._clock.now_ms())
+        if group is None:
+            raise GroupNotExist(name)
+        if not group.consume_enable:
+            raise forbidden(GROUP_FORBIDDEN, f"subscription group no permission, {name}")
+
+    def topic(self, name: str) -> TopicConfig:
+        """The topic exists and may be read."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise TopicNotExist(name)
+        if not topic.perm & READ_BIT:
+            raise forbidden(TOPIC_FORBIDDEN, f"the topic[{name}] pulling message is forbidden")
+        return topic
+
+    def queue(self, topic: TopicConfig, queue_id: int, *, lowest: int = 0) -> None:
+        """The topic has such a queue; `lowest` −1 where that stands for all of them."""
+        if not lowest <= queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic.topic_name}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+
+
+def forbidden(kind: int, remark: str) -> NoPermission:
+    """The refusal, with the field that says whose permission is missing."""
+    error = NoPermission(remark)
+    error.header = PullMessageRefused(forbidden_type=kind)
+    return error

@@ -1,0 +1,272 @@
+"""Long polling: pulls that found nothing wait here until a message comes or their time is up.
+
+Law: a pull is parked in the same step in which it saw the end of its queue, so it misses nothing.
+Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer carries
+everything that the round brought. A pull that wakes always answers. Marking costs the same however
+many wait for a queue; they are answered a slice at a time, so that others get their turn.
+Places are bounded in all, by connection and by group (`tables/waiting_places.py`).
+Source: spec of the Java side (PullRequestHoldService).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, NoReturn
+
+import trio
+
+from aerobee.broker.core.deadlines import Deadlines
+from aerobee.broker.core.slices import in_slices
+from aerobee.broker.core.waiting_places import WaitingPlaces
+from aerobee.broker.filters.sql_filter import SqlFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aerobee.broker.core.waiting_places import PlaceLimits
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.remoting.server.connection import Connection
+
+__all__ = ["DEADLINE_TICK_S", "SWEEP_S", "Held", "Hold"]
+
+DEADLINE_TICK_S = 0.05
+"""How late after its deadline a held pull may be answered."""
+WAKE_PULLS = 32
+"""Pulls answered in one go, two milliseconds or so."""
+EXPIRE_PULLS = 500
+"""Of those whose deadline has come, so many are marked at each tick, about a millisecond."""
+SWEEP_S = 5.0
+"""How often the end of each queue is compared, for pulls whose filter no arrival matched."""
+
+
+class Held:
+    """One parked pull. `resume` runs the whole pull again, with parking disallowed."""
+
+    __slots__ = (
+        "connection",
+        "deadline",
+        "done",
+        "group",
+        "line",
+        "matches",
+        "places",
+        "queue",
+        "queue_offset",
+        "resume",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        queue: tuple[str, int],
+        queue_offset: int,
+        matches: Filter | None,
+        deadline: float,
+        resume: Callable[[], None],
+        *,
+        places: int = 1,
+    ) -> None:
+        self.connection = connection
+        self.group = group
+        self.queue = queue
+        self.queue_offset = queue_offset
+        self.matches = matches
+        self.deadline = deadline
+        self.resume = resume
+        self.places = places
+        self.done = False
+        self.line: Line
+        """Set by `Hold.park`."""
+
+
+class Line:
+    """Who waits for one queue with one filter: what wakes one of them wakes all of them."""
+
+    __slots__ = ("held", "highest", "matches")
+
+    def __init__(self, matches: Filter | None) -> None:
+        self.matches = matches
+        self.held: dict[Held, None] = {}
+        self.highest = 0
+        """No pull in here asked for more than this offset."""
+
+    def wants(self, tags_code: int, properties: bytes) -> bool:
+        """Whether a message with these properties passes the filter."""
+        matches = self.matches
+        if matches is None:
+            return True
+        if isinstance(matches, SqlFilter):
+            return matches.matches(properties)
+        return matches.matches(tags_code)
+
+
+class Hold:
+    """All held pulls by (topic, queue id) and filter.
+
+    Law: a pull that is not done has a place, and is in `_lines` until it is in `_woken`. One in
+    `_deadlines` or `_woken` may be done; its place is free then.
+    """
+
+    def __init__(self, max_offset: Callable[[str, int], int], limits: PlaceLimits) -> None:
+        self._max_offset = max_offset
+        self._places: WaitingPlaces[Held] = WaitingPlaces(limits)
+        self._lines: dict[tuple[str, int], dict[int, Line]] = {}
+        """Queue → lines by the identity of their filter, which the line keeps alive."""
+        self._deadlines: Deadlines[Held] = Deadlines()
+        self._woken: deque[Held] = deque()
+        self._more = trio.Event()
+
+    @property
+    def parked(self) -> int:
+        """How many pulls are held."""
+        return self._places.count
+
+    @property
+    def waking(self) -> bool:
+        """Whether pulls that were woken are still to be answered."""
+        return bool(self._woken)
+
+    def park(self, held: Held) -> bool:
+        """Hold a pull that found nothing at the end of its queue; False when there is no room."""
+        places = self._places
+        while not places.take(held):
+            other = places.gives_way(held)
+            if other is None:
+                return False
+            self._wake_one(other)
+        lines = self._lines.get(held.queue)
+        if lines is None:
+            lines = self._lines[held.queue] = {}
+        line = lines.get(id(held.matches))
+        if line is None:
+            line = lines[id(held.matches)] = Line(held.matches)
+        line.held[held] = None
+        line.highest = max(line.highest, held.queue_offset)
+        held.line = line
+        self._deadlines.add(held.deadline, held, places.count)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone, and its pulls with it."""
+        for held in self._places.of(connection):
+            self._release(held)
+            held.resume = nothing
+
+    def arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: int,
+        tags_code: int,
+        store_timestamp: int,
+        properties: bytes,
+    ) -> None:
+        """A message became readable; called for each one by the dispatch of the store."""
+        lines = self._lines.get((topic, queue_id))
+        if lines is None:
+            return
+        for line in [one for one in lines.values() if one.wants(tags_code, properties)]:
+            if max_offset > line.highest:
+                self._wake_line((topic, queue_id), line)
+            else:
+                self._wake_overtaken(line, max_offset)
+
+    def wake(self) -> None:
+        """Run marked pulls again; called once at the end of a round.
+
+        Thousands may wait for one message: beyond a slice of them others come first, and `run`
+        goes on.
+        """
+        woken = self._woken
+        for _ in range(min(len(woken), WAKE_PULLS)):
+            held = woken.popleft()
+            if not held.done:
+                self._release(held)
+            if not held.connection.closed:
+                resume, held.resume = held.resume, nothing
+                resume()
+        if woken:
+            self._more.set()
+
+    def expire(self, now: float) -> None:
+        """Answer the pulls whose deadline has come."""
+        for expired in islice(self._deadlines.over(now), EXPIRE_PULLS):
+            self._wake_one(expired)
+        self.wake()
+
+    def sweep(self) -> Iterator[None]:
+        """Wake every pull behind the end of its queue, whatever its filter.
+
+        This moves the progress of a consumer whose queue brought only messages it does not want.
+        Others may run between two queues.
+        """
+        for queue, lines in list(self._lines.items()):
+            end = self._max_offset(*queue)
+            for line in list(lines.values()):
+                self._wake_overtaken(line, end)
+            yield
+
+    def release_all(self) -> None:
+        """Wake every held pull: the broker stops. `waking` says until when they are answered."""
+        for queue, lines in list(self._lines.items()):
+            for line in list(lines.values()):
+                self._wake_line(queue, line)
+        self.wake()
+
+    async def run(self, flush: Callable[[], None]) -> NoReturn:
+        """Answer deadlines and sweep until cancelled; `flush` sends what became ready."""
+        next_tick = trio.current_time() + DEADLINE_TICK_S
+        next_sweep = trio.current_time() + SWEEP_S
+        while True:
+            with trio.move_on_at(next_tick):
+                await self._more.wait()
+            self._more = trio.Event()
+            now = trio.current_time()
+            if now >= next_tick:
+                next_tick = now + DEADLINE_TICK_S
+                self.expire(now)
+            else:
+                self.wake()
+            flush()
+            if now >= next_sweep:
+                next_sweep = now + SWEEP_S
+                await in_slices(self.sweep())
+                self.wake()
+                flush()
+            await trio.lowlevel.checkpoint()
+
+    def _wake_line(self, queue: tuple[str, int], line: Line) -> None:
+        self._woken.extend(line.held)
+        self._forget(queue, line)
+
+    def _wake_overtaken(self, line: Line, max_offset: int) -> None:
+        """Wake those of a line that asked for less than its queue has."""
+        for held in [one for one in line.held if max_offset > one.queue_offset]:
+            self._wake_one(held)
+
+    def _wake_one(self, held: Held) -> None:
+        self._release(held)
+        self._woken.append(held)
+
+    def _release(self, held: Held) -> None:
+        held.done = True
+        self._places.leave(held)
+        line = held.line
+        del line.held[held]
+        if not line.held:
+            self._forget(held.queue, line)
+
+    def _forget(self, queue: tuple[str, int], line: Line) -> None:
+        """Nothing wakes this line any more."""
+        lines = self._lines.get(queue)
+        if lines is None or lines.get(id(line.matches)) is not line:
+            return
+        del lines[id(line.matches)]
+        if not lines:
+            del self._lines[queue]
+
+
+def nothing() -> None:
+    """What is left of a pull that was answered, or whose peer is gone, until its deadline."""

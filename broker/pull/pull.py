@@ -1,0 +1,299 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: checks, read, answer; or hold until a message comes.
+
+The first failing check answers, in the order clients know. A pull that finds nothing at the end of
+its queue is parked; woken, it runs again from the read on, without parking and without committing.
+One whose messages lie on disk waits for them outside the loop, and is never parked.
+Source: semantics §1 (PullMessageProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from aerobee.broker.answers import FOUND, PULL_CODES
+from aerobee.broker.consumers.clients import BROADCASTING
+from aerobee.broker.core.waiting_places import places_for
+from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC
+from aerobee.broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refused
+from aerobee.broker.filters.sql_filter import SQL92, SqlFilter
+from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.pull.access import BROKER_FORBIDDEN, forbidden
+from aerobee.broker.pull.hold import Held
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers.pull import PullMessageResponse
+from aerobee.store.errors import NotInMemory
+from aerobee.store.results import GetResult, GetStatus
+from aerobee.store.selection import SelectiveReader
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.clients import ClientTable
+    from aerobee.broker.consumers.compensation import CompensationTable
+    from aerobee.broker.consumers.consumer_filters import ConsumerFilterTable
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.pull.access import ReadAccess
+    from aerobee.broker.pull.hold import Hold
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+
+__all__ = ["Pull"]
+
+COMMIT_OFFSET: Final = 1
+SUSPEND: Final = 2
+SUBSCRIPTION: Final = 4
+
+LITE_PULL: Final = int(RequestCode.LITE_PULL_MESSAGE)
+NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+OFFSET_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+NOT_EXIST: Final = int(ResponseCode.SUBSCRIPTION_NOT_EXIST)
+NOT_LATEST: Final = int(ResponseCode.SUBSCRIPTION_NOT_LATEST)
+FILTER_NOT_EXIST: Final = int(ResponseCode.FILTER_DATA_NOT_EXIST)
+FILTER_NOT_LATEST: Final = int(ResponseCode.FILTER_DATA_NOT_LATEST)
+
+HOLD_MAX_MS: Final = 300_000
+"""No pull is held longer, whatever it asks for."""
+
+BROADCASTING_FORBIDDEN: Final = 4
+SUBSCRIPTION_FORBIDDEN: Final = 5
+
+
+class Pull:
+    """The pull processor; `pull` serves both codes."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        access: ReadAccess,
+        groups: GroupTable,
+        clients: ClientTable,
+        offsets: ConsumerOffsetTable,
+        filters: ConsumerFilterTable,
+        compensation: CompensationTable,
+        hold: Hold,
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._access = access
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._filters = filters
+        self._compensation = compensation
+        self._selective = SelectiveReader(store, clock)
+        self._hold = hold
+        self._stats = stats
+        self._clock = clock
+
+    def pull(
+        self, header: PullMessage | LitePullMessage, command: Command, connection: Connection
+    ) -> Outcome:
+        """Answer with messages, or park the pull until some come."""
+        self._check(header)
+        matches = self._filter(header)
+        if header.sys_flag & COMMIT_OFFSET:
+            self._offsets.commit(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+                self._clock.now_ms(),
+            )
+        try:
+            result = self._read(header, matches)
+        except NotInMemory:
+            return self._read_from_disk(header, matches)
+        code = _code(result, header.queue_offset)
+        if (
+            code == NOT_FOUND
+            and header.sys_flag & SUSPEND
+            and self._park(header, command, connection, matches)
+        ):
+            return None
+        return self._answer(header, code, result)
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check(self, header: PullMessage | LitePullMessage) -> None:
+        """Checks 1 to 7: broker, group, topic, queue."""
+        access = self._access
+        access.broker()
+        if header.code == LITE_PULL and not self._config.broker.lite_pull_message_enable:
+            raise forbidden(BROKER_FORBIDDEN, "the broker for lite pull message is forbidden")
+        access.group(header.consumer_group)
+        access.queue(access.topic(header.topic), header.queue_id)
+
+    def _filter(self, header: PullMessage | LitePullMessage) -> Filter | None:
+        """Checks 8 and 9: the filter of this pull; None lets everything through."""
+        if header.sys_flag & SUBSCRIPTION:
+            matches = filter_of(header.expression_type, header.subscription)
+            now_ms = int(self._clock.monotonic() * 1000)
+            self._compensation.note(header.consumer_group, header.topic, now_ms)
+        else:
+            matches = self._registered(header)
+        if isinstance(matches, SqlFilter):
+            if not self._config.broker.enable_property_filter:
+                raise PropertyFilterOff(SQL92)
+            return matches
+        if matches.codes is None or header.topic == SCHEDULE_TOPIC:
+            # The codes of parked messages are times.
+            return None
+        return matches
+
+    def _registered(self, header: PullMessage | LitePullMessage) -> Filter:
+        """The filter that the group's heartbeats gave for the topic."""
+        name = header.consumer_group
+        registered = self._clients.group(name)
+        if registered is None:
+            raise Refused(NOT_EXIST, f"the consumer's group info not exist, {name}")
+        group = self._groups.require(name, self._clock.now_ms())
+        if registered.message_model == BROADCASTING and not group.consume_broadcast_enable:
+            remark = f"the consumer group[{name}] can not consume by broadcast way"
+            raise forbidden(BROADCASTING_FORBIDDEN, remark)
+        if not self._groups.may_read(name, header.topic):
+            remark = f"the consumer group[{name}] is forbidden for topic[{header.topic}]"
+            raise forbidden(SUBSCRIPTION_FORBIDDEN, remark)
+        subscription = registered.subscriptions.get(header.topic)
+        if subscription is None:
+            raise Refused(NOT_EXIST, f"the consumer's subscription not exist, {name}")
+        if subscription.sub_version < header.sub_version:
+            raise Refused(NOT_LATEST, "the consumer's subscription not latest")
+        if subscription.tag_filter is not None:
+            return subscription.tag_filter
+        known = self._filters.get(header.topic, name)
+        if known is None or known.sql is None:
+            raise Refused(FILTER_NOT_EXIST, f"the consumer's filter data not exist, {name}")
+        if known.client_version < header.sub_version:
+            raise Refused(FILTER_NOT_LATEST, "the consumer's filter data not latest")
+        return known.sql
+
+    # -- read, answer, park ----------------------------------------------------------------------
+
+    def _read(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> GetResult:
+        if self._offsets.resets:
+            place = (header.consumer_group, header.topic, header.queue_id)
+            at = self._offsets.take_reset(*place)
+            if at is not None:
+                return self._nothing(header, GetStatus.OFFSET_RESET, at)
+        max_bytes = max_count = None
+        if header.bulk_bytes:
+            max_bytes = min(header.bulk_bytes, self._config.broker.max_bulk_bytes)
+            max_count = header.max_msg_nums
+        asked = (header.topic, header.queue_id, header.queue_offset, header.max_msg_nums)
+        if isinstance(matches, SqlFilter):
+            return self._selective.get(
+                *asked, matches.matches, max_bytes=max_bytes, max_count=max_count
+            )
+        return self._store.get(*asked, matches, max_bytes=max_bytes, max_count=max_count)
+
+    async def _read_from_disk(
+        self, header: PullMessage | LitePullMessage, matches: Filter | None
+    ) -> Answer:
+        result = await self._store.complete(lambda: self._read(header, matches))
+        return self._answer(header, _code(result, header.queue_offset), result)
+
+    def _answer(
+        self, header: PullMessage | LitePullMessage, code: int, result: GetResult
+    ) -> Answer:
+        response = PullMessageResponse(
+            suggest_which_broker_id=0,
+            next_begin_offset=result.next_begin_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+        )
+        status = result.status
+        if status is not FOUND:
+            self._stats.pulls_missed += 1
+            return Answer(code, response, status.name)
+        self._stats.pulls_found += 1
+        counters = self._stats.group_out(header.consumer_group, header.topic)
+        counters.messages_out += result.count
+        counters.bytes_out += result.size
+        return Answer(0, response, "FOUND", result.views)
+
+    def _park(
+        self,
+        header: PullMessage | LitePullMessage,
+        command: Command,
+        connection: Connection,
+        matches: Filter | None,
+    ) -> bool:
+        """Hold the pull; False when there is no room."""
+        if self._config.broker.long_polling_enable:
+            wait_ms = header.suspend_timeout_millis
+        else:
+            wait_ms = self._config.broker.short_polling_time_ms
+
+        def resume() -> None:
+            try:
+                answer = self._again(header, matches)
+            except CONTENT_ERRORS as error:
+                # Who wakes the others goes on: what one asked for is nobody else's end.
+                connection.failed(command, error)
+            else:
+                connection.answer(command, answer)
+
+        queue = (header.topic, header.queue_id)
+        deadline = trio.current_time() + min(max(wait_ms, 0), HOLD_MAX_MS) / 1000
+        held = Held(
+            connection,
+            header.consumer_group,
+            queue,
+            header.queue_offset,
+            matches,
+            deadline,
+            resume,
+            places=places_for(
+                len(header.subscription or ""), shared=not isinstance(matches, SqlFilter)
+            ),
+        )
+        # What the filter was made of is of no use any more.
+        header.subscription = header.expression_type = header.proxy_froward_client_id = None
+        return self._hold.park(held)
+
+    def _again(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> Answer:
+        """The pull once more after its wait; whatever it finds is the answer."""
+        try:
+            self._check(header)
+        except Refused as refused:
+            return Answer(refused.code, refused.header, refused.remark)
+        try:
+            result = self._read(header, matches)
+        except (NotInMemory, OSError):
+            # What woke it is far behind by now. Nobody waits for the disk here, nor hears of its
+            # errors: the status makes the client pull the same offset again, and that pull does.
+            result = self._nothing(header, GetStatus.NO_MATCHED_MESSAGE, header.queue_offset)
+        return self._answer(header, _code(result, header.queue_offset), result)
+
+    def _nothing(
+        self, header: PullMessage | LitePullMessage, status: GetStatus, next_begin_offset: int
+    ) -> GetResult:
+        """An answer without messages that sends the client to an offset."""
+        place = (header.topic, header.queue_id)
+        return GetResult(
+            status,
+            next_begin_offset,
+            self._store.min_offset(*place),
+            self._store.max_offset(*place),
+        )
+
+
+def _code(result: GetResult, asked_offset: int) -> int:
+    """The response code of a read; an empty queue was moved if the client was elsewhere."""
+    status = result.status
+    if status is GetStatus.NO_MESSAGE_IN_QUEUE and asked_offset:
+        return OFFSET_MOVED
+    return PULL_CODES[status]

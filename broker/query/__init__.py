@@ -1,0 +1,1 @@
+"""Queries for one message: by key, by unique key, by id."""

@@ -1,0 +1,206 @@
+"""Writes the tables to their files: when asked, offsets every few seconds, all of them at stop.
+
+A save that is asked for while another one runs waits for the next, which holds its change; all who
+wait share it. A save that fails is logged and tried again after a rest; until then whoever waits is
+told at once, so that a full disk is not asked once per request.
+Source: semantics §3.1, §17.4; store format §1.7.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    runtime_checkable,
+)
+
+import structlog
+import trio
+
+from aerobee.broker.core.slices import in_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from aerobee.broker.saved.json_file import JsonFile
+
+__all__ = ["LargeTable", "Periodic", "SavedTable", "Saver", "Table"]
+
+RETRY_S: Final = 5.0
+"""How long after a failed save the next attempt is made."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class Table(Protocol):
+    """What can be written: a snapshot that nothing changes while it is encoded."""
+
+    def document(self) -> Mapping[str, Any]: ...
+
+
+@runtime_checkable
+class LargeTable(Protocol):
+    """What can be written while others run between its pieces."""
+
+    def pieces(self) -> Iterator[bytes]: ...
+
+
+class SavedTable:
+    """One table and its file.
+
+    Law: `written` ≤ `wanted`; equal means that every change so far is on disk.
+    """
+
+    def __init__(
+        self,
+        table: Table | LargeTable,
+        file: JsonFile,
+        *,
+        changes: Callable[[], int] | None = None,
+        relies_on: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self.table = table
+        self.file = file
+        self.changes = changes
+        self.relies_on = relies_on
+        """Waits until what a snapshot taken before speaks of is on disk. Raises: OSError.
+
+        A table that says how far something was copied must not outlive the copies.
+        """
+        self.seen = changes() if changes else 0
+        self.wanted = 0
+        self.written = 0
+        self.failing: OSError | None = None
+        """Why the last attempt failed."""
+        self.rest_until = -math.inf
+        self.lock = trio.Lock()
+        self.asked = trio.Event()
+
+    @property
+    def clean(self) -> bool:
+        """Whether everything that was asked for is on disk."""
+        return self.written == self.wanted
+
+    def request(self) -> None:
+        """Ask for a save soon; callable from anywhere in the loop, waits for nothing."""
+        self.wanted += 1
+        self.asked.set()
+
+    def notice(self) -> None:
+        """Ask for a save if `changes` moved, or if no one counts them.
+
+        For tables that change too often to ask each time.
+        """
+        seen = self.changes() if self.changes else self.seen + 1
+        if seen != self.seen:
+            self.seen = seen
+            self.wanted += 1
+
+    async def save(self) -> None:
+        """Write the table as it is now and wait until that is durable. Raises: OSError."""
+        self.wanted += 1
+        await self.catch_up()
+
+    async def catch_up(self, *, at_once: bool = False) -> None:
+        """Wait until everything asked for so far is durable. Raises: OSError.
+
+        For a while after a failed attempt nothing is tried, unless `at_once`.
+        """
+        goal = self.wanted
+        async with self.lock:
+            if self.written >= goal:
+                return
+            if self.failing is not None and not at_once and trio.current_time() < self.rest_until:
+                raise OSError(f"not tried again so soon after this: {self.failing}")
+            # No await between these two: the snapshot holds everything asked for up to here.
+            covered = self.wanted
+            content = await self.content()
+            try:
+                # Behind the snapshot: what it speaks of has been put by now.
+                if self.relies_on is not None:
+                    await self.relies_on()
+                await self.file.write(content)
+            except OSError as error:
+                if self.failing is None:
+                    log.error("table.save_failed", path=str(self.file.path), reason=str(error))
+                self.failing = error
+                self.rest_until = trio.current_time() + RETRY_S
+                raise
+            self.written = covered
+            if self.failing is not None:
+                log.info("table.save_recovered", path=str(self.file.path))
+            self.failing = None
+
+    async def content(self) -> Mapping[str, Any] | list[bytes]:
+        """The table as it is from now on: a snapshot, or the pieces of a text made meanwhile."""
+        if isinstance(self.table, LargeTable):
+            return await in_slices(self.table.pieces())
+        return self.table.document()
+
+
+class Periodic(NamedTuple):
+    """A table that is saved by the clock."""
+
+    saved: SavedTable
+    period_s: float
+
+
+class Saver:
+    """The service: serves requests as they come, and saves `periodic` tables by the clock."""
+
+    def __init__(self, tables: Sequence[SavedTable], *, periodic: Sequence[Periodic]) -> None:
+        self.tables = tables
+        self.periodic = periodic
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Serve until cancelled."""
+        async with trio.open_nursery() as nursery:
+            for table in self.tables:
+                nursery.start_soon(self.serve, table)
+            for each in self.periodic:
+                nursery.start_soon(self.tick, each)
+            task_status.started()
+        raise AssertionError("the tasks of this service never end by themselves")
+
+    async def serve(self, table: SavedTable) -> NoReturn:
+        """Save one table whenever it is asked for, and again while that fails."""
+        while True:
+            with trio.move_on_after(math.inf if table.clean else RETRY_S):
+                await table.asked.wait()
+            table.asked = trio.Event()
+            await self.attempt(table)
+
+    async def tick(self, each: Periodic) -> NoReturn:
+        """Save one periodic table by the clock.
+
+        The first time after one period: RocketMQ waits 10 s, but what a kill takes back is promised
+        to be younger than a period at any time.
+        """
+        while True:
+            await trio.sleep(each.period_s)
+            each.saved.notice()
+            await self.attempt(each.saved)
+
+    async def attempt(self, table: SavedTable, *, at_once: bool = False) -> bool:
+        """Save once; whether it worked. The failure has been logged where it happened."""
+        try:
+            await table.catch_up(at_once=at_once)
+        except OSError:
+            return False
+        return True
+
+    async def save_all(self) -> bool:
+        """Save every table, whatever happened to the others; whether all of it is durable."""
+        done = True
+        periodic = (each.saved for each in self.periodic)
+        for table in {id(table): table for table in (*self.tables, *periodic)}.values():
+            table.wanted += 1
+            done = await self.attempt(table, at_once=True) and done
+        return done

@@ -1,0 +1,1 @@
+"""Sending: destinations, checks, retries, dead letters, replies."""

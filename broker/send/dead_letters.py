@@ -1,0 +1,79 @@
+"""Messages that a group gives up: where they go, and which of those sent to its retry topic do.
+
+Consumers that cannot hand a message back send it to `%RETRY%group` themselves; those that consume
+in order do so with what they have given up.
+Source: semantics §7.3 (AbstractSendMessageProcessor.handleRetryAndDLQ).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.core.names import RETRY_PREFIX, dead_letter_topic
+from aerobee.broker.send.retries import max_tries
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.consumers.queue_locks import QueueLockTable
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import MessageDraft
+
+__all__ = ["DeadLetters"]
+
+
+class DeadLetters:
+    """Turns drafts to `%DLQ%group`, queue 0."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        locks: QueueLockTable[MessageQueue],
+        stats: BrokerStats,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._stats = stats
+        self._clock = clock
+
+    def turn(self, draft: MessageDraft, group: str, topic: str) -> None:
+        """Send a draft there; `topic` is where the group had its message from.
+
+        Raises: LimitReached.
+        """
+        name = dead_letter_topic(group)
+        self._topics.for_broker(name, 1, self._clock.now_ms())
+        draft.topic, draft.queue_id = name, 0
+        self._stats.group_out(group, topic).dead_letters += 1
+
+    def take(
+        self,
+        draft: MessageDraft,
+        properties: dict[str, str],
+        header: SendMessage | SendMessageV2,
+        command: Command,
+    ) -> bool:
+        """Turn a draft for `%RETRY%group` that is not to be tried again; whether it was.
+
+        A group with a live queue lock consumes in order, and sends only what it has given up.
+        Raises: Refused.
+        """
+        if not header.topic.startswith(RETRY_PREFIX):
+            return False
+        name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._groups.require(name, self._clock.now_ms())
+        limit = max_tries(group, header.max_reconsume_times, command.version)
+        in_order = self._locks.is_locked(name, int(self._clock.monotonic() * 1000))
+        if draft.reconsume_times <= limit and not in_order:
+            return False
+        properties["DELAY"] = "-1"
+        self.turn(draft, name, properties.get("RETRY_TOPIC", header.topic))
+        return True

@@ -1,0 +1,102 @@
+"""Where a message may go: the checks that every way of sending shares, in the order clients know.
+
+Source: semantics §6 (AbstractSendMessageProcessor.msgCheck).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.core.names import RETRY_PREFIX
+from aerobee.broker.errors import NoPermission, Refused
+from aerobee.remoting.server.log_limit import LogLimit
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.config.load import BrokerOptions
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["Destinations"]
+
+WRITE_BIT: Final = 2
+INVALID_PARAMETER: Final = int(ResponseCode.INVALID_PARAMETER)
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class Destinations:
+    """Topic and queue of a send, checked. `random_queue(n)` gives one of 0…n−1."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        clock: Clock,
+        random_queue: Callable[[int], int],
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._groups = groups
+        self._clock = clock
+        self._random_queue = random_queue
+        self._lines = LogLimit()
+
+    def topic(self, header: SendMessage | SendMessageV2) -> TopicConfig:
+        """Checks 2 to 6: time gate, ordered topic, name, sendable, existence. Raises: Refused."""
+        name = header.topic
+        gate_ms = self._options.start_accept_send_request_time_stamp_ms
+        if gate_ms and self._clock.now_ms() < gate_ms:
+            raise Refused(SYSTEM_ERROR, f"broker unable to service, until {gate_ms}")
+        if not self._options.broker_permission & WRITE_BIT:
+            self._refuse_ordered(name)
+        return self._topics.sendable(name) or self._made(header)
+
+    def _made(self, header: SendMessage | SendMessageV2) -> TopicConfig:
+        """A topic that none may send to yet, made if that is allowed. Raises: Refused."""
+        known = self._topics.get(header.topic)
+        topic = self._topics.for_send(
+            header.topic,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            self._clock.now_ms(),
+            unit_mode=bool(header.unit_mode),
+        )
+        if known is None:
+            left_out = self._lines.admit(self._clock.monotonic())
+            if left_out is not None:
+                log.info("topic.created", topic=topic.topic_name, by="use", left_out=left_out)
+        return topic
+
+    def _refuse_ordered(self, name: str) -> None:
+        """Only ordered topics: producers leave the other queues of such a broker by the route."""
+        known = self._topics.get(name)
+        if known is not None and known.order:
+            host = self._options.broker_ip1
+            raise NoPermission(f"the broker[{host}] sending message is forbidden")
+
+    def queue_id(self, header: SendMessage | SendMessageV2, topic: TopicConfig) -> int:
+        """Checks 7 and 8: the queue, the group of a retry topic. Raises: Refused."""
+        queue_id = header.queue_id
+        if queue_id >= topic.write_queue_nums and queue_id >= topic.read_queue_nums:
+            raise Refused(
+                INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic [{header.topic}] has "
+                f"{max(topic.write_queue_nums, topic.read_queue_nums)} queues",
+            )
+        if queue_id < 0:
+            if topic.write_queue_nums <= 0:
+                raise Refused(SYSTEM_ERROR, f"topic [{header.topic}] has no queue to write to")
+            queue_id = self._random_queue(topic.write_queue_nums)
+        if header.topic.startswith(RETRY_PREFIX):
+            self._groups.require(header.topic.removeprefix(RETRY_PREFIX), self._clock.now_ms())
+        return queue_id

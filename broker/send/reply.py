@@ -1,0 +1,164 @@
+"""SEND_REPLY_MESSAGE: an answer to a request that travelled as a message.
+
+It is pushed to the producer that asked, and kept in the reply topic beside that. What the replier
+is told is whether the push arrived; the kept copy is for who looks later, and nobody waits for it.
+Source: semantics §13, remoting §3.4 (ReplyMessageProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.answers import STORED
+from aerobee.broker.core.drafts import BROKER_BITS
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import PushReplyMessage, SendMessageResponse
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import append, decode
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.format.tags import tags_code
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.clients import ClientTable
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.send.destinations import Destinations
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["PUSH_TIMEOUT_S", "ReplyProcessor"]
+
+PUSH_TIMEOUT_S: Final = 10.0
+"""How long the asking client may take to accept its answer."""
+SUCCESS: Final = int(ResponseCode.SUCCESS)
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class ReplyProcessor:
+    """Codes 324 and 325."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        destinations: Destinations,
+        clients: ClientTable,
+        puts: Puts,
+        stats: BrokerStats,
+        clock: Clock,
+        store_host: bytes,
+        address: str,
+    ) -> None:
+        self._config = config
+        self._destinations = destinations
+        self._clients = clients
+        self._puts = puts
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._address = address
+        broker = config.broker
+        self._region = broker.region_id
+        self._trace_on = "true" if broker.trace_on else "false"
+
+    async def reply(
+        self,
+        header: SendReplyMessage | SendReplyMessageV2,
+        command: Command,
+        connection: Connection,
+    ) -> Answer:
+        """Push the answer to who asked, keep it, and say whether the push arrived."""
+        topic = self._destinations.topic(header)
+        queue_id = self._destinations.queue_id(header, topic)
+        body = bytes(command.body)
+        remark = await self._push(header, body, connection)
+        response = SendMessageResponse(
+            msg_id="0",
+            queue_id=queue_id,
+            queue_offset=0,
+            region=self._region,
+            trace_on=self._trace_on,
+        )
+        if self._config.broker.store_reply_message_enable:
+            self._keep(header, body, connection, response)
+        return Answer(SUCCESS if remark is None else SYSTEM_ERROR, response, remark)
+
+    async def _push(
+        self,
+        header: SendReplyMessage | SendReplyMessageV2,
+        body: bytes,
+        connection: Connection,
+    ) -> str | None:
+        """None when the asking client has it; else why not."""
+        client_id = decode(header.properties or "").get("REPLY_TO_CLIENT")
+        if client_id is None:
+            return "REPLY_TO_CLIENT is null, can not reply message"
+        asking = self._clients.producer(client_id)
+        if asking is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        now_ms = self._clock.now_ms()
+        pushed = PushReplyMessage(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=append(header.properties or "", f"PUSH_REPLY_TIME\x01{now_ms}\x02"),
+            reconsume_times=header.reconsume_times or 0,
+            unit_mode=bool(header.unit_mode),
+            born_host=connection.address,
+            store_host=self._address,
+            store_timestamp=now_ms,
+        )
+        try:
+            said = await asking.connection.call(pushed.code, pushed, body, PUSH_TIMEOUT_S)
+        except RemotingError as error:
+            return f"push reply message to {client_id} fail. {error}"
+        if said.code != SUCCESS:
+            return f"push reply message to {client_id} fail. {said.remark or said.code}"
+        return None
+
+    def _keep(
+        self,
+        header: SendReplyMessage | SendReplyMessageV2,
+        body: bytes,
+        connection: Connection,
+        response: SendMessageResponse,
+    ) -> None:
+        """Store the reply as it came; its place goes into the response."""
+        properties = header.properties or ""
+        draft = MessageDraft(
+            header.topic,
+            response.queue_id,
+            body,
+            properties.encode(),
+            connection.host,
+            self._store_host,
+            header.flag,
+            header.sys_flag & ~BROKER_BITS,
+            header.born_timestamp,
+            header.reconsume_times or 0,
+            tags_code=tags_code(decode(properties).get("TAGS")),
+        )
+        result = self._puts.put_as_is(draft)
+        if result.status not in STORED:
+            log.warning("reply.not_kept", topic=header.topic, status=result.status.name)
+            return
+        counters = self._stats.topic_in(header.topic)
+        counters.messages_in += result.count
+        counters.bytes_in += result.size
+        response.msg_id = offset_id(self._store_host, result.physical_offset)
+        response.queue_offset = result.queue_offset
+        self._puts.finish_round()

@@ -1,0 +1,391 @@
+"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: request → checked message → store → answer.
+
+The order of checks is what clients and their tests depend on. What asks to be delivered later goes
+through the hooks. A half message is turned here and not by a hook: only a send can be one, a commit
+or a retry with the same properties is not.
+Source: SendMessageProcessor, AbstractSendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from aerobee.broker.answers import put_refused
+from aerobee.broker.core.drafts import BROKER_BITS
+from aerobee.broker.core.names import RETRY_PREFIX
+from aerobee.broker.delay.delay_levels import level_of
+from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.metrics.stats import DELAY, NORMAL, TRANSACTION
+from aerobee.broker.timers.timer_properties import ASKS_FOR_TIME, START_DELIVER_TIME, handle_of
+from aerobee.broker.transactions.half_messages import HALF_PROPERTIES_MAX, half_of, is_half
+from aerobee.remoting.server.routes import PARKED, Begun, finished
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import SendMessageRefused, SendMessageResponse
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import append, decode, encode
+from aerobee.store.format.record import TRANSACTION_PREPARED, MessageDraft, batch_items
+from aerobee.store.format.tags import tags_code
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.saved.save import SavedTable
+    from aerobee.broker.send.dead_letters import DeadLetters
+    from aerobee.broker.send.destinations import Destinations
+    from aerobee.broker.topics.topics import TopicConfig
+    from aerobee.broker.transactions.open_transactions import Transactions
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Plain, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import PutResult
+
+__all__ = ["Send"]
+
+REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
+"""Properties that the broker sets itself; what a client sent under these names is dropped."""
+
+ALONE: Final = ASKS_FOR_TIME | {"DELAY", "TRAN_MSG"}
+"""Properties that no message of a batch may have."""
+
+HOOKED: Final = ASKS_FOR_TIME | {"DELAY", START_DELIVER_TIME}
+"""Properties that send a message through the hooks."""
+
+ALONE_BYTES: Final = tuple(name.encode() + b"\x01" for name in sorted(ALONE))
+LOOKED_AT: Final = REGION_FIELDS | HOOKED | {"TRAN_MSG"}
+TRANSACTION_BITS: Final = 0x0C
+MESSAGE_ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+SUCCESS: Final = int(ResponseCode.SUCCESS)
+FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+SHORT_BATCH_BYTES: Final = 64 << 10
+"""A batch up to here is stored in one step."""
+ITEMS_STEP: Final = 500
+"""Messages of a batch whose properties are read in one step."""
+GROUP_MARK: Final = "%"
+"""Begins the names of topics that belong to a group."""
+
+
+class Send:
+    """The send processor. `one` and `batch` are its routes; everything else is their way down."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        puts: Puts,
+        destinations: Destinations,
+        topic_file: SavedTable,
+        stats: BrokerStats,
+        store_host: bytes,
+        new_unique_key: Callable[[], str],
+        transactions: Transactions,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._puts = puts
+        self._destinations = destinations
+        self._topic_file = topic_file
+        self._stats = stats
+        self._store_host = store_host
+        self._new_unique_key = new_unique_key
+        self._transactions = transactions
+        self._dead_letters = dead_letters
+        self._waits_for_disk = config.store.sync_flush
+        broker = config.broker
+        self._region = broker.region_id
+        self._trace_on = "true" if broker.trace_on else "false"
+        self._region_fields = SendMessageRefused(self._region, self._trace_on)
+        self._added = (
+            f"CLUSTER\x01{broker.broker_cluster_name}\x02"
+            f"MSG_REGION\x01{self._region}\x02TRACE_ON\x01{self._trace_on}\x02"
+        )
+
+    def one(
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+    ) -> Outcome:
+        """Store one message (codes 10 and 310)."""
+        if header.batch:
+            return self.batch(header, command, connection)
+        try:
+            topic = self._destinations.topic(header)
+            queue_id = self._destinations.queue_id(header, topic)
+            if not command.body:
+                raise Refused(MESSAGE_ILLEGAL, "the message body is empty")
+            text = header.properties or ""
+            properties = decode(text)
+            if topic.attributes and _wants_keys(topic) and "KEYS" not in properties:
+                raise Refused(MESSAGE_ILLEGAL, "a message to a compacted topic must have KEYS")
+            looked_at = header.sys_flag & TRANSACTION_BITS or not LOOKED_AT.isdisjoint(properties)
+            half = looked_at and self._asks_for_half(header, properties)
+            if looked_at:
+                text = _without(properties, REGION_FIELDS)
+            unique = properties.get("UNIQ_KEY")
+            if unique is None:
+                unique = self._new_unique_key()
+                text = append(text, f"UNIQ_KEY\x01{unique}\x02")
+            draft = self._draft(header, command, connection, queue_id)
+            if header.topic[0] == GROUP_MARK and self._dead_letters.take(
+                draft, properties, header, command
+            ):
+                text = encode({**decode(text), "DELAY": "-1"})
+            text = append(text, self._added)
+            kind, handle = NORMAL, None
+            if half:
+                kind = TRANSACTION
+                result = self._put_half(draft, decode(text))
+            elif looked_at and not HOOKED.isdisjoint(properties):
+                kind = DELAY
+                turned = decode(text)
+                result = self._puts.put(draft, turned)
+                if draft.topic == WHEEL_TOPIC:
+                    handle = handle_of(turned, self._config.broker.broker_name)
+            else:
+                draft.properties = text.encode()
+                draft.tags_code = tags_code(properties.get("TAGS"))
+                result = self._store.put(draft)
+        except Refused as refused:
+            raise self._with_region(refused) from None
+        waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
+        return self._answer(
+            result,
+            draft,
+            queue_id,
+            unique,
+            command,
+            connection,
+            kind=kind,
+            handle=handle,
+            waits=waits,
+        )
+
+    def batch(
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+    ) -> Outcome:
+        """Store each message of a batch (code 320, or the batch flag under another code)."""
+        if len(command.body) > SHORT_BATCH_BYTES:
+            return self._long_batch(header, command, connection)
+        draft, waits = finished(self._batch_draft(header, command, connection))
+        result = self._store.put_batch(draft, command.body)
+        return self._answer(result, draft, draft.queue_id, None, command, connection, waits=waits)
+
+    def _long_batch(
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+    ) -> Steps:
+        draft, waits = yield from self._batch_draft(header, command, connection)
+        result = yield from self._store.writer.put_batch_in_steps(draft, command.body)
+        return self._answer(result, draft, draft.queue_id, None, command, connection, waits=waits)
+
+    def _batch_draft(
+        self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
+    ) -> Generator[None, None, tuple[MessageDraft, bool]]:
+        """What the messages of a batch share, and whether its answer waits for the disk."""
+        try:
+            topic = self._destinations.topic(header)
+            queue_id = self._destinations.queue_id(header, topic)
+            properties = decode(header.properties or "")
+            _refuse_in_batch(header, properties)
+            yield from _refuse_in_items(command.body)
+        except Refused as refused:
+            raise self._with_region(refused) from None
+        waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
+        return self._draft(header, command, connection, queue_id), waits
+
+    # -- halves ----------------------------------------------------------------------------------
+
+    def _asks_for_half(
+        self, header: SendMessage | SendMessageV2, properties: dict[str, str]
+    ) -> bool:
+        """Whether this begins a transaction. Raises: Refused when it may not."""
+        if not is_half(properties, header.reconsume_times or 0):
+            if header.sys_flag & TRANSACTION_PREPARED:
+                # Stored as it is, it would be acknowledged and never delivered.
+                raise Refused(MESSAGE_ILLEGAL, "a half message must have the property TRAN_MSG")
+            return False
+        if self._config.broker.reject_transaction_message:
+            host = self._config.broker.broker_ip1
+            raise NoPermission(f"the broker[{host}] sending transaction message is forbidden")
+        return True
+
+    def _put_half(self, draft: MessageDraft, properties: dict[str, str]) -> PutResult:
+        draft.sys_flag &= ~TRANSACTION_BITS
+        self._puts.rehearse(draft, properties)
+        topic = draft.topic
+        half_of(draft, properties)
+        if len(draft.properties) > HALF_PROPERTIES_MAX:
+            raise Refused(
+                MESSAGE_ILLEGAL,
+                f"the half message has {len(draft.properties)} bytes of properties, "
+                f"{HALF_PROPERTIES_MAX} leave room for its checks",
+            )
+        result = self._puts.put_as_is(draft)
+        if result.status is PutStatus.PUT_OK:
+            self._transactions.began(topic, result.store_timestamp)
+        return result
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _draft(
+        self,
+        header: SendMessage | SendMessageV2,
+        command: Command,
+        connection: Connection,
+        queue_id: int,
+    ) -> MessageDraft:
+        return MessageDraft(
+            header.topic,
+            queue_id,
+            command.body,
+            b"",
+            connection.host,
+            self._store_host,
+            header.flag,
+            header.sys_flag & ~BROKER_BITS,
+            header.born_timestamp,
+            header.reconsume_times or 0,
+        )
+
+    def _answer(
+        self,
+        result: PutResult,
+        draft: MessageDraft,
+        queue_id: int,
+        unique: str | None,
+        command: Command,
+        connection: Connection,
+        *,
+        kind: str = NORMAL,
+        handle: str | None = None,
+        waits: bool,
+    ) -> Plain:
+        status = result.status
+        if status is not PutStatus.PUT_OK:
+            return self._refused(status)
+        counters = self._stats.topic_in(draft.topic, kind)
+        counters.messages_in += result.count
+        counters.bytes_in += result.size
+        if command.oneway:
+            return None
+        response = SendMessageResponse(
+            msg_id=self._message_ids(result),
+            queue_id=queue_id,
+            queue_offset=result.queue_offset,
+            transaction_id=unique,
+            recall_handle=handle,
+            region=self._region,
+            trace_on=self._trace_on,
+        )
+        if not self._topic_file.clean:
+            return Begun(self._after_save(result, response, waits=waits))
+        if not waits:
+            return Answer(SUCCESS, response)
+
+        def durable(on_disk: bool) -> None:
+            connection.answer(command, _stored(response, on_disk=on_disk))
+
+        self._store.when_durable(result.end_offset, durable)
+        return PARKED
+
+    async def _after_save(
+        self, result: PutResult, response: SendMessageResponse, *, waits: bool
+    ) -> Answer:
+        """Answer once the topic, made a moment ago, would survive a crash like its message.
+
+        A topic that cannot be saved is no reason to say that the message was not stored: the next
+        start finds it in the log and takes it up again.
+        """
+        with suppress(OSError):
+            await self._topic_file.catch_up()
+        if not waits:
+            return Answer(SUCCESS, response)
+        done = trio.Event()
+        answers: list[Answer] = []
+
+        def durable(on_disk: bool) -> None:
+            answers.append(_stored(response, on_disk=on_disk))
+            done.set()
+
+        self._store.when_durable(result.end_offset, durable)
+        await done.wait()
+        return answers[0]
+
+    def _refused(self, status: PutStatus) -> Answer:
+        refused = put_refused(status, self._store)
+        return Answer(refused.code, self._region_fields, refused.remark)
+
+    def _with_region(self, refused: Refused) -> Refused:
+        """Trace clients look for region and trace switch in every answer."""
+        refused.header = self._region_fields
+        return refused
+
+    def _message_ids(self, result: PutResult) -> str:
+        if result.count == 1:
+            return offset_id(self._store_host, result.physical_offset)
+        return ",".join(offset_id(self._store_host, at) for at in result.offsets)
+
+
+def _stored(response: SendMessageResponse, *, on_disk: bool) -> Answer:
+    return Answer(SUCCESS if on_disk else FLUSH_DISK_TIMEOUT, response)
+
+
+def _refuse_in_batch(header: SendMessage | SendMessageV2, properties: dict[str, str]) -> None:
+    if header.topic.startswith(RETRY_PREFIX):
+        raise Refused(MESSAGE_ILLEGAL, "batch request does not support retry group")
+    if (
+        _is_delayed(properties)
+        or not ASKS_FOR_TIME.isdisjoint(properties)
+        or _is_transaction(properties, header.sys_flag)
+    ):
+        raise Refused(MESSAGE_ILLEGAL, "a batch can neither be delayed nor transactional")
+
+
+def _wants_keys(topic: TopicConfig) -> bool:
+    return topic.attributes.get("cleanup.policy") == "COMPACTION"
+
+
+def _refuse_in_items(body: bytes | memoryview) -> Iterator[None]:
+    """The same for the messages of a batch, whose properties are stored as they came.
+
+    Most batches hold none of these names, and then nothing is parsed. Others may run at each yield.
+    """
+    raw = bytes(body)
+    if not any(name in raw for name in ALONE_BYTES):
+        return
+    try:
+        for number, (_, _, properties) in enumerate(batch_items(raw)):
+            item = decode(properties)
+            timed = not ASKS_FOR_TIME.isdisjoint(item)
+            if _is_delayed(item) or timed or _is_transaction(item, 0):
+                reason = "a message of the batch asks for delay or transaction"
+                raise Refused(MESSAGE_ILLEGAL, reason)
+            if number % ITEMS_STEP == ITEMS_STEP - 1:
+                yield
+    except MessageIllegal as error:
+        raise Refused(MESSAGE_ILLEGAL, str(error)) from error
+
+
+def _is_delayed(properties: dict[str, str]) -> bool:
+    level = properties.get("DELAY")
+    return level is not None and level_of(level) > 0
+
+
+def _is_transaction(properties: dict[str, str], sys_flag: int) -> bool:
+    prepared = properties.get("TRAN_MSG", "").lower() == "true"
+    return prepared or bool(sys_flag & TRANSACTION_BITS)
+
+
+def _without(properties: dict[str, str], names: frozenset[str]) -> str:
+    return encode({name: value for name, value in properties.items() if name not in names})

@@ -1,0 +1,166 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message and wants it again later.
+
+The message is stored once more, for the group's retry topic, by way of a delay level; or for its
+dead letters when it was tried often enough. Under SYNC_FLUSH the answer waits until that is on
+disk: the consumer goes on behind a message that has been taken back.
+Source: semantics §7.2 (AbstractSendMessageProcessor.consumerSendMsgBack).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.core.names import is_sendable, retry_topic
+from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.send.retries import max_tries, next_level, returned, tried_again
+from aerobee.broker.topics.topics import PERM_WRITE
+from aerobee.remoting.server.routes import Begun
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.errors import NotInMemory
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.properties import decode
+from aerobee.store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.send.dead_letters import DeadLetters
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+
+__all__ = ["SendBack"]
+
+DONE: Final = Answer()
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+
+
+class SendBack:
+    """Code 36. `random_queue(n)` gives one of 0…n−1."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        puts: Puts,
+        dead_letters: DeadLetters,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: BrokerStats,
+        clock: Clock,
+        store_host: bytes,
+        random_queue: Callable[[int], int],
+    ) -> None:
+        self._options = config.broker
+        self._store = store
+        self._puts = puts
+        self._dead_letters = dead_letters
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._random_queue = random_queue
+        self._waits_for_disk = config.store.sync_flush
+
+    def take_back(
+        self, header: ConsumerSendMsgBack, command: Command, connection: Connection
+    ) -> Outcome:
+        """Store a message again for its next try, or as a dead letter."""
+        group = self._groups.require(header.group, self._clock.now_ms())
+        if not self._options.broker_permission & PERM_WRITE:
+            host = self._options.broker_ip1
+            raise NoPermission(f"the broker[{host}] sending message is forbidden")
+        if group.retry_queue_nums <= 0:
+            # So the administrator wants it: such a group's messages are not tried again.
+            return DONE
+        topic = self._retry_topic(header, group)
+        limit = max_tries(group, header.max_reconsume_times, command.version)
+        look_up = partial(self._store.message, header.offset)
+        try:
+            found = look_up()
+        except NotInMemory:
+            return self._from_disk(look_up, header, topic, limit)
+        self._store_again(found, header, topic, limit)
+        return Begun(self._when_durable()) if self._waits_for_disk else DONE
+
+    def _retry_topic(
+        self, header: ConsumerSendMsgBack, group: SubscriptionGroupConfig
+    ) -> TopicConfig:
+        """The retry topic of a group, made when it does not exist.
+
+        Raises: NoPermission when nobody may write there; LimitReached.
+        """
+        topic = self._topics.for_broker(
+            retry_topic(header.group),
+            group.retry_queue_nums,
+            self._clock.now_ms(),
+            unit_mode=bool(header.unit_mode),
+        )
+        if not topic.perm & PERM_WRITE:
+            raise NoPermission(f"the topic[{topic.topic_name}] sending message is forbidden")
+        return topic
+
+    def _store_again(
+        self,
+        record: Record | None,
+        header: ConsumerSendMsgBack,
+        topic: TopicConfig,
+        limit: int,
+    ) -> None:
+        """Store a message once more, in a retry or dead-letter topic.
+
+        Raises: Refused when the message is gone, or cannot be stored.
+        """
+        if record is None:
+            raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        if not is_sendable(record.topic):
+            # Halves, timers and the like are nobody's to consume, so nobody's to hand back.
+            raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        first_id = offset_id(record.store_host, record.physical_offset)
+        level = next_level(record.reconsume_times, header.delay_level, limit)
+        properties = returned(decode(record.properties), record.topic, first_id, level)
+        origin = properties["RETRY_TOPIC"]
+        queues = min(topic.read_queue_nums, topic.write_queue_nums)
+        queue_id = self._random_queue(queues) if queues > 1 else 0
+        draft = draft_again(record, topic.topic_name, queue_id, b"")
+        draft.store_host = self._store_host
+        draft.reconsume_times = tried_again(draft.reconsume_times)
+        if level is None:
+            self._dead_letters.turn(draft, header.group, origin)
+        result = self._puts.put(draft, properties, accepted=True)
+        if result.status is not PutStatus.PUT_OK:
+            raise Refused(SYSTEM_ERROR, result.status.name)
+        self._stats.group_out(header.group, origin).sent_back += 1
+
+    async def _from_disk(
+        self,
+        look_up: Callable[[], Record | None],
+        header: ConsumerSendMsgBack,
+        topic: TopicConfig,
+        limit: int,
+    ) -> Answer:
+        self._store_again(await self._store.complete(look_up), header, topic, limit)
+        return await self._when_durable() if self._waits_for_disk else DONE
+
+    async def _when_durable(self) -> Answer:
+        """The answer once what was stored is on disk. Raises: Refused."""
+        try:
+            await self._puts.durable()
+        except OSError as error:
+            raise Refused(SYSTEM_ERROR, PutStatus.FLUSH_DISK_TIMEOUT.name) from error
+        return DONE

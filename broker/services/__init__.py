@@ -1,1 +1,0 @@
-"""What happens by itself in the broker."""

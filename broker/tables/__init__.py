@@ -1,1 +1,0 @@
-"""What the broker remembers. Pure: time comes in as `now_ms`."""

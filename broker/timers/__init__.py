@@ -1,0 +1,1 @@
+"""Timers: messages delivered at a time that they name, and their recall."""

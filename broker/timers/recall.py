@@ -1,0 +1,132 @@
+"""RECALL_MESSAGE: a timer is not to be delivered.
+
+What takes it back is a timer itself, for the same slot: it is found there before anything is
+delivered. So an answer says that the wish is stored, not that the timer was still waiting.
+Source: semantics §9.5 (RecallMessageProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.core.names import RETRY_PREFIX, check_sendable
+from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
+from aerobee.broker.timers.timer_properties import DELETE_KEY, DELIVER_AT, read_handle
+from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import RecallMessage, RecallMessageResponse
+from aerobee.store.format.record import MessageDraft
+from aerobee.store.results import PutStatus
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.timers.timer_properties import RecallHandle
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+
+__all__ = ["RecallProcessor"]
+
+TAG: Final = "_RECALL_TAG_"
+BODY: Final = b"0"
+
+
+class RecallProcessor:
+    """The processor."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        puts: Puts,
+        topics: TopicTable,
+        clock: Clock,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._puts = puts
+        self._topics = topics
+        self._clock = clock
+        self._store_host = store_host
+        self._waits_for_disk = config.store.sync_flush
+
+    def recall(self, header: RecallMessage, command: Command, connection: Connection) -> Outcome:
+        """Store the wish. Raises: Refused."""
+        handle = self._check(header)
+        result = self._puts.put(*self._message(header, handle, connection))
+        if result.status is not PutStatus.PUT_OK:
+            cause = self._store.flags.cause or result.status.name
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"recall failed: {cause}")
+        region = self._config.broker.region_id
+        response = RecallMessageResponse(msg_id=handle.unique_key, region=region)
+        if not self._waits_for_disk:
+            return Answer(ResponseCode.SUCCESS, response)
+
+        def durable(on_disk: bool) -> None:
+            code = ResponseCode.SUCCESS if on_disk else ResponseCode.FLUSH_DISK_TIMEOUT
+            connection.answer(command, Answer(code, response))
+
+        self._store.when_durable(result.end_offset, durable)
+        return PARKED
+
+    def _check(self, header: RecallMessage) -> RecallHandle:
+        broker = self._config.broker
+        now_ms = self._clock.now_ms()
+        if not broker.recall_message_enable:
+            raise NoPermission("recall failed, recallMessageEnable is false")
+        gate_ms = broker.start_accept_send_request_time_stamp_ms
+        if now_ms < gate_ms:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"broker unable to service, until {gate_ms}"
+            )
+        check_sendable(header.topic)
+        if header.topic.startswith(RETRY_PREFIX):
+            raise NoPermission(f"recall failed, no message of topic[{header.topic}] has a handle")
+        if self._topics.get(header.topic) is None:
+            raise TopicNotExist(header.topic)
+        handle = read_handle(header.recall_handle)
+        if not (header.producer_group or "").isprintable():
+            raise Refused(
+                ResponseCode.ILLEGAL_OPERATION, "recall failed, the producer group is no name"
+            )
+        limit_ms = now_ms + self._config.store.timer_max_delay_s * 1_000
+        for wrong, what in (
+            (handle.topic != header.topic, "topic"),
+            (handle.broker != broker.broker_name, "broker"),
+            (not now_ms < handle.deliver_ms <= limit_ms, "time"),
+        ):
+            if wrong:
+                raise Refused(
+                    ResponseCode.ILLEGAL_OPERATION, f"recall failed, the {what} does not match"
+                )
+        return handle
+
+    def _message(
+        self, header: RecallMessage, handle: RecallHandle, connection: Connection
+    ) -> tuple[MessageDraft, dict[str, str]]:
+        now_ms = self._clock.now_ms()
+        draft = MessageDraft(
+            handle.topic,
+            0,
+            BODY,
+            b"",
+            connection.host,
+            self._store_host,
+            born_timestamp=now_ms,
+        )
+        properties = {
+            "TAGS": TAG,
+            "UNIQ_KEY": handle.unique_key,
+            DELETE_KEY: handle.unique_key,
+            DELIVER_AT: str(handle.deliver_ms),
+            "BORN_TIMESTAMP": str(now_ms),
+            "PGROUP": header.producer_group or "",
+        }
+        return draft, properties

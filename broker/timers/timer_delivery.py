@@ -1,0 +1,253 @@
+"""Slots that are over: their timers go where they were meant to, or into the wheel again.
+
+A slot is walked first, then its messages are read and put a few at a time, the oldest first. What
+was put is taken off the slot as it goes, so a stop in between repeats little; where some timers of
+a slot are taken back, the slot stays whole until all of it is done. A put that the store refuses is
+tried again for as long as it takes. Source: semantics §9.4 (TimerMessageStore).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.core.names import is_deliverable
+from aerobee.broker.errors import CONTENT_ERRORS
+from aerobee.broker.timers.timer_properties import Timed, come_back, delete_keys
+from aerobee.store.errors import NotInMemory
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.record import read
+from aerobee.store.format.timer import DELETE, ROLL, WHEEL_TOPIC
+from aerobee.store.results import UNSTORABLE, PutStatus, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.broker.core.pace import Pace
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.timers.timing_counts import TimingCounts
+    from aerobee.store.errors import Piece
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.set_aside import SetAside
+    from aerobee.store.timer_store import Chain, Due, TimerStore
+
+__all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
+
+RETRY_S: Final = 0.5
+"""Between two attempts to put what the store refused."""
+READ_MAX: Final = 64
+"""Messages read and put before others may get their turn."""
+WALK_STEPS: Final = 2_000
+"""Units of a chain that are looked at in one go, about 1 ms."""
+EMPTY_SLOTS: Final = 5_000
+"""Slots passed in one go, about 2 ms."""
+SERVICE: Final = "timers"
+"""By which messages that were set aside are counted."""
+
+log = structlog.stdlib.get_logger("aerobee.timers")
+
+
+class TimerPuts:
+    """Puts a timer where it belongs, and counts it."""
+
+    def __init__(
+        self,
+        puts: Puts,
+        clock: Clock,
+        counts: TimingCounts,
+        stats: BrokerStats,
+        aside: SetAside,
+    ) -> None:
+        self.counts = counts
+        self._puts = puts
+        self._clock = clock
+        self._stats = stats
+        self._aside = aside
+
+    def count(self, topic: str, timers: int) -> None:
+        """So many more wait for this topic."""
+        self.counts.add(topic, timers, self._clock.now_ms())
+
+    def put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool = False) -> bool:
+        """Into its topic, or with `roll` into the wheel again; False: try again later.
+
+        One that no topic takes is set aside.
+        """
+        try:
+            return self._put(record, timed, enqueued_ms, roll=roll)
+        except CONTENT_ERRORS as error:
+            self._aside.take(SERVICE, place_of(record), error)
+            return True
+
+    def _put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool) -> bool:
+        if not is_deliverable(timed.topic):
+            self._aside.note(SERVICE, place_of(record), f"nothing is brought to {timed.topic!r}")
+            return True
+        topic, queue_id = (WHEEL_TOPIC, 0) if roll else (timed.topic, timed.queue_id)
+        properties = come_back(record.properties, enqueued_ms, self._clock.now_ms(), roll=roll)
+        status = self._puts.put_again(draft_again(record, topic, queue_id, properties)).status
+        if status in UNSTORABLE:
+            # What was added may be too much; what came in was not.
+            again = draft_again(record, topic, queue_id, record.properties)
+            status = self._puts.put_again(again).status
+        if status in UNSTORABLE:
+            self._aside.note(SERVICE, place_of(record), status.name)
+        elif status is not PutStatus.PUT_OK:
+            return False
+        elif not roll:
+            self._stats.timer(timed.topic).dequeued += 1
+        return True
+
+
+class TimerDelivery:
+    """The loop over the slots."""
+
+    def __init__(
+        self,
+        *,
+        timers: TimerStore,
+        store: MessageStore,
+        puts: Puts,
+        timer_puts: TimerPuts,
+        clock: Clock,
+        pace: Pace,
+    ) -> None:
+        self._timers = timers
+        self._store = store
+        self._puts = puts
+        self._timer_puts = timer_puts
+        self._clock = clock
+        self._pace = pace
+        self.recalled = 0
+        """Timers that were taken back in time."""
+        self.lost = 0
+        """Timers whose messages are no longer in the log."""
+
+    async def run(self) -> NoReturn:
+        """Deliver each slot as soon as its time is over, until cancelled. Raises: OSError."""
+        precision_ms = self._timers.precision_ms
+        while True:
+            await self.catch_up()
+            now_ms = self._clock.now_ms()
+            await trio.sleep((precision_ms - now_ms % precision_ms) / 1000)
+
+    async def catch_up(self) -> None:
+        """Deliver every slot that is over. Raises: OSError."""
+        timers = self._timers
+        self._pace.begin()
+        while (end_ms := timers.floor(self._clock.now_ms())) > timers.read_time_ms:
+            for _ in range(EMPTY_SLOTS):
+                # Not one more than the time it was at: a clock that went back may have changed it.
+                time_ms = timers.read_time_ms
+                if time_ms >= end_ms or timers.wheel.slot(time_ms) is not None:
+                    break
+                timers.read_time_ms = time_ms + timers.precision_ms
+            else:
+                await self._pace.rest()
+                continue
+            if time_ms < end_ms and not await self.deliver(time_ms):
+                await trio.sleep(RETRY_S)
+
+    async def deliver(self, time_ms: int) -> bool:
+        """One slot; False when the store takes nothing now. Raises: OSError."""
+        chain = self._timers.chain(time_ms)
+        assert chain is not None, time_ms
+        while not await self._store.complete(partial(self._timers.walk, chain, WALK_STEPS)):
+            await self._pace.rest()
+        taken_back = await self._taken_back(chain)
+        lost = self.lost
+        done = 0
+        while done < len(chain):
+            part = [chain.due(at) for at in range(done, min(done + READ_MAX, len(chain)))]
+            views = await self._store.complete(partial(self._read, part))
+            count = self._put_all(part, views, taken_back)
+            self._puts.finish_round()
+            done += count
+            if count < len(part):
+                if taken_back is None:
+                    self._timers.settle(chain, done)
+                return False
+            if taken_back is None and done < len(chain):
+                self._timers.settle(chain, done)
+            if self._pace.over():
+                await self._pace.rest()
+        self._timers.settle(chain, done)
+        if self.lost > lost:
+            log.warning("timer.messages_lost", timers=self.lost - lost, time_ms=time_ms)
+        return True
+
+    def _put_all(
+        self,
+        part: Sequence[Due],
+        views: Sequence[memoryview | None],
+        taken_back: set[tuple[str, str]] | None,
+    ) -> int:
+        """How many of them are done with."""
+        for number, (due, view) in enumerate(zip(part, views, strict=True)):
+            record = None if view is None else read(view)
+            timed = None if record is None else Timed.of(record.properties)
+            if record is None or timed is None or record.topic != WHEEL_TOPIC:
+                self.lost += 1
+            elif not self._put(due, record, timed, taken_back):
+                return number
+        return len(part)
+
+    def _put(
+        self,
+        due: Due,
+        record: Record,
+        timed: Timed,
+        taken_back: set[tuple[str, str]] | None,
+    ) -> bool:
+        count = self._timer_puts.count
+        if due.magic & (DELETE | ROLL) == DELETE:
+            count(timed.topic, 1)
+            return True
+        if taken_back and not due.magic & ROLL:
+            key = value_of(record.properties, b"UNIQ_KEY")
+            if (timed.topic, key) in taken_back:
+                self.recalled += 1
+                count(timed.topic, -1)
+                return True
+        done = self._timer_puts.put(record, timed, due.enqueued_ms, roll=bool(due.magic & ROLL))
+        if done:
+            count(timed.topic, 1 if due.magic & DELETE else -1)
+        return done
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def _taken_back(self, chain: Chain) -> set[tuple[str, str]] | None:
+        """Topic and unique key of those that are not to be delivered; None: there are none."""
+        numbers = chain.deletions()
+        if not numbers:
+            return None
+        found: set[tuple[str, str]] = set()
+        for begin in range(0, len(numbers), READ_MAX):
+            part = [chain.due(number) for number in numbers[begin : begin + READ_MAX]]
+            for view in await self._store.complete(partial(self._read, part)):
+                record = None if view is None else read(view)
+                timed = None if record is None else Timed.of(record.properties)
+                if record is not None and timed is not None:
+                    found |= delete_keys(record.properties, timed.topic)
+            await self._pace.rest()
+        return found
+
+    def _read(self, part: Sequence[Due]) -> list[memoryview | None]:
+        """The records, None for what is not there. Raises: NotInMemory with all pieces, OSError."""
+        found: list[memoryview | None] = []
+        missing: list[Piece] = []
+        for due in part:
+            try:
+                found.append(self._store.read(due.physical_offset, due.size))
+            except NotInMemory as miss:
+                missing += miss.pieces
+        if missing:
+            raise NotInMemory(tuple(missing))
+        return found

@@ -1,0 +1,156 @@
+"""The wheel topic is read once, in order: each message gets its slot, or is delivered at once.
+
+What is further away than the window gets a slot before its time, to be put in again from there.
+Source: semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.errors import CONTENT_ERRORS
+from aerobee.broker.timers.timer_delivery import SERVICE
+from aerobee.broker.timers.timer_properties import ROLLED, Timed
+from aerobee.store.format.tags import java_hash
+from aerobee.store.format.timer import DELETE, WHEEL_TOPIC, slot_time
+from aerobee.store.results import place_of
+from aerobee.store.timer_store import Due
+
+if TYPE_CHECKING:
+    from aerobee.broker.core.pace import Pace
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.timers.timer_delivery import TimerPuts
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult
+    from aerobee.store.timer_store import TimerStore
+
+__all__ = ["TimerEnqueue"]
+
+POLL_S: Final = 0.1
+READ_MAX: Final = 64
+READ_BYTES: Final = 1 << 20
+UNWRITTEN_BYTES_MAX: Final = 8 << 20
+"""Of the timer log: on a full disk nothing more is taken, and the wheel topic holds the rest."""
+
+log = structlog.stdlib.get_logger("aerobee.timers")
+
+
+class TimerEnqueue:
+    """The loop over the wheel topic."""
+
+    def __init__(
+        self,
+        *,
+        timers: TimerStore,
+        store: MessageStore,
+        puts: Puts,
+        timer_puts: TimerPuts,
+        stats: BrokerStats,
+        clock: Clock,
+        pace: Pace,
+        window_ms: int,
+    ) -> None:
+        self._timers = timers
+        self._store = store
+        self._puts = puts
+        self._timer_puts = timer_puts
+        self._stats = stats
+        self._clock = clock
+        self._pace = pace
+        self.window_ms = window_ms
+        self.last_store_timestamp = 0
+        """Of the last message read, in ms."""
+
+    @property
+    def behind(self) -> int:
+        """Messages of the wheel topic that were not read yet."""
+        return max(0, self._store.max_offset(WHEEL_TOPIC, 0) - self._timers.queue_offset)
+
+    async def run(self) -> NoReturn:
+        """Read what comes, until cancelled. Raises: OSError."""
+        while True:
+            self._pace.begin()
+            while await self.round():
+                if self._pace.over():
+                    await self._pace.rest()
+            await trio.sleep(POLL_S)
+
+    async def round(self) -> bool:
+        """Read some; False when there is nothing to read, or no place for it. Raises: OSError."""
+        timers = self._timers
+        if timers.log.unwritten_bytes > UNWRITTEN_BYTES_MAX:
+            return False
+        begin = timers.queue_offset
+        result = await self._store.complete(self._get)
+        if not result.count:
+            if result.next_begin_offset <= begin:
+                return False
+            log.warning("timer.queue_jumped", old=begin, new=result.next_begin_offset)
+            timers.queue_offset = result.next_begin_offset
+            return True
+        return self._take(result)
+
+    def _get(self) -> GetResult:
+        return self._store.get(
+            WHEEL_TOPIC,
+            0,
+            self._timers.queue_offset,
+            READ_MAX,
+            max_bytes=READ_BYTES,
+            max_count=READ_MAX,
+        )
+
+    def _take(self, result: GetResult) -> bool:
+        timers = self._timers
+        now_ms = timers.floor(self._clock.now_ms())
+        aside = self._store.aside
+        taken = True
+        for record in aside.records(SERVICE, result, WHEEL_TOPIC, 0, timers.queue_offset):
+            try:
+                taken = self._take_one(record, now_ms)
+            except CONTENT_ERRORS as error:
+                aside.take(SERVICE, place_of(record), error)
+            if not taken:
+                break
+            timers.queue_offset = record.queue_offset + 1
+            self.last_store_timestamp = record.store_timestamp
+        else:
+            timers.queue_offset = max(timers.queue_offset, result.next_begin_offset)
+        self._puts.finish_round()
+        return taken
+
+    def _take_one(self, record: Record, now_ms: int) -> bool:
+        """A slot, or delivery; False: try again later."""
+        timed = Timed.of(record.properties)
+        if timed is None:
+            self._store.aside.note(SERVICE, place_of(record), "it says no time or no target")
+            return True
+        if timed.out_ms < now_ms:
+            return self._deliver(record, timed)
+        return self._add(record, timed, now_ms)
+
+    def _add(self, record: Record, timed: Timed, now_ms: int) -> bool:
+        """Give it a slot; False while the slot of its time is in use by another time."""
+        timers = self._timers
+        time_ms, magic = slot_time(timed.out_ms, now_ms, self.window_ms, timers.precision_ms)
+        if timed.deletes:
+            magic |= DELETE
+        due = Due(record.physical_offset, record.size, magic, now_ms)
+        if not timers.add(time_ms, now_ms, due, java_hash(timed.topic)):
+            return False
+        self._timer_puts.count(timed.topic, -1 if timed.deletes else 1)
+        stats = self._stats.timer(timed.topic)
+        stats.enqueued += 1
+        if not timed.deletes and ROLLED not in record.properties:
+            stats.latency.add((timed.out_ms - record.store_timestamp) / 1000)
+        return True
+
+    def _deliver(self, record: Record, timed: Timed) -> bool:
+        """It is late: now. What it takes back was delivered."""
+        return timed.deletes or self._timer_puts.put(record, timed, self._clock.now_ms())

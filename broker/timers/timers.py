@@ -1,0 +1,274 @@
+"""The timers of a broker: what they are made of, and what happens to them by the clock.
+
+Three loops: the wheel topic is read into slots, slots that are over are delivered, and every second
+what changed is saved. The order of a save is a law: first everything that was put so far is on disk
+in the commit log, then the timer log, the wheel and the check file, so no start finds a check file
+that speaks of copies or units that a power cut took.
+Source: semantics §9.4 (TimerMessageStore).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.core.pace import Pace
+from aerobee.broker.timers.timer_delivery import TimerDelivery, TimerPuts
+from aerobee.broker.timers.timer_enqueue import TimerEnqueue
+from aerobee.store.errors import SyncFailed
+from aerobee.store.flags import Flag
+from aerobee.store.format.record import read
+from aerobee.store.format.timer import WHEEL_SLOTS, WHEEL_TOPIC
+from aerobee.store.timer_store import TimerStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.timers.timing_counts import TimingCounts
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.timer_store import Save
+
+__all__ = ["Timers", "window_ms"]
+
+CLEAN_S: Final = 30.0
+"""Between two looks for files of the timer log that are no longer needed."""
+AGAIN_S: Final = 5.0
+"""Behind an error of the disk."""
+HOUR_MS: Final = 3_600_000
+SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
+
+log = structlog.stdlib.get_logger("aerobee.timers")
+
+
+def window_ms(config: StoreConfig, precision_ms: int) -> int:
+    """How far ahead a slot may be: what is further away is put in again from there.
+
+    Within two thirds of the time that the log is kept, so that the message is still in it.
+    """
+    kept_ms = config.file_reserved_time_h * HOUR_MS * 2 // 3
+    steps = min(config.timer_roll_window_slot, kept_ms // precision_ms)
+    return max(2, steps) * precision_ms
+
+
+class Timers:
+    """Everything about timers but the hook. `load`, then `run`, then `close`."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        disk: Disk,
+        store: MessageStore,
+        puts: Puts,
+        counts: TimingCounts,
+        stats: BrokerStats,
+        clock: Clock,
+        served: Callable[[], int],
+        slots: int = WHEEL_SLOTS,
+    ) -> None:
+        """`served` counts what clients ask for."""
+        self._config = config
+        self._disk = disk
+        self._store = store
+        self._puts = puts
+        self._counts = counts
+        self._clock = clock
+        self.timers = TimerStore(
+            disk,
+            store.root,
+            precision_ms=config.timer_precision_ms,
+            log_file_bytes=config.mapped_file_size_timer_log_bytes,
+            read_file=store.reader.cold.log,
+            slots=slots,
+        )
+        timer_puts = TimerPuts(puts, clock, counts, stats, store.aside)
+        self.enqueue = TimerEnqueue(
+            timers=self.timers,
+            store=store,
+            puts=puts,
+            timer_puts=timer_puts,
+            stats=stats,
+            clock=clock,
+            pace=Pace(clock, served),
+            window_ms=window_ms(config, self.timers.precision_ms),
+        )
+        self.delivery = TimerDelivery(
+            timers=self.timers,
+            store=store,
+            puts=puts,
+            timer_puts=timer_puts,
+            clock=clock,
+            pace=Pace(clock, served),
+        )
+        self.failure: OSError | None = None
+        """Of a sync: nothing is saved any more in this run."""
+        self._saving = trio.Lock()
+        self._save_failed = False
+        self._scope: trio.CancelScope | None = None
+        self._ended = trio.Event()
+
+    # -- the start and the end -------------------------------------------------------------------
+
+    def load(self, *, clean: bool) -> None:
+        """Take over what is on disk; the store is loaded. Raises: StoreRefused, OSError."""
+        store = self._store
+        queue = range(store.min_offset(WHEEL_TOPIC, 0), store.max_offset(WHEEL_TOPIC, 0))
+
+        def queue_offset_of(physical_offset: int) -> int:
+            view = store.read(physical_offset)
+            record = None if view is None else read(view)
+            return -1 if record is None or record.topic != WHEEL_TOPIC else record.queue_offset
+
+        self.timers.load(
+            clean=clean,
+            queue=queue,
+            now_ms=self._clock.now_ms(),
+            queue_offset_of=queue_offset_of,
+        )
+        self.enqueue.window_ms = window_ms(self._config, self.timers.precision_ms)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Enqueue, deliver and save until cancelled, or closed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
+                for loop in (self.enqueue.run, self.delivery.run, self._save_by_clock, self._clean):
+                    nursery.start_soon(self._keep, loop)
+                task_status.started()
+        finally:
+            self._ended.set()
+
+    async def close(self) -> None:
+        """Stop, and save where everything stands."""
+        if self._scope is not None:
+            self._scope.cancel()
+            await self._ended.wait()
+        try:
+            await self.save()
+        except OSError as error:
+            log.error("timer.save_failed", error=str(error))
+
+    async def _keep(self, loop: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
+        """A loop that goes on behind errors of the disk."""
+        while True:
+            try:
+                await loop()
+            except OSError as error:
+                log.error("timer.read_failed", error=str(error))
+                await trio.sleep(AGAIN_S)
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    async def _save_by_clock(self) -> NoReturn:
+        while True:
+            await trio.sleep(self._config.timer_flush_interval_ms / 1000)
+            if not self.timers.waiting:
+                self._counts.nothing_waits()
+            try:
+                await self.save()
+            except OSError as error:
+                if not self._save_failed:
+                    log.error("timer.save_failed", error=str(error))
+                self._save_failed = True
+                await trio.sleep(AGAIN_S)
+                continue
+            if self._save_failed:
+                log.info("timer.save_recovered")
+            self._save_failed = False
+
+    async def save(self) -> None:
+        """Bring what changed to the disk. Raises: OSError; what failed is part of the next save.
+
+        A sync that failed is not tried again: what is in memory may be taken for clean since then.
+        """
+        async with self._saving:
+            if self.failure is not None or not self.timers.changed:
+                return
+            save = self.timers.begin_save(self._clock.now_ms())
+            try:
+                await self._carry_out(save)
+            except BaseException:
+                self.timers.not_saved(save)
+                raise
+            self.timers.saved(save)
+
+    async def _carry_out(self, save: Save) -> None:
+        timers, in_thread = self.timers, self._disk.in_thread
+        await self._puts.durable()
+        timers.written(save, await in_thread(timers.write, save))
+        await self._sync(lambda: timers.sync_units(save))
+        await in_thread(timers.write_slots, save)
+        await self._sync(lambda: timers.sync_slots(save))
+        await in_thread(timers.write_check, save)
+        await self._sync(timers.sync_check)
+
+    async def _sync(self, sync: Callable[[], None]) -> None:
+        try:
+            await self._disk.in_thread(sync)
+        except SyncFailed as error:
+            self.failure = error
+            self._store.flags.set(Flag.NOT_WRITEABLE, f"a sync of the timers failed: {error}")
+            raise
+
+    async def _clean(self) -> NoReturn:
+        """Delete files of the timer log whose messages are no longer in the commit log."""
+        timer_log = self.timers.log
+        while True:
+            await trio.sleep(CLEAN_S)
+            while file := await self._store.complete(self._expired):
+                async with self._saving:
+                    await self._disk.in_thread(self._disk.remove, file.path)
+                    timer_log.drop_first()
+                log.info("timer.file_deleted", path=str(file.path))
+
+    def _expired(self) -> MappedFile | None:
+        return self.timers.log.expired(self._store.commit_log.min_offset)
+
+    # -- figures ---------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> Mapping[str, int]:
+        """Timers in the wheel by the topic that they are meant for."""
+        return self._counts.waiting
+
+    @property
+    def unread(self) -> int:
+        """Messages of the wheel topic that have no slot yet."""
+        return self.enqueue.behind
+
+    @property
+    def late(self) -> int:
+        """Timers that are due and not delivered yet."""
+        return self.timers.wheel.count(self.timers.read_time_ms, self._clock.now_ms())
+
+    @property
+    def late_ms(self) -> int:
+        """How far behind the clock the delivery is."""
+        timers = self.timers
+        return max(0, timers.floor(self._clock.now_ms()) - timers.read_time_ms)
+
+    @property
+    def unread_ms(self) -> int:
+        """Age of the last message that was read from the wheel topic; 0 when all were read."""
+        if not self.enqueue.behind:
+            return 0
+        return max(0, self._clock.now_ms() - self.enqueue.last_store_timestamp)
+
+    def due_within(self) -> list[tuple[int, int]]:
+        """Seconds, and timers that are due within."""
+        now_ms = begin_ms = self._clock.now_ms()
+        found = []
+        total = self.late
+        for bound_s in SNAPSHOT_BOUNDS_S:
+            end_ms = now_ms + bound_s * 1000
+            total += self.timers.wheel.count(begin_ms, end_ms)
+            found.append((bound_s, total))
+            begin_ms = end_ms
+        return found

@@ -1,0 +1,63 @@
+"""How many timers wait, per topic that they are meant for: for people, and for Java's broker.
+
+Not needed to deliver anything. Saved with the other counts, so a crash may leave it a little off;
+it is right again as soon as nothing waits. Source: semantics §9.3 (TimerMetrics).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aerobee.broker.saved.documents import mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["TimingCounts"]
+
+
+class TimingCounts:
+    """The table in `timermetrics`."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, int] = {}
+        """Topic → timers in the wheel, less what takes some of them back."""
+        self.changed_ms: dict[str, int] = {}
+        self.changes = 0
+
+    def add(self, topic: str, timers: int, now_ms: int) -> None:
+        """So many more wait; a topic for which none waits is left out."""
+        count = self.waiting.get(topic, 0) + timers
+        if count:
+            self.waiting[topic] = count
+            self.changed_ms[topic] = now_ms
+        else:
+            self.waiting.pop(topic, None)
+            self.changed_ms.pop(topic, None)
+        self.changes += 1
+
+    def nothing_waits(self) -> None:
+        """The wheel is empty."""
+        if self.waiting:
+            self.waiting.clear()
+            self.changed_ms.clear()
+            self.changes += 1
+
+    def document(self) -> dict[str, Any]:
+        """What the file holds."""
+        counts = {
+            topic: {"count": count, "timeStamp": self.changed_ms[topic]}
+            for topic, count in self.waiting.items()
+        }
+        newest_ms = max(self.changed_ms.values(), default=0)
+        version = {"counter": self.changes, "stateVersion": 0, "timestamp": newest_ms}
+        return {"dataVersion": version, "timingCount": counts}
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Take over what the file says. Raises: ValueError for a document of another shape."""
+        found = {
+            str(topic): (int(entry["count"]), int(entry["timeStamp"]))
+            for topic, entry in mapping(document, "timingCount").items()
+        }
+        self.waiting = {topic: count for topic, (count, _) in found.items() if count}
+        self.changed_ms = {topic: found[topic][1] for topic in self.waiting}

@@ -1,0 +1,1 @@
+"""Topics: their configuration and attributes."""

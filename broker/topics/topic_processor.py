@@ -1,0 +1,147 @@
+"""Topics as administrators see them: create or change one, read one, read all.
+
+An answer that a topic was created leaves when the table is on disk. Source: admin §4.1, semantics
+§4.4 (AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from aerobee.broker.core.lists import encoded_table
+from aerobee.broker.errors import Refused, TopicNotExist
+from aerobee.broker.topics.attributes import parse_edits
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import topic as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aerobee.broker.saved.data_version import DataVersion
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.files.disk import Clock
+
+__all__ = ["PAGE", "Durable", "TopicProcessor", "page_of", "when_saved"]
+
+DONE: Final = Answer()
+PAGE: Final = 2_000
+"""Topics, or groups, in one answer to a client that asks page by page."""
+T = TypeVar("T")
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class Durable(Protocol):
+    """The topic table's file."""
+
+    @property
+    def clean(self) -> bool: ...
+    async def catch_up(self) -> None: ...
+
+
+class TopicProcessor:
+    """Codes 17, 21 and 351."""
+
+    def __init__(
+        self, *, topics: TopicTable, saved: Durable, clock: Clock, page: int = PAGE
+    ) -> None:
+        self.topics = topics
+        self.saved = saved
+        self.clock = clock
+        self.page = page
+
+    def update(
+        self, header: headers.CreateTopic, command: Command, connection: Connection
+    ) -> Outcome:
+        """UPDATE_AND_CREATE_TOPIC; a config equal to the stored one changes nothing."""
+        wanted = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+        )
+        created = self.topics.get(header.topic) is None
+        edits = parse_edits(header.attributes)
+        if self.topics.update(wanted, edits, self.clock.now_ms()):
+            if created:
+                log.info("topic.created", topic=header.topic, address=connection.address)
+            else:
+                log.info("topic.changed", topic=header.topic, address=connection.address)
+        # Also without a change of ours: the same topic may be on its way to the disk.
+        return DONE if self.saved.clean else when_saved(self.saved, "topic")
+
+    def config(
+        self, header: headers.GetTopicConfig, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_TOPIC_CONFIG: one topic."""
+        config = self.topics.get(header.topic)
+        if config is None:
+            raise TopicNotExist(header.topic)
+        return Answer(body=msgspec.json.encode(config))
+
+    def all_configs(
+        self, header: headers.GetAllTopicConfig, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_ALL_TOPIC_CONFIG: every topic, or the page that is asked for."""
+        table = self.topics.configs
+        asked = (header.topic_seq, header.data_version, header.max_topic_num)
+        configs = page_of(table, asked, self.topics.version, self.page)
+        total = headers.GetAllTopicConfigResponse(total_topic_num=len(table))
+        around = TopicConfigSerializeWrapper(data_version=self.topics.version).to_bytes()
+        before, name, behind = around.partition(b'"topicConfigTable":')
+        body = yield from encoded_table(configs)
+        return Answer(header=total, body=before + name + body + behind.removeprefix(b"{}"))
+
+
+async def when_saved(saved: Durable, what: str) -> Answer:
+    """The answer once a table as it is now is durable. Raises: Refused."""
+    try:
+        await saved.catch_up()
+    except OSError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the {what} is served but could not be saved: {error.strerror}",
+        ) from error
+    return DONE
+
+
+def page_of(
+    table: Mapping[str, T],
+    asked: tuple[int | None, str | None, int | None],
+    version: DataVersion,
+    page: int,
+) -> dict[str, T]:
+    """The entries that a client asks for by first entry, data version and number.
+
+    One that names no page gets everything; one whose data version is not ours any more begins
+    again.
+    """
+    first, data_version, wanted = asked
+    if asked == (None, None, None):
+        return dict(table)
+    begin = max(0, first or 0)
+    if begin and not same_version(data_version, version):
+        begin = 0
+    size = min(wanted, page) if wanted and wanted > 0 else page
+    return {name: table[name] for name in sorted(table)[begin : begin + size]}
+
+
+def same_version(text: str | None, version: DataVersion) -> bool:
+    """Whether a data version sent as JSON text is this one."""
+    if not text:
+        return False
+    try:
+        return msgspec.json.decode(text, type=type(version), strict=False) == version
+    except msgspec.MsgspecError:
+        return False

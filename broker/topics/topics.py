@@ -1,0 +1,400 @@
+"""What the broker knows of each topic: queues, permissions, attributes; the built-in ones included.
+
+Looking a topic up is one dict get, because every message does it. Configs are never changed in
+place: an edit puts a new one there, moves the version and tells `on_change`. Time comes in as
+`now_ms` of the wall clock. Source: semantics §4 (TopicConfigManager).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from aerobee.broker.core import names
+from aerobee.broker.core.rate_limit import RateLimit
+from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
+from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
+from aerobee.broker.saved.documents import mapping, unknown_fields
+from aerobee.broker.topics import attributes
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = [
+    "PERM_INHERIT",
+    "PERM_READ",
+    "PERM_WRITE",
+    "TBW102",
+    "TopicConfig",
+    "TopicSettings",
+    "TopicTable",
+    "system_topics",
+]
+
+PERM_INHERIT: Final = 1
+PERM_WRITE: Final = 2
+PERM_READ: Final = 4
+READ_WRITE: Final = PERM_READ | PERM_WRITE
+TBW102: Final = "TBW102"
+"""The template that unknown topics are made from."""
+GROUP_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX)
+UNIT: Final = 1
+UNIT_SUB: Final = 2
+FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+OUR_KEYS: Final = frozenset({"dataVersion", "topicConfigTable"})
+
+
+class TopicSettings(Protocol):
+    """The settings that decide which topics are built in and which may be made."""
+
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def broker_cluster_name(self) -> str: ...
+    @property
+    def auto_create_topic_enable(self) -> bool: ...
+    @property
+    def default_topic_queue_nums(self) -> int: ...
+    @property
+    def cluster_topic_enable(self) -> bool: ...
+    @property
+    def broker_topic_enable(self) -> bool: ...
+    @property
+    def trace_topic_enable(self) -> bool: ...
+    @property
+    def msg_trace_topic_name(self) -> str: ...
+    @property
+    def validate_system_topic_when_update_topic(self) -> bool: ...
+    @property
+    def revive_queue_num(self) -> int: ...
+
+
+class TopicTable:
+    """All topics of this broker.
+
+    Law: `sendable` holds exactly those of `get` that clients may send to. Neither is written by
+    anyone but `put` and `delete`.
+    """
+
+    def __init__(
+        self,
+        settings: TopicSettings,
+        *,
+        now_ms: int = 0,
+        max_topics: int = 10_000,
+        max_queues: int = 1_024,
+        on_change: Callable[[Iterable[str]], None] = lambda names: None,
+    ) -> None:
+        self.settings = settings
+        self.max_topics = max_topics
+        self.max_queues = max_queues
+        self.on_change = on_change
+        self.rate = RateLimit()
+        self.version = DataVersion(timestamp=now_ms)
+        self.configs: dict[str, TopicConfig] = {}
+        self.open_configs: dict[str, TopicConfig] = {}
+        self.extra: dict[str, Any] = {}
+        self.config_extra: dict[str, dict[str, Any]] = {}
+        self.group_topics: set[str] = set()
+        self.get: Callable[[str], TopicConfig | None] = self.configs.get
+        self.sendable: Callable[[str], TopicConfig | None] = self.open_configs.get
+        for config in system_topics(settings):
+            self.put(config)
+        self.system: Final = frozenset(self.configs) | names.FORBIDDEN_TO_SEND | HIDDEN
+
+    def put(self, config: TopicConfig) -> None:
+        """Set one topic; the version stays."""
+        name = config.topic_name
+        self.configs[name] = config
+        if names.is_sendable(name):
+            self.open_configs[name] = config
+        if name.startswith(GROUP_PREFIXES):
+            self.group_topics.add(name)
+
+    def changed(self, config: TopicConfig, now_ms: int) -> None:
+        """Set one topic, move the version and tell who saves and registers it."""
+        self.put(config)
+        self.version = bumped(self.version, now_ms)
+        self.on_change((config.topic_name,))
+
+    def is_system(self, topic: str) -> bool:
+        """Whether `topic` belongs to the broker itself."""
+        return topic in self.system or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+
+    # -- topics made by sending ------------------------------------------------------------------
+
+    def for_send(
+        self,
+        topic: str,
+        default_topic: str,
+        default_topic_queue_nums: int,
+        now_ms: int,
+        *,
+        unit_mode: bool = False,
+    ) -> TopicConfig:
+        """The topic a message is for, made from its default topic if it is unknown.
+
+        Raises: NameIllegal, NoPermission for a topic that is not for clients, TopicNotExist when it
+        may not be made, LimitReached, TooFast.
+        """
+        names.check_topic(topic)
+        names.check_sendable(topic)
+        known = self.configs.get(topic)
+        if known is not None:
+            return known
+        config = self.from_template(topic, default_topic, default_topic_queue_nums, unit_mode)
+        if config is None:
+            raise TopicNotExist(topic)
+        self.check_room(topic)
+        if not self.rate.take(now_ms):
+            raise TooFast("topic", self.rate.per_s)
+        self.changed(config, now_ms)
+        return config
+
+    def from_template(
+        self, topic: str, default_topic: str, queue_nums: int, unit_mode: bool
+    ) -> TopicConfig | None:
+        """The config a send may create, None if no rule creates one."""
+        retry = topic.startswith(names.RETRY_PREFIX)
+        sys_flag = (UNIT_SUB if retry else UNIT) if unit_mode else 0
+        template = self.configs.get(default_topic)
+        if default_topic == TBW102 and not self.settings.auto_create_topic_enable:
+            template = None
+        if template is not None and template.perm & PERM_INHERIT:
+            queues = max(0, min(queue_nums, template.write_queue_nums, self.max_queues))
+            return TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=template.perm & ~PERM_INHERIT,
+                topic_filter_type=template.topic_filter_type,
+                topic_sys_flag=sys_flag,
+            )
+        return internal_topic(topic, 1, sys_flag=sys_flag) if retry else None
+
+    def for_group(
+        self, group: str, queues: int, now_ms: int, *, order: bool = False, unit_mode: bool = False
+    ) -> bool:
+        """Make `%RETRY%group`, or set its order flag; whether anything changed.
+
+        A group without retry queues gets no topic. Raises: LimitReached.
+        """
+        topic = names.retry_topic(group)
+        known = self.configs.get(topic)
+        if known is not None:
+            if known.order == order:
+                return False
+            self.changed(msgspec.structs.replace(known, order=order), now_ms)
+            return True
+        if queues <= 0:
+            return False
+        self.check_room(topic)
+        sys_flag = UNIT_SUB if unit_mode else 0
+        config = internal_topic(topic, min(queues, self.max_queues), sys_flag=sys_flag)
+        self.changed(msgspec.structs.replace(config, order=order), now_ms)
+        return True
+
+    def for_broker(
+        self, topic: str, queues: int, now_ms: int, *, unit_mode: bool = False
+    ) -> TopicConfig:
+        """A topic of a group that the broker puts into, made if unknown. Raises: LimitReached."""
+        known = self.configs.get(topic)
+        if known is not None:
+            return known
+        self.check_room(topic)
+        sys_flag = UNIT_SUB if unit_mode else 0
+        config = internal_topic(topic, min(queues, self.max_queues), sys_flag=sys_flag)
+        self.changed(config, now_ms)
+        return config
+
+    def for_pop(self, topic: str, now_ms: int) -> None:
+        """Make the topic that popped messages come back in. Raises: LimitReached."""
+        if topic not in self.configs:
+            self.check_room(topic)
+            self.changed(internal_topic(topic, 1), now_ms)
+
+    def mark_ordered(self, ordered: Iterable[str], now_ms: int) -> None:
+        """Set the order flag of the named topics; those that are not here are passed over."""
+        for topic in ordered:
+            known = self.configs.get(topic)
+            if known is not None and not known.order:
+                self.changed(msgspec.structs.replace(known, order=True), now_ms)
+
+    def adopt(self, topic: str, queues: int, now_ms: int) -> bool:
+        """Take up a topic whose messages are in the store but whose config was lost in a crash."""
+        if topic in self.configs or names.topic_problem(topic, stored=True):
+            return False
+        self.changed(internal_topic(topic, max(1, queues)), now_ms)
+        return True
+
+    def check_group_room(self, groups: Iterable[str]) -> None:
+        """That each of these can have its retry topic. Raises: LimitReached."""
+        new = sum(names.retry_topic(group) not in self.configs for group in groups)
+        if new and len(self.group_topics) + new > self.max_topics:
+            raise LimitReached("topic", self.max_topics)
+
+    def check_room(self, topic: str) -> None:
+        """Refuse a topic when it would be one too many.
+
+        Raises: LimitReached when `topic` would be one too many.
+
+        Topics of groups have a limit of their own, so that many groups leave room for topics.
+        """
+        if topic in self.configs:
+            return
+        of_groups = len(self.group_topics)
+        of_kind = of_groups if topic.startswith(GROUP_PREFIXES) else len(self.configs) - of_groups
+        if of_kind >= self.max_topics:
+            raise LimitReached("topic", self.max_topics)
+
+    # -- topics made by people -------------------------------------------------------------------
+
+    def update(self, wanted: TopicConfig, edits: Mapping[str, str], now_ms: int) -> bool:
+        """Create or change a topic as an administrator asked; whether anything changed.
+
+        `wanted.attributes` is not looked at: `edits` (see `attributes.parse_edits`) change those
+        that the topic has. Raises: NameIllegal, Refused, AttributesIllegal, LimitReached.
+        """
+        topic = wanted.topic_name
+        self.check_update(wanted, edits)
+        known = self.configs.get(topic)
+        config = msgspec.structs.replace(
+            wanted,
+            attributes=attributes.edited(
+                known.attributes if known else {}, edits, creating=known is None
+            ),
+        )
+        if config == known:
+            return False
+        self.check_room(topic)
+        self.changed(config, now_ms)
+        return True
+
+    def check_update(self, wanted: TopicConfig, edits: Mapping[str, str]) -> None:
+        """What can be refused without knowing the topic. Raises: NameIllegal, Refused."""
+        names.check_topic(wanted.topic_name)
+        self.check_not_system(wanted.topic_name)
+        for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
+            if not 0 <= queues <= self.max_queues:
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"a topic has 0 to {self.max_queues} queues, not {queues}",
+                )
+        if wanted.topic_filter_type not in FILTER_TYPES:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topicFilterType [{wanted.topic_filter_type}] is neither SINGLE_TAG nor MULTI_TAG",
+            )
+        if edits.get(f"+{attributes.MESSAGE_TYPE}") == "MIXED":
+            raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+
+    def check_not_system(self, topic: str) -> None:
+        """Refuse a topic that people may neither make nor delete. Raises: NameIllegal."""
+        if self.settings.validate_system_topic_when_update_topic and self.is_system(topic):
+            raise NameIllegal(f"The topic[{topic}] is conflict with system topic.")
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """Forget a topic; whether it was there."""
+        if self.configs.pop(topic, None) is None:
+            return False
+        self.open_configs.pop(topic, None)
+        self.group_topics.discard(topic)
+        self.config_extra.pop(topic, None)
+        self.version = bumped(self.version, now_ms)
+        self.on_change((topic,))
+        return True
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def load(self, document: Mapping[str, Any]) -> list[str]:
+        """Merge a decoded `topics.json` over the built-in topics; the names that were left out.
+
+        A name that could never be a directory of ours is left out. Fields that we do not know are
+        kept and written again. Raises: ValueError when it is no such file; nothing changed then.
+        """
+        stored = mapping(document, "topicConfigTable")
+        configs = {
+            name: msgspec.convert({"topicName": name, **fields}, TopicConfig, strict=False)
+            for name, fields in stored.items()
+        }
+        version = version_of(document)
+        # A broker may be called like its host, dots included, and its topic with it.
+        rejected = [
+            name
+            for name in configs
+            if name not in self.configs and names.topic_problem(name, stored=True)
+        ]
+        for name, config in configs.items():
+            if name not in rejected:
+                self.put(msgspec.structs.replace(config, topic_name=name))
+                if extra := unknown_fields(stored[name], FIELDS):
+                    self.config_extra[name] = extra
+        self.version = version
+        self.extra = unknown_fields(document, OUR_KEYS)
+        return rejected
+
+    def document(self) -> dict[str, Any]:
+        """What `topics.json` holds, detached: it may be encoded in a thread."""
+        table: dict[str, Any] = dict(self.configs)
+        for name, extra in self.config_extra.items():
+            table[name] = {**extra, **msgspec.to_builtins(self.configs[name])}
+        return {
+            **self.extra,
+            "dataVersion": version_document(self.version),
+            "topicConfigTable": table,
+        }
+
+    def with_attribute(self, key: str, value: str) -> list[str]:
+        """Topics whose attribute `key` is `value`, sorted: what a start may have to refuse."""
+        return sorted(
+            name for name, config in self.configs.items() if config.attributes.get(key) == value
+        )
+
+
+FIELDS: Final = frozenset(field.encode_name for field in msgspec.structs.fields(TopicConfig))
+HIDDEN: Final = frozenset({TBW102, "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"})
+"""System topics that exist only once something needs them."""
+
+
+def internal_topic(
+    name: str, queues: int, perm: int = READ_WRITE, *, sys_flag: int = 0
+) -> TopicConfig:
+    """A topic with as many queues to read as to write."""
+    return TopicConfig(
+        topic_name=name,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=perm,
+        topic_sys_flag=sys_flag,
+    )
+
+
+def system_topics(settings: TopicSettings) -> list[TopicConfig]:
+    """The topics that exist from the first start on. Source: semantics §4.2."""
+    cluster = settings.broker_cluster_name
+    broker = settings.broker_name
+    all_bits = READ_WRITE | PERM_INHERIT
+    cluster_perm = all_bits if settings.cluster_topic_enable else PERM_INHERIT
+    broker_perm = all_bits if settings.broker_topic_enable else PERM_INHERIT
+    topics = [
+        internal_topic("SELF_TEST_TOPIC", 1),
+        internal_topic("BenchmarkTest", 1024),
+        internal_topic(cluster, 16, cluster_perm),
+        internal_topic(broker, 1, broker_perm),
+        internal_topic("OFFSET_MOVED_EVENT", 1),
+        internal_topic("SCHEDULE_TOPIC_XXXX", 18),
+        internal_topic(f"{cluster}_REPLY_TOPIC", 1),
+        internal_topic("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        internal_topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
+        internal_topic(f"{names.REVIVE_LOG_PREFIX}{cluster}", settings.revive_queue_num),
+        internal_topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
+        internal_topic("rmq_sys_wheel_timer", 1),
+    ]
+    if settings.auto_create_topic_enable:
+        topics.append(internal_topic(TBW102, settings.default_topic_queue_nums, all_bits))
+    if settings.trace_topic_enable:
+        topics.append(internal_topic(settings.msg_trace_topic_name, 1))
+    return topics

@@ -1,0 +1,1 @@
+"""Transactional messages: halves, their ends, and the check of those that stay open."""

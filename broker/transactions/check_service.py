@@ -1,0 +1,377 @@
+"""The check: open halves go round in their queue, and their producers are asked.
+
+A half that its producer has not ended in time is put again at the end of the queue, and one of the
+producers is asked; after so many times it goes where people find it. One that wants to be left
+alone for longer stays where it is, and those behind it are looked at all the same. The queues hold
+all there is to know: this service reads them at the start, and a Java broker goes on where it
+stopped. How far both are done with are the offsets of a group, moved only when what they speak of
+is on disk.
+Source: semantics §10.3 (TransactionalMessageServiceImpl).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.errors import CONTENT_ERRORS, Refused
+from aerobee.broker.transactions.half_messages import (
+    GIVEN_UP_TOPIC,
+    GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    Half,
+    Rules,
+    Step,
+    next_step,
+    op_draft,
+    op_offsets,
+    put_again,
+)
+from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
+from aerobee.remoting.wire.headers.transaction import CheckTransactionState
+from aerobee.store.format.message_id import offset_id
+from aerobee.store.format.record import encode
+from aerobee.store.results import UNSTORABLE, PutStatus, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.consumers.clients import ClientConnection, ClientTable
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.core.pace import Pace
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.broker.transactions.open_transactions import Transactions
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.format.record import Record
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.results import GetResult, PutResult
+
+__all__ = ["HalfMessages"]
+
+READ_MAX: Final = 32
+"""Records read, and halves looked at, before others get their turn."""
+SAVE_S: Final = 5.0
+"""Period in which it is noted how far both queues are done with."""
+READ_BYTES: Final = 1 << 20
+HELD_BACK_MAX: Final = 100_000
+"""Finished halves that are remembered behind an open one; then that is put again at the end."""
+QUESTION_BYTES: Final = 512 << 10
+"""What the question about a half may have beside its record."""
+ROUND_S: Final = 60.0
+"""How long one round of checks may take."""
+LATE_MAX: Final = 10_000
+"""Halves given up last that a late commit may still deliver after a start."""
+CHANNEL_TRIES: Final = 3
+HOUR_MS: Final = 3_600_000
+SERVICE: Final = "transactions"
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class HalfMessages:
+    """The service. `transactions` is what it keeps up to date."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        puts: Puts,
+        topics: TopicTable,
+        clients: ClientTable,
+        offsets: ConsumerOffsetTable,
+        transactions: Transactions,
+        pace: Pace,
+        clock: Clock,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._puts = puts
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._transactions = transactions
+        self._pace = pace
+        self._clock = clock
+        self._store_host = store_host
+        self._saved = (0, 0)
+        self._turn = 0
+        self._unasked: dict[str, int] = {}
+        """Producer group → halves of this round for which no producer was there."""
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Learn what is open; then check by the clock, and note how far both queues are done."""
+        await self.load()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._check_for_ever, trio.current_time())
+            nursery.start_soon(self._save_for_ever)
+            task_status.started()
+        raise AssertionError("the tasks of this service never end by themselves")
+
+    # -- the start -------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read both queues from where they are not done with. Raises: OSError.
+
+        After a kill the offsets may lie behind, so that a half and its newer copy are both read:
+        whatever has become of the copy, the older one is done with.
+        """
+        table = self._transactions
+        table.position = self._done_with(HALF_TOPIC)
+        table.op_position = self._done_with(OP_TOPIC)
+        self._saved = table.progress()
+        end = self._store.max_offset(HALF_TOPIC, 0)
+        named: set[int] = set()
+        async for record in self._records(OP_TOPIC, table.op_position):
+            half_offsets = [offset for offset in op_offsets(record.body) if offset < end]
+            named.update(half_offsets)
+            table.op_written(record.queue_offset, half_offsets)
+        places: dict[int, int] = {}
+        open_halves: dict[int, Half] = {}
+        async for record in self._records(HALF_TOPIC, table.position):
+            half, at = Half.of(record), record.queue_offset
+            if half.was_moved and (older := places.get(half.key)) is not None:
+                table.decided.add(older)
+                open_halves.pop(older, None)
+            places[half.key] = at
+            if at in named or half.first_offset in named:
+                table.decided.add(at)
+            else:
+                open_halves[at] = half._replace(record=record._replace(body=b""))
+        for at, half in open_halves.items():
+            table.began(half.topic, half.record.store_timestamp)
+            if half.was_moved:
+                table.remember_move(half.key, at)
+        table.go_on(table.position)
+        newest = self._store.max_offset(GIVEN_UP_TOPIC, 0)
+        async for record in self._records(GIVEN_UP_TOPIC, max(0, newest - LATE_MAX)):
+            table.remember_given_up(Half.of(record).key)
+
+    def _done_with(self, topic: str) -> int:
+        known = self._offsets.query(GROUP, topic, 0)
+        return max(known, self._store.min_offset(topic, 0))
+
+    # -- a round ---------------------------------------------------------------------------------
+
+    async def _check_for_ever(self, began: float) -> NoReturn:
+        while True:
+            interval_s = self._config.broker.transaction_check_interval_ms / 1000
+            await trio.sleep_until(began + interval_s)
+            began = trio.current_time()
+            try:
+                await self.check()
+            except OSError as error:
+                log.warning("transaction.check_failed", error=str(error))
+
+    async def check(self) -> None:
+        """Go over the open halves once. Raises: OSError."""
+        broker = self._config.broker
+        table = self._transactions
+        began = self._clock.monotonic()
+        rules = Rules(
+            end_offset=self._store.max_offset(HALF_TOPIC, 0),
+            timeout_ms=broker.transaction_time_out_ms,
+            checks_max=broker.transaction_check_max,
+            reserved_ms=self._config.store.file_reserved_time_h * HOUR_MS,
+        )
+        at: int | None = table.position
+        self._pace.begin()
+        while at is not None and self._clock.monotonic() - began < ROUND_S:
+            at = table.next_open(at)
+            if at >= rules.end_offset:
+                break
+            result = await self._read(HALF_TOPIC, at)
+            at = self._slice(result, at, rules)
+            self._puts.finish_round()
+            await self._pace.rest()
+        for group, halves in self._unasked.items():
+            log.warning("transaction.no_producer", group=group, halves=halves)
+        self._unasked.clear()
+
+    def _slice(self, result: GetResult, at: int, rules: Rules) -> int | None:
+        """Look at halves that were read from `at` on; where to go on, None: not in this round."""
+        table = self._transactions
+        now_ms = self._clock.now_ms()
+        for record in self._store.aside.records(SERVICE, result, HALF_TOPIC, 0, at):
+            if record.queue_offset > at:
+                # What lay between is gone from the log, or damaged.
+                table.gone(at, record.queue_offset)
+            at = record.queue_offset
+            if at >= table.position and at not in table.decided:
+                try:
+                    more = self._look(Half.of(record), now_ms, rules)
+                except CONTENT_ERRORS as error:
+                    self._store.aside.take(SERVICE, place_of(record), error)
+                    table.gone(at, at + 1)
+                    more = True
+                if not more:
+                    return None
+            at += 1
+            if self._pace.over():
+                return at
+        if result.next_begin_offset > at:
+            table.gone(at, result.next_begin_offset)
+            return result.next_begin_offset
+        return at if result.count else None
+
+    def _look(self, half: Half, now_ms: int, rules: Rules) -> bool:
+        """What becomes of one half; whether those behind it are to be looked at."""
+        step = next_step(half, now_ms, rules)
+        if step is Step.STOP:
+            return False
+        if step is Step.KEEP and not self._holds_back(half):
+            return True
+        # No await from here to the end: a half must not be ended between its copy and our knowing.
+        if step is not Step.GIVE_UP:
+            if half.record.size + QUESTION_BYTES <= MAX_FRAME_BYTES:
+                status = self._put_again(half, step)
+            else:
+                self._set_aside(half, "no frame can carry the question about it")
+                status = PutStatus.MESSAGE_ILLEGAL
+            if status not in UNSTORABLE:
+                return status is PutStatus.PUT_OK
+        return self._give_up(half, now_ms)
+
+    def _holds_back(self, half: Half) -> bool:
+        """Whether it is the first open one, and too much behind it must be remembered for it."""
+        table = self._transactions
+        first = half.record.queue_offset == table.position
+        return first and len(table.decided) > HELD_BACK_MAX
+
+    def _give_up(self, half: Half, now_ms: int) -> bool:
+        """Put it where people find it; False when the store takes nothing now."""
+        self._topics.adopt(GIVEN_UP_TOPIC, 1, now_ms)
+        status = self._put(half, GIVEN_UP_TOPIC, half.record.properties).status
+        if status in UNSTORABLE:
+            self._set_aside(half, status.name)
+        elif status is not PutStatus.PUT_OK:
+            return False
+        self._note_end(half)
+        self._transactions.give_up(half, now_ms)
+        return True
+
+    def _put_again(self, half: Half, step: Step) -> PutStatus:
+        """At the end of the queue; and its producer is asked, when that is due."""
+        properties = put_again(half, step)
+        result = self._put(half, HALF_TOPIC, properties)
+        if result.status is PutStatus.PUT_OK:
+            self._note_end(half)
+            self._transactions.move(half, result.queue_offset)
+            if step is Step.CHECK:
+                self._ask(half, properties, result)
+        return result.status
+
+    def _put(self, half: Half, topic: str, properties: bytes) -> PutResult:
+        return self._puts.put_again(draft_again(half.record, topic, 0, properties))
+
+    def _note_end(self, half: Half) -> None:
+        """Where an open half lies in front, the queue itself does not say that this one is over.
+
+        The copy is there already: without the record, a start may look at the half once more.
+        """
+        at = half.record.queue_offset
+        if at > self._transactions.position:
+            result = self._puts.put_again(op_draft(at, self._store_host, self._clock.now_ms()))
+            if result.status is PutStatus.PUT_OK:
+                self._transactions.op_written(result.queue_offset, (at,))
+
+    def _set_aside(self, half: Half, reason: str) -> None:
+        self._store.aside.note(SERVICE, place_of(half.record), reason)
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _ask(self, half: Half, properties: bytes, stored: PutResult) -> None:
+        """CHECK_TRANSACTION_STATE to one producer of the group, one-way."""
+        connection = self._channel(half.producer_group)
+        if connection is None:
+            group = half.producer_group
+            self._unasked[group] = self._unasked.get(group, 0) + 1
+            return
+        where = stored.queue_offset, stored.physical_offset
+        header = CheckTransactionState(
+            topic=HALF_TOPIC,
+            tran_state_table_offset=stored.queue_offset,
+            commit_log_offset=stored.physical_offset,
+            msg_id=half.transaction_id,
+            transaction_id=half.transaction_id,
+            offset_msg_id=offset_id(self._store_host, stored.physical_offset),
+            broker_name=self._config.broker.broker_name,
+        )
+        assert half.target is not None, "one without is given up"
+        draft = draft_again(half.record, *half.target, properties)
+        body = encode(draft, *where, stored.store_timestamp)
+        connection.notify(header.code, header, body)
+
+    def _channel(self, group: str) -> ClientConnection | None:
+        """The members in turn; of three in a row the first that reads what it is sent."""
+        members = list(self._clients.producers.get(group, {}).values())
+        for _ in range(min(CHANNEL_TRIES, len(members))):
+            self._turn += 1
+            connection = members[self._turn % len(members)].connection
+            if not connection.paused:
+                return connection
+        return None
+
+    # -- how far ---------------------------------------------------------------------------------
+
+    async def _save_for_ever(self) -> NoReturn:
+        while True:
+            await trio.sleep(SAVE_S)
+            await self.save_progress()
+
+    async def save_progress(self) -> None:
+        """Move the offsets of the group, once what they leave behind is on disk.
+
+        They are saved with those of all groups. The last time is before a clean stop: whoever opens
+        the directory then finds no half whose newer copy it would have to tell from it.
+        """
+        try:
+            await self._move_offsets()
+        except (OSError, Refused) as error:
+            log.warning("transaction.progress_not_saved", error=str(error))
+
+    async def _move_offsets(self) -> None:
+        progress = self._transactions.progress()
+        if progress == self._noted():
+            return
+        await self._puts.durable()
+        if progress < self._saved:
+            return  # someone noted more while this waited
+        now_ms = self._clock.now_ms()
+        for topic, done in zip((HALF_TOPIC, OP_TOPIC), progress, strict=True):
+            self._offsets.commit_own(GROUP, topic, 0, done, now_ms)
+        self._saved = progress
+
+    def _noted(self) -> tuple[int, ...]:
+        """What the next start would read."""
+        return tuple(
+            max(0, self._offsets.query(GROUP, topic, 0)) for topic in (HALF_TOPIC, OP_TOPIC)
+        )
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def _records(self, topic: str, queue_offset: int) -> AsyncIterator[Record]:
+        """Whole records of queue 0 from there to its end as it is now. Raises: OSError."""
+        end = self._store.max_offset(topic, 0)
+        while queue_offset < end:
+            result = await self._read(topic, queue_offset)
+            for record in self._store.aside.records(SERVICE, result, topic, 0, queue_offset):
+                yield record
+            if result.next_begin_offset <= queue_offset:
+                return
+            queue_offset = result.next_begin_offset
+            await trio.lowlevel.checkpoint()
+
+    async def _read(self, topic: str, queue_offset: int) -> GetResult:
+        get = partial(self._store.get, topic, 0, queue_offset, READ_MAX, max_bytes=READ_BYTES)
+        return await self._store.complete(get)

@@ -1,0 +1,167 @@
+"""END_TRANSACTION: a half becomes a message, or nothing.
+
+The first end of a transaction stands: whoever ends it again is told that it is done, and nothing is
+stored. An answer means that the end survives what an answered send would.
+Source: semantics §10.2 (EndTransactionProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.answers import put_refused
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.errors import Refused
+from aerobee.broker.transactions.half_messages import HALF_TOPIC, Half, op_draft
+from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import ONEWAY
+from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from aerobee.store.results import PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.transactions.open_transactions import Transactions
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Later, Outcome
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers.transaction import EndTransaction
+    from aerobee.store.files.disk import Clock
+    from aerobee.store.message_store import MessageStore
+
+__all__ = ["TransactionProcessor"]
+
+UNKNOWN: Final = 0
+DONE: Final = Answer()
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+
+
+class TransactionProcessor:
+    """Code 37."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        store: MessageStore,
+        puts: Puts,
+        transactions: Transactions,
+        stats: BrokerStats,
+        clock: Clock,
+        store_host: bytes,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._puts = puts
+        self._transactions = transactions
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._waits_for_disk = config.store.sync_flush
+
+    def end(self, header: EndTransaction, command: Command, connection: Connection) -> Outcome:
+        """Commit or roll back; a producer that does not know yet gets no answer."""
+        wanted = header.commit_or_rollback
+        if wanted == UNKNOWN:
+            return None
+        if wanted not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            raise Refused(SYSTEM_ERROR, f"the commitOrRollback field wrong: {wanted}")
+        half = self._store.reading(lambda: self._half(header))
+        if isinstance(half, Half):
+            return self._end(half, header, command, connection)
+        return self._end_later(half, header, command, connection)
+
+    async def _end_later(
+        self,
+        reading: Awaitable[Half],
+        header: EndTransaction,
+        command: Command,
+        connection: Connection,
+    ) -> Later:
+        outcome = self._end(await reading, header, command, connection)
+        self._puts.finish_round()
+        return outcome
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _half(self, header: EndTransaction) -> Half:
+        """The half that a request names. Raises: Refused, NotInMemory, OSError."""
+        record = self._store.message(header.commit_log_offset)
+        if record is None or record.topic != HALF_TOPIC or record.queue_id:
+            raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
+        return Half.of(record)
+
+    def _check(self, half: Half, header: EndTransaction) -> None:
+        """Checks 2 and 3, in their order. Raises: Refused."""
+        timeout_ms = self._config.broker.transaction_time_out_ms
+        immunity_ms = half.immunity_ms(timeout_ms)
+        if immunity_ms is not None and not header.from_transaction_check:
+            age_ms = self._clock.now_ms() - half.record.born_timestamp
+            limit_ms = max(immunity_ms, timeout_ms)
+            if age_ms > limit_ms:
+                raise Refused(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"the transaction is {age_ms} ms old, its producer could end it for {limit_ms}"
+                    " ms and is asked from now on",
+                )
+        if half.producer_group != header.producer_group:
+            raise Refused(SYSTEM_ERROR, "The producer group wrong")
+        if half.record.queue_offset != header.tran_state_table_offset:
+            raise Refused(SYSTEM_ERROR, "The transaction state table offset wrong")
+        if half.record.physical_offset != header.commit_log_offset:
+            raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
+
+    # -- effects ---------------------------------------------------------------------------------
+
+    def _end(
+        self, half: Half, header: EndTransaction, command: Command, connection: Connection
+    ) -> Later:
+        """Check, and end what is still open. No await: it stays open until then."""
+        self._check(half, header)
+        at = self._transactions.newest(half)
+        if at is not None:
+            self._decide(half, at, commit=header.commit_or_rollback == TRANSACTION_COMMIT)
+        if command.flag & ONEWAY or not self._waits_for_disk:
+            return DONE
+
+        def durable(on_disk: bool) -> None:
+            connection.answer(command, DONE if on_disk else Answer(FLUSH_DISK_TIMEOUT))
+
+        self._store.when_durable(self._store.commit_log.max_offset, durable)
+        return PARKED
+
+    def _decide(self, half: Half, at: int, *, commit: bool) -> None:
+        """The end of the half whose newest copy is at `at`. Raises: Refused; it is open then."""
+        now_ms = self._clock.now_ms()
+        counters = self._stats.transaction(half.topic)
+        if commit:
+            self._commit(half)
+            counters.commits += 1
+            counters.latency.add(max(0, now_ms - half.record.born_timestamp) / 1000)
+        # A half that was given up has no place in the queue any more, and needs no record.
+        if self._transactions.is_open(at):
+            result = self._puts.put_as_is(op_draft(at, self._store_host, now_ms))
+            if result.status is PutStatus.PUT_OK:
+                self._transactions.op_written(result.queue_offset, (at,))
+            elif not commit:
+                raise put_refused(result.status, self._store)
+            # After a commit there is no way back. Without the record, a kill before the next check
+            # makes the producer be asked again: it may deliver twice, as a kill in between may.
+        if not commit:
+            counters.rollbacks += 1
+        self._transactions.decide(half, at, now_ms)
+
+    def _commit(self, half: Half) -> None:
+        """Store the message where it is meant to go. Raises: Refused, and nothing is stored."""
+        if half.target is None:
+            raise Refused(SYSTEM_ERROR, "the half message does not say where it goes")
+        draft = draft_again(half.record, *half.target, b"")
+        status = self._puts.put(draft, half.commit(draft), accepted=True).status
+        if status is not PutStatus.PUT_OK:
+            raise put_refused(status, self._store)

@@ -1,0 +1,251 @@
+"""What a half message is, what becomes of it, and when: the words of a transaction.
+
+A half is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC that says in its properties where it is
+meant to go. Its end is a record of the op topic, whose body names its place in the half queue. No
+other transformation is made before the end: a delay or a timer begins with the commit.
+Source: semantics §10 (TransactionalMessageBridge, TransactionalMessageServiceImpl).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aerobee.broker.core.targets import Target, target
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
+from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
+from aerobee.store.format.tags import tags_code
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aerobee.store.format.record import Record
+
+__all__ = [
+    "GIVEN_UP_TOPIC",
+    "GROUP",
+    "HALF_PROPERTIES_MAX",
+    "HALF_TOPIC",
+    "OP_TOPIC",
+    "PREPARED",
+    "Half",
+    "Rules",
+    "Step",
+    "half_of",
+    "is_half",
+    "next_step",
+    "op_draft",
+    "op_offsets",
+    "put_again",
+]
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The group whose offsets say how far both queues are done with."""
+
+PREPARED: Final = "TRAN_MSG"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE: Final = "REAL_QID"
+UNIQUE: Final = "UNIQ_KEY"
+CHECKS: Final = "TRANSACTION_CHECK_TIMES"
+FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+OP_TAG: Final = "d"
+OP_PROPERTIES: Final = f"TAGS\x01{OP_TAG}\x02".encode()
+OFFSET_DIGITS: Final = 20
+HALF_PROPERTIES_MAX: Final = PROPERTIES_BYTES_MAX - 256
+"""Checks and the commit add some: what is accepted can be checked and committed."""
+
+
+def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
+    """Whether a send asks for a half; its sysFlag has no say in it.
+
+    Consumers before 4.6.1 leave the mark on messages that they send again for a later try.
+    """
+    if properties.get(PREPARED, "").lower() != "true":
+        return False
+    return not (reconsume_times > 0 and _integer(properties.get("DELAY"), 0) > 0)
+
+
+def half_of(draft: MessageDraft, properties: dict[str, str]) -> None:
+    """Turn a message into its half. Its UNIQ_KEY is the transaction's id from now on."""
+    for name in (CHECKS, FIRST_OFFSET):
+        # What only a check may say, of a copy.
+        properties.pop(name, None)
+    properties[REAL_TOPIC] = draft.topic
+    properties[REAL_QUEUE] = str(draft.queue_id)
+    properties["__transactionId__"] = properties[UNIQUE]
+    draft.topic, draft.queue_id = HALF_TOPIC, 0
+    draft.sys_flag &= ~TRANSACTION_MASK
+    draft.tags_code = tags_code(properties.get("TAGS"))
+    draft.properties = encode(properties).encode()
+
+
+class Half(NamedTuple):
+    """A half as it was read: its record, and what its properties say."""
+
+    record: Record
+    properties: dict[str, str]
+
+    @classmethod
+    def of(cls, record: Record) -> Half:
+        """Read the properties of a record of the half topic."""
+        return cls(record, decode(record.properties))
+
+    @property
+    def producer_group(self) -> str:
+        """Who began the transaction and may end it."""
+        return self.properties.get("PGROUP", "")
+
+    @property
+    def transaction_id(self) -> str:
+        """The unique key of the message."""
+        return self.properties.get(UNIQUE, "")
+
+    @property
+    def topic(self) -> str:
+        """The topic that it says it is meant for; empty when it does not say."""
+        return self.properties.get(REAL_TOPIC, "")
+
+    @property
+    def target(self) -> Target | None:
+        """Topic and queue that it goes to; None for a record that is no half."""
+        return target(self.topic, self.properties.get(REAL_QUEUE))
+
+    @property
+    def checks(self) -> int:
+        """How often its producer was asked."""
+        return _integer(self.properties.get(CHECKS), 0)
+
+    @property
+    def was_moved(self) -> bool:
+        """Whether it is a copy that a check has put again."""
+        return CHECKS in self.properties or FIRST_OFFSET in self.properties
+
+    @property
+    def first_offset(self) -> int:
+        """The offset under which an op record may name it, if it was moved unasked; else −1."""
+        return _integer(self.properties.get(FIRST_OFFSET), -1)
+
+    def immunity_ms(self, timeout_ms: int) -> int | None:
+        """For how long it is not to be checked; None when it does not say."""
+        text = self.properties.get(IMMUNITY)
+        if text is None:
+            return None
+        seconds = _integer(text, -1)
+        return timeout_ms if seconds == -1 else seconds * 1_000
+
+    @property
+    def key(self) -> int:
+        """The same for every copy of one half and for no other; good within this process.
+
+        Where it was born is what no other producer can claim.
+        """
+        return hash((self.transaction_id, self.record.born_timestamp, self.record.born_host))
+
+    def commit(self, draft: MessageDraft) -> dict[str, str]:
+        """Make a copy of the record the committed message; its properties, which hooks may turn."""
+        draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        draft.prepared_transaction_offset = self.record.physical_offset
+        return {
+            name: value
+            for name, value in self.properties.items()
+            if name not in (REAL_TOPIC, REAL_QUEUE)
+        }
+
+
+# ── The check ──
+
+
+class Step(Enum):
+    """What the check does with an open half."""
+
+    STOP = auto()
+    """It is too young, and so is everything behind it."""
+    KEEP = auto()
+    """Put it again at the end of the queue: its time has not come."""
+    CHECK = auto()
+    """Put it again at the end of the queue and ask its producer."""
+    GIVE_UP = auto()
+    """Put it where people find it."""
+
+
+class Rules(NamedTuple):
+    """The settings of the check, and what its round began with. Times in ms."""
+
+    end_offset: int
+    """One past the last half at that time. What is put again lies behind it."""
+    timeout_ms: int
+    checks_max: int
+    reserved_ms: int
+
+
+def next_step(half: Half, now_ms: int, rules: Rules) -> Step:
+    """The first line that fits, in the order of the specification's table."""
+    age_ms = now_ms - half.record.born_timestamp
+    if half.target is None or half.checks >= rules.checks_max or age_ms > rules.reserved_ms:
+        return Step.GIVE_UP
+    if half.record.queue_offset >= rules.end_offset:
+        return Step.STOP
+    immunity_ms = half.immunity_ms(rules.timeout_ms)
+    if immunity_ms is not None:
+        return Step.KEEP if age_ms <= immunity_ms else Step.CHECK
+    # The clock of a producer may be ahead: a half from the future is asked for at once.
+    return Step.STOP if 0 <= age_ms <= rules.timeout_ms else Step.CHECK
+
+
+def put_again(half: Half, step: Step) -> bytes:
+    """The properties of a half that goes to the end of its queue.
+
+    One that is not asked for yet is not counted as asked: given up, it would be lost unasked.
+    """
+    changed = dict(half.properties)
+    if step is Step.CHECK:
+        changed[CHECKS] = str(half.checks + 1)
+    else:
+        changed.setdefault(FIRST_OFFSET, str(half.record.queue_offset))
+    return encode(changed).encode()
+
+
+# ── Op records ──
+
+
+def op_draft(half_offset: int, store_host: bytes, now_ms: int) -> MessageDraft:
+    """The record that says: the half there is finished.
+
+    One number in each, though 5.x puts many into one: Java's 4.9.7 cannot read those.
+    """
+    return MessageDraft(
+        OP_TOPIC,
+        0,
+        str(half_offset).encode(),
+        OP_PROPERTIES,
+        store_host,
+        store_host,
+        born_timestamp=now_ms,
+        tags_code=tags_code(OP_TAG),
+    )
+
+
+def op_offsets(body: bytes | memoryview) -> list[int]:
+    """The offsets in an op record: one bare number (4.9), or numbers with commas (5.x).
+
+    Pieces that are no number are passed over.
+    """
+    found = []
+    for piece in bytes(body).split(b","):
+        text = piece.strip()
+        if text.isdigit() and len(text) <= OFFSET_DIGITS:
+            found.append(int(text))
+    return found
+
+
+def _integer(text: str | None, default: int) -> int:
+    if text is not None and len(text) <= OFFSET_DIGITS:
+        with suppress(ValueError):
+            return int(text)
+    return default

@@ -1,0 +1,165 @@
+"""Which transactions are open: what the half and op queues say, worked out once and kept up.
+
+The queues are the truth; this table is read from them at the start and can be forgotten at any
+time. It is why a transaction has one end: Java's broker does not look whether there was one.
+
+Law: every half before `position` is finished, was put again behind it, or is given up; `decided`
+holds those of which this is so behind `position`, and never `position` itself.
+Source: semantics §10.2, §10.3.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aerobee.broker.transactions.half_messages import Half
+
+__all__ = ["Transactions"]
+
+MOVED_MAX: Final = 500_000
+"""Halves put again whose first place is remembered. A late end that names a forgotten place is
+taken for a repeated one; the check still asks for the half itself."""
+GIVEN_UP_MAX: Final = 10_000
+"""Halves given up that a late commit may still deliver."""
+
+
+class Transactions:
+    """Open halves by place, and how far both queues are done with."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        """Queue offset of the first half that may be open."""
+        self.decided: set[int] = set()
+        self.moved: dict[int, int] = {}
+        """Key of a half that was put again → its newest offset, while it is open."""
+        self.given_up: dict[int, None] = {}
+        """Keys of halves that were given up, oldest first."""
+        self.op_position = 0
+        """Every op record before it names only halves before `position`."""
+        self.ops: deque[tuple[int, int]] = deque()
+        """(offset, greatest half offset in it) of the op records that still matter."""
+        self.open: dict[str, int] = {}
+        """Open halves per topic they are meant for. Halves on their way in count as well."""
+        self.changed_ms: dict[str, int] = {}
+        self.changes = 0
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def newest(self, half: Half) -> int | None:
+        """The offset of the newest copy of a half, None when it is finished."""
+        at = self.moved.get(half.key, half.record.queue_offset)
+        return at if self.is_open(at) or half.key in self.given_up else None
+
+    def is_open(self, at: int) -> bool:
+        """Whether the half at this offset is neither finished nor given up."""
+        return at >= self.position and at not in self.decided
+
+    # -- what happens to a half ------------------------------------------------------------------
+
+    def began(self, topic: str, now_ms: int) -> None:
+        """One more half for a topic."""
+        self._count(topic, 1, now_ms)
+
+    def decide(self, half: Half, at: int, now_ms: int) -> None:
+        """Note the end of a half whose newest copy is at `at`: open, or given up."""
+        self.moved.pop(half.key, None)
+        if not self.is_open(at):
+            del self.given_up[half.key]
+            return
+        self._count(half.topic, -1, now_ms)
+        self.decided.add(at)
+        self._advance()
+
+    def move(self, half: Half, to: int) -> None:
+        """An open half was put again, at offset `to`."""
+        at = half.record.queue_offset
+        assert self.position <= at < to, "what is done with is not moved"
+        self.remember_move(half.key, to)
+        self.gone(at, at + 1)
+
+    def give_up(self, half: Half, now_ms: int) -> None:
+        """An open half was put where people find it."""
+        at = half.record.queue_offset
+        assert self.position <= at, "what is done with is not given up"
+        self.moved.pop(half.key, None)
+        self.remember_given_up(half.key)
+        self._count(half.topic, -1, now_ms)
+        self.gone(at, at + 1)
+
+    def gone(self, begin: int, end: int) -> None:
+        """Nothing from `begin` to before `end` is open any more."""
+        if begin <= self.position:
+            self.go_on(max(end, self.position))
+        else:
+            self.decided.update(range(begin, end))
+
+    def next_open(self, at: int) -> int:
+        """The first offset from `at` on that may be open."""
+        at = max(at, self.position)
+        while at in self.decided:
+            at += 1
+        return at
+
+    def go_on(self, position: int) -> None:
+        """Nothing before `position` is open any more, or it is gone from the log."""
+        assert position >= self.position, "what is done with stays so"
+        if self.decided and position > self.position + 1:
+            self.decided = {at for at in self.decided if at >= position}
+        self.position = position
+        self._advance()
+
+    def remember_move(self, key: int, to: int) -> None:
+        """Where a half that was put again is now."""
+        self.moved.pop(key, None)
+        self.moved[key] = to
+        if len(self.moved) > MOVED_MAX:
+            del self.moved[next(iter(self.moved))]
+
+    def remember_given_up(self, key: int) -> None:
+        """A late commit of this half is still wanted."""
+        self.given_up[key] = None
+        if len(self.given_up) > GIVEN_UP_MAX:
+            del self.given_up[next(iter(self.given_up))]
+
+    def _advance(self) -> None:
+        position, decided = self.position, self.decided
+        while position in decided:
+            decided.remove(position)
+            position += 1
+        self.position = position
+        ops = self.ops
+        while ops and ops[0][1] < position:
+            self.op_position = ops.popleft()[0] + 1
+
+    # -- op records ------------------------------------------------------------------------------
+
+    def op_written(self, op_offset: int, half_offsets: Iterable[int]) -> None:
+        """An op record lies there and names these halves."""
+        self.ops.append((op_offset, max(half_offsets, default=-1)))
+
+    def progress(self) -> tuple[int, int]:
+        """How far the half queue and the op queue are done with."""
+        return self.position, self.op_position
+
+    # -- the count -------------------------------------------------------------------------------
+
+    def _count(self, topic: str, by: int, now_ms: int) -> None:
+        self.changes += 1
+        self.open[topic] = self.open.get(topic, 0) + by
+        self.changed_ms[topic] = now_ms
+
+    def document(self) -> dict[str, Any]:
+        """What `transactionMetrics` holds: for Java's broker, which counts on from it."""
+        counts = {
+            topic: {"count": count, "timeStamp": self.changed_ms[topic]}
+            for topic, count in self.open.items()
+        }
+        version = {"counter": self.changes, "stateVersion": 0, "timestamp": self._newest_ms()}
+        return {"dataVersion": version, "transactionCount": counts}
+
+    def _newest_ms(self) -> int:
+        return max(self.changed_ms.values(), default=0)

@@ -1,0 +1,138 @@
+"""The broker says who consumes which queues, and whether by pulling or popping."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.broker.consumers.clients import Client
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
+from tests.broker.desk import Desk, body_of, open_desk
+from tests.broker.peers import Peer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def join(desk: Desk, *client_ids: str, group: str = "g") -> None:
+    """These clients are members of a group."""
+    for client_id in client_ids:
+        desk.parts.clients.register_consumer(
+            group,
+            Client(Peer(), client_id, "JAVA", 479, 0),
+            consume_type="CONSUME_PASSIVELY",
+            message_model="CLUSTERING",
+            consume_from_where="CONSUME_FROM_FIRST_OFFSET",
+            subscriptions=None,
+        )
+
+
+async def asked(desk: Desk, client_id: str, **fields: Any) -> list[tuple[int, str]] | None:
+    """Queue ids and modes of one client; None: keep what you have."""
+    body = {"clientId": client_id, "consumerGroup": "g", "topic": "t", "strategyName": "AVG"}
+    answer = await desk.ask(QueryAssignment(), json.dumps({**body, **fields}).encode())
+    assert answer.code == 0, answer
+    found = json.loads(body_of(answer)).get("messageQueueAssignments")
+    if found is None:
+        return None
+    assert all(one["messageQueue"]["brokerName"] == "desk" for one in found)
+    return sorted((one["messageQueue"]["queueId"], one["mode"]) for one in found)
+
+
+async def set_mode(
+    desk: Desk, mode: str, share: int = -1, topic: str = "t", group: str = "g"
+) -> int:
+    body = {"consumerGroup": group, "mode": mode, "popShareQueueNum": share, "topic": topic}
+    return (await desk.ask(SetMessageRequestMode(), json.dumps(body).encode())).code
+
+
+@pytest.mark.trio
+async def test_a_mode_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic()
+        desk.parts.groups.require("g", 0)
+        assert await set_mode(desk, "POP") == 0
+        assert b"POP" in (tmp_path / "config" / "messageRequestMode.json").read_bytes()
+
+
+@pytest.mark.trio
+async def test_members_that_pull_share_the_queues(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=5, write_queue_nums=5)
+        join(desk, "a", "b")
+        assert await asked(desk, "a") == [(0, "PULL"), (1, "PULL"), (2, "PULL")]
+        assert await asked(desk, "b") == [(3, "PULL"), (4, "PULL")]
+        circle = await asked(desk, "b", strategyName="AVG_BY_CIRCLE")
+        assert circle == [(1, "PULL"), (3, "PULL")]
+        assert await asked(desk, "stranger") == []
+        everything = await asked(desk, "stranger", messageModel="BROADCASTING")
+        assert everything is not None
+        assert len(everything) == 5
+
+
+@pytest.mark.trio
+async def test_nothing_is_said_where_nothing_is_known(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        assert await asked(desk, "a") is None
+        desk.topic("t", read_queue_nums=5, write_queue_nums=5)
+        assert await asked(desk, "a") is None
+
+
+@pytest.mark.trio
+async def test_members_that_pop_get_all_of_the_broker_or_as_much_as_they_share(
+    tmp_path: Path,
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=4, write_queue_nums=4)
+        join(desk, "a", "b", "c", "d")
+        desk.parts.groups.find("g", 0)
+        assert await set_mode(desk, "POP") == 0
+        assert await asked(desk, "a") == [(-1, "POP")]
+        assert await set_mode(desk, "POP", 1) == 0
+        assert await asked(desk, "a") == [(0, "POP"), (1, "POP")]
+        assert await asked(desk, "d") == [(0, "POP"), (3, "POP")]
+        assert await asked(desk, "a", topic="%RETRY%g") is None
+
+
+@pytest.mark.trio
+async def test_modes_are_kept_over_a_start_in_the_file_of_the_java_broker(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        desk.parts.groups.find("g", 0)
+        assert await set_mode(desk, "POP", 3) == 0
+        await desk.parts.state.mode_file.catch_up()
+    saved = json.loads((tmp_path / "config" / "messageRequestMode.json").read_bytes())
+    entry = {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 3, "topic": "t"}
+    assert saved == {"messageRequestModeMap": {"t": {"g": entry}}}
+    async with open_desk(tmp_path) as desk:
+        known = desk.parts.state.request_modes.get("t", "g")
+        assert known is not None
+        assert (known.mode, known.pop_share_queue_num) == ("POP", 3)
+
+
+@pytest.mark.trio
+async def test_the_default_is_a_setting_and_retry_topics_are_always_pulled(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, default_message_request_mode="POP") as desk:
+        desk.topic("t")
+        desk.topic("%RETRY%g", read_queue_nums=1, write_queue_nums=1)
+        join(desk, "a")
+        assert await asked(desk, "a") == [(-1, "POP")]
+        assert await asked(desk, "a", topic="%RETRY%g") == [(0, "PULL")]
+
+
+@pytest.mark.trio
+async def test_bad_requests_are_refused(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        desk.parts.groups.find("g", 0)
+        assert await set_mode(desk, "POP", topic="%RETRY%g") == ResponseCode.NO_PERMISSION
+        assert await set_mode(desk, "POP", topic="nowhere") == ResponseCode.TOPIC_NOT_EXIST
+        unknown = await set_mode(desk, "POP", group="stranger")
+        assert unknown == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert await set_mode(desk, "PUSH") == ResponseCode.INVALID_PARAMETER
+        body = {"clientId": "a", "consumerGroup": "g", "topic": "t", "strategyName": "LUCK"}
+        answer = await desk.ask(QueryAssignment(), json.dumps(body).encode())
+        assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -1,0 +1,298 @@
+"""The configuration as a whole: which source wins, and what stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee.broker.config.load import (
+    BrokerConfig,
+    ConfigurationError,
+    FlushDiskType,
+    check_report,
+    convert,
+    exported,
+    load_config,
+    some,
+)
+
+
+def load(file: Path | None = None, **sources: Any) -> BrokerConfig:
+    sources["environ"] = {"HOME": "/home/me"} | sources.get("environ", {})
+    machine: dict[str, Any] = {"cpu_count": 4, "host_addresses": ["10.0.0.5"], "host_name": "box"}
+    return load_config(file, **(machine | sources))
+
+
+def problems(file: Path | None = None, **sources: Any) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        load(file, **sources)
+    return caught.value.problems
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write(name: str, text: str) -> Path:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    return write
+
+
+def test_without_any_source_the_defaults_hold() -> None:
+    config = load()
+    assert config.remoting == BrokerConfig().remoting
+    assert config.metrics == BrokerConfig().metrics
+    assert config.replication == BrokerConfig().replication
+    assert config.broker.broker_name == "box"
+    assert config.store.store_path_root_dir == "/home/me/store"
+    assert config.warnings == ()
+    assert config.sources == {}
+
+
+def test_a_later_source_wins_over_an_earlier_one(write: Any, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    file = write("b.yaml", f"store: {{store_path_root_dir: {data}, sync_flush_timeout: 1s}}")
+    write("data/config/aerobee-overlay.yaml", "sync_flush_timeout: 3s")
+    environ = {"AEROBEE_SYNC_FLUSH_TIMEOUT": "2s"}
+    overrides = ["syncFlushTimeout=4s"]
+    assert load(write("c.yaml", "sync_flush_timeout: 1s")).store.sync_flush_timeout_ms == 1_000
+    assert load(file, environ=environ).store.sync_flush_timeout_ms == 3_000
+    config = load(file, environ=environ, overrides=overrides)
+    assert config.store.sync_flush_timeout_ms == 4_000
+    assert config.sources["syncFlushTimeout"] == "command line: --set"
+    assert config.sources["storePathRootDir"] == f"{file}:1"
+    (data / "config" / "aerobee-overlay.yaml").unlink()
+    assert load(file, environ=environ).store.sync_flush_timeout_ms == 2_000
+
+
+def test_data_and_name_servers_have_short_options(tmp_path: Path) -> None:
+    environ = {"AEROBEE_DATA": "/elsewhere", "NAMESRV_ADDR": "old:1"}
+    config = load(environ=environ, data=tmp_path, namesrv="a:9876;b:9876")
+    assert config.store.store_path_root_dir == str(tmp_path)
+    assert config.broker.namesrv_addr == "a:9876;b:9876"
+    assert config.namesrv.kv_config_path == f"{tmp_path}/config/kvConfig.json"
+    assert load(environ=environ).broker.namesrv_addr == "old:1"
+
+
+def test_the_file_of_runtime_changes_is_found_where_the_settings_say(write: Any) -> None:
+    overlay = write("o.yaml", "trace_on: false")
+    assert not load(overrides=[f"config_overlay_path={overlay}"]).broker.trace_on
+    overlay.write_text("bind_address: 0.0.0.0")
+    assert problems(overrides=[f"config_overlay_path={overlay}"]) == (
+        f"{overlay}:1: bind_address: can not change while running",
+    )
+
+
+def test_every_problem_of_every_source_is_told_at_once(write: Any) -> None:
+    file = write("b.yaml", "broker_name: 0123\nflush_disc: 1")
+    found = problems(
+        file, environ={"AEROBEE_TRACE_ON": "maybe"}, overrides=["x", "brokerRole=SLAVE"]
+    )
+    assert found == (
+        f'{file}:1: broker_name: a text is expected; quote it: "0123"',
+        f"{file}:2: flush_disc: no such setting; did you mean flush_disk_type?",
+        "environment: AEROBEE_TRACE_ON: maybe is neither true nor false",
+        "command line: --set x: the form is key=value",
+        "command line: --set: brokerRole: SLAVE asks for something that this broker does not do",
+    )
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "b.yaml"
+    assert problems(missing) == (f"{missing}: No such file or directory",)
+    assert problems(namesrv_file=missing) == (f"{missing}: No such file or directory",)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.5", "box"])
+def test_a_listener_beyond_this_host_needs_credentials_or_insecure(address: str) -> None:
+    (problem,) = problems(overrides=[f"bindAddress={address}"])
+    assert "bindAddress" in problem
+    assert "credentials" in problem
+    assert "insecure: true" in problem
+    opened = load(overrides=[f"bindAddress={address}", "insecure=true"])
+    assert opened.remoting.bind_address == address
+    assert opened.metrics.metrics_prom_exporter_host == address
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+def test_a_listener_for_this_host_needs_neither(address: str) -> None:
+    published = load(overrides=[f"bindAddress={address}"]).broker.broker_ip1
+    assert published == ("127.0.0.1" if address == "localhost" else address)
+
+
+def test_the_metrics_are_a_listener_too() -> None:
+    (problem,) = problems(overrides=["metricsPromExporterHost=0.0.0.0"])
+    assert problem.startswith("command line: --set: metricsPromExporterHost: 0.0.0.0 is open")
+    off = ["metricsPromExporterHost=0.0.0.0", "metricsExporterType=DISABLE"]
+    assert load(overrides=off).metrics.metrics_prom_exporter_host == "0.0.0.0"
+
+
+def test_insecure_alone_opens_the_listeners() -> None:
+    config = load(environ={"AEROBEE_INSECURE": "true"})
+    assert config.remoting.bind_address == "0.0.0.0"
+    assert config.broker.broker_ip1 == "10.0.0.5"
+
+
+def test_inside_a_container_an_address_nobody_reaches_is_told_loudly() -> None:
+    image = {"AEROBEE_IMAGE": "1", "AEROBEE_INSECURE": "true"}
+    config = load(environ=image)
+    assert config.in_image
+    assert "set advertised_host" in config.warnings[0]
+    assert load(environ=image | {"AEROBEE_ADVERTISED_HOST": "mq"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "complaint"),
+    [
+        (["listenPort=9876"], "namesrvListenPort: 9876 is the port of listenPort already"),
+        (["vipListenPort=10911"], "vipListenPort: 10911 is the port of listenPort"),
+        (["metricsPromExporterPort=9876"], "9876 is the port of namesrvListenPort"),
+        (["writeBufferLowWaterMark=8M"], "is above writeBufferHighWaterMark, 4194304: lower"),
+        (["maxMessageSize=16MiB"], "maxFrameBytes, 16777216: raise that to 16842752"),
+        (["maxFrameBytes=1MiB"], "do not fit into a frame of maxFrameBytes, 1048576"),
+        (["maxIndexNum=100000000", "maxHashSlotNum=50000000"], "lower it, or maxHashSlotNum"),
+        (["storePathCommitLog=/a,/b"], "several directories are not supported"),
+        (["metricsExporterType=LOG"], "only PROM and DISABLE are there"),
+    ],
+)
+def test_settings_that_contradict_each_other_stop_the_start(
+    overrides: list[str], complaint: str
+) -> None:
+    (problem,) = problems(overrides=overrides)
+    assert complaint in problem
+
+
+def test_listeners_that_do_not_open_take_no_port() -> None:
+    for other in ("namesrvListenPort=0", "embeddedNamesrv=false"):
+        assert load(overrides=["listenPort=9876", other]).remoting.listen_port == 9_876
+
+
+def test_settings_that_do_nothing_are_taken_with_a_warning() -> None:
+    config = load(
+        overrides=["brokerId=3", "brokerRole=SYNC_MASTER", "haListenPort=1", "data=x"][:3]
+    )
+    assert config.broker.broker_id == 0
+    texts = " ".join(config.warnings)
+    assert "a master has the id 0" in texts
+    assert "there is no replication yet" in texts
+    assert "haListenPort: has no effect yet" in texts
+
+
+def test_a_tilde_is_a_directory_like_any_other_and_that_is_said() -> None:
+    config = load(overrides=["storePathRootDir=~/data"])
+    assert config.store.store_path_root_dir == "./~/data"
+    assert config.namesrv.kv_config_path == "./~/data/config/kvConfig.json"
+    assert "~ is not expanded" in config.warnings[0]
+
+
+def test_a_limit_of_the_disk_may_be_the_space_to_keep_free() -> None:
+    store = load(overrides=["diskSpaceWarningLevelRatio=20GiB"]).store
+    assert store.disk_space_warning_level_free_bytes == 20 << 30
+    assert store.disk_space_warning_level_ratio_percent == 90
+    percent = load(overrides=["diskSpaceWarningLevelRatio=80%"]).store
+    assert percent.disk_space_warning_level_free_bytes == 0
+    assert percent.disk_space_warning_level_ratio_percent == 80
+
+
+BUNDLED = """\
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = ASYNC_FLUSH
+"""
+
+
+def test_the_file_of_a_java_broker_is_taken_as_it_is(write: Any) -> None:
+    config = load(write("broker.conf", BUNDLED))
+    assert config.broker.broker_name == "broker-a"
+    assert config.store.file_reserved_time_h == 48
+    assert config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+    assert config.warnings == ()
+
+
+def test_a_file_that_java_wrote_back_keeps_what_means_nothing_here(write: Any) -> None:
+    lines = BUNDLED + "controllerAddr=\ncoldDataFlowControlEnable=false\nkey.of.mine=1\n"
+    config = load(write("broker.conf", lines))
+    assert config.without_effect == {"controllerAddr": "", "coldDataFlowControlEnable": "false"}
+    assert config.unknown == {"key.of.mine": "1"}
+    assert config.warnings == ("kept, but nobody here knows them: key.of.mine",)
+    assert exported(config)["key.of.mine"] == "1"
+
+
+def test_what_is_asked_for_in_vain_is_said_once(write: Any) -> None:
+    lines = BUNDLED + "inSyncReplicas=2\ntotalReplicas=3\n"
+    config = load(write("broker.conf", lines))
+    assert config.warnings == ("kept, but without effect here: inSyncReplicas, totalReplicas",)
+
+
+def test_of_many_keys_without_effect_a_few_are_named() -> None:
+    assert some(["b", "a"]) == "a, b"
+    assert some([f"k{n:02}" for n in range(12)]).endswith("k09 and 2 more; config check shows all")
+
+
+def test_a_name_servers_own_file_says_only_what_is_about_it(write: Any) -> None:
+    file = write("namesrv.conf", "listenPort=19876\nserverWorkerThreads=3\norderMessageEnable=true")
+    config = load(namesrv_file=file)
+    assert config.namesrv.namesrv_listen_port == 19_876
+    assert config.namesrv.order_message_enable
+    assert config.remoting.listen_port == 10_911
+    assert config.remoting.server_worker_threads == 8
+
+
+def test_what_is_exported_has_every_key_in_order_and_no_secret(write: Any) -> None:
+    secret = "innerClientAuthenticationCredentials={}\nflushDiskType=SYNC_FLUSH"
+    values = exported(load(write("broker.conf", secret)))
+    assert values["innerClientAuthenticationCredentials"] == "********"
+    assert values["flushDiskType"] == "SYNC_FLUSH"
+    assert values["traceOn"] == "true"
+    assert values["mappedFileSizeConsumeQueue"] == "6000000"
+    assert list(values) == sorted(values)
+
+
+def test_the_report_says_what_differs_and_where_it_comes_from(write: Any) -> None:
+    file = write("b.conf", "flushDiskType=SYNC_FLUSH\ntraceOn=true\nfoo=1\nuseTLS=false\n")
+    report = check_report(load(file, overrides=["diskMaxUsedSpaceRatio=1536M"])).splitlines()
+    assert f"flush_disk_type: SYNC_FLUSH    # {file}:1" in report
+    assert "disk_max_used_space_ratio: 1536MiB    # command line: --set" in report
+    assert "broker_name: box    # derived" in report
+    assert not [line for line in report if line.startswith("trace_on")]
+    assert report[-2:] == ["kept, without effect: useTLS", "kept, unknown: foo"]
+
+
+def test_a_file_survives_the_way_to_the_other_form_and_back(write: Any) -> None:
+    text = (
+        "brokerName=0123\ndeleteWhen=04\nflushDiskType=SYNC_FLUSH\nlistenPort=20911\nuseTLS=false\n"
+    )
+    as_yaml = convert(write("b.conf", text + "foo=a b\n"))
+    assert as_yaml.splitlines() == [
+        "broker_name: '0123'",
+        "delete_when: '04'",
+        "flush_disk_type: SYNC_FLUSH",
+        "listen_port: 20911",
+        "use_tls: 'false'    # without effect",
+        "# unknown here: foo=a b",
+    ]
+    assert convert(write("b.yaml", as_yaml)) == text
+
+
+def test_space_to_keep_free_cannot_be_said_in_a_rocketmq_file(write: Any) -> None:
+    text = convert(write("b.yaml", "disk_max_used_space_ratio: 20GiB"))
+    assert text.startswith("# diskMaxUsedSpaceRatio: a RocketMQ file cannot say 20GiB")
+
+
+def test_a_wrong_file_is_not_converted(write: Any) -> None:
+    with pytest.raises(ConfigurationError, match="no such setting"):
+        convert(write("b.yaml", "zzzzzz: 1"))
+
+
+def test_the_example_files_are_taken(request: pytest.FixtureRequest) -> None:
+    conf = Path(request.config.rootpath) / "conf"
+    assert load(conf / "broker-sync.yaml").store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert load(conf / "broker.yaml") == load()

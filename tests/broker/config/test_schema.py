@@ -1,0 +1,93 @@
+"""The table of all settings and the rule of their names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, canon, env, nearest, snake
+
+UNIT_SUFFIX = {"ms": "_ms", "s": "_s", "h": "_h", "B": "_bytes", "%": "_percent"}
+UNIT_WORDS = ("seconds", "second", "sec", "millis", "mills", "bytes")
+EVERY_NAME = sorted({key.name for key in SCHEMA.values()} | set(KNOWN.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "yaml"),
+    [
+        ("flushDiskType", "flush_disk_type"),
+        ("checkCRCOnRecover", "check_crc_on_recover"),
+        ("destroyMapedFileIntervalForcibly", "destroy_maped_file_interval_forcibly"),
+        ("enableDLegerCommitLog", "enable_d_leger_commit_log"),
+        ("brokerIP1", "broker_ip1"),
+        ("useTLS", "use_tls"),
+        ("putMsgIndexHightWater", "put_msg_index_hight_water"),
+        ("statRocksDBCQIntervalSec", "stat_rocks_dbcq_interval_sec"),
+    ],
+)
+def test_a_rocketmq_name_has_one_yaml_spelling(name: str, yaml: str) -> None:
+    assert snake(name) == yaml
+    assert canon(yaml) == canon(name)
+    assert env(name) == "AEROBEE_" + yaml.upper()
+
+
+def test_no_two_keys_share_a_canonical_name_or_a_yaml_spelling() -> None:
+    for spelling in (canon, snake, env):
+        count = Counter(spelling(name) for name in EVERY_NAME)
+        assert [name for name, times in count.items() if times > 1] == []
+
+
+def test_the_data_file_knows_every_key_of_both_reference_versions() -> None:
+    assert len(KNOWN) == 524
+    assert {"transientStorePoolEnable", "enableDLegerCommitLog", "commercialTimerCount"} <= set(
+        KNOWN.values()
+    )
+
+
+def test_a_key_is_either_rocketmqs_or_marked_as_our_own() -> None:
+    for name, key in SCHEMA.items():
+        assert (name in KNOWN) != bool(key.extra.get("own")), key.name
+        assert key.name == KNOWN.get(name, key.name)
+
+
+def test_the_attribute_is_the_yaml_spelling_with_the_unit_behind_it() -> None:
+    for key in SCHEMA.values():
+        words = snake(key.name)
+        ending = next((word for word in UNIT_WORDS if words.endswith("_" + word)), "")
+        stem = words.removesuffix("_" + ending) if ending else words
+        suffix = UNIT_SUFFIX.get(key.unit, "")
+        said = re.search(r"(^|_)(bytes|mills)(_|$)", stem)
+        assert key.attribute == stem + ("" if said else suffix), key.name
+
+
+def test_every_setting_has_a_meaning_and_every_number_a_range_that_holds_its_default() -> None:
+    for key in SCHEMA.values():
+        assert key.meta.description, key.name
+        if key.type is int:
+            assert key.meta.ge is not None, key.name
+            assert key.meta.le is not None, key.name
+            assert isinstance(key.default, int)
+            assert key.meta.ge <= key.default <= key.meta.le, key.name
+
+
+def test_seventy_eight_settings_may_change_while_running_and_none_of_them_is_dangerous() -> None:
+    hot = [key for key in SCHEMA.values() if key.hot]
+    assert len(hot) == 78
+    for key in hot:
+        assert not re.search(r"path|name|addr|port|class|host", snake(key.name)), key.name
+        assert key.type in (int, bool) or key.name == "deleteWhen"
+
+
+def test_every_field_of_every_part_is_a_setting_or_belongs_to_one() -> None:
+    attributes = {(key.part, key.attribute) for key in SCHEMA.values()}
+    attributes |= {(key.part, key.extra["free"]) for key in SCHEMA.values() if "free" in key.extra}
+    fields = {(part, name) for part, cls in SECTIONS.items() for name in cls.__dataclass_fields__}
+    assert fields == attributes
+
+
+def test_a_typing_error_leads_to_the_nearest_name() -> None:
+    assert nearest("flush_disc_type") == "flush_disk_type"
+    assert nearest("brokerClustername1") == "broker_cluster_name"
+    assert nearest("qqqqqq") == ""

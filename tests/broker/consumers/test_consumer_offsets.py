@@ -1,0 +1,255 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.broker.consumers.consumer_offsets import (
+    NO_OFFSET,
+    OWN_GROUPS,
+    Clamped,
+    ConsumerOffsetTable,
+)
+from aerobee.broker.errors import LimitReached, NoPermission
+from aerobee.broker.saved.documents import PIECE_ENTRIES
+from aerobee.remoting.wire import relaxed_json
+
+JAVA_4_9 = b"""{
+\t"offsetTable":{
+\t\t"TopicTest@GID_A":{0:250,1:251
+\t\t}
+\t}
+}"""
+JAVA_5_4 = b"""{
+\t"dataVersion":{
+\t\t"counter":0,
+\t\t"stateVersion":0,
+\t\t"timestamp":1700000000000
+\t},
+\t"groupTopicMap":{
+\t\t"GID_A":[
+\t\t\t"TopicTest"
+\t\t]
+\t},
+\t"offsetTable":{
+\t\t"TopicTest@GID_A":{
+\t\t\t0:250,
+\t\t\t1:251
+\t\t}
+\t}
+}"""
+
+
+def written_by(offsets: ConsumerOffsetTable) -> dict[str, Any]:
+    """What the file holds."""
+    written: dict[str, Any] = json.loads(b"".join(offsets.pieces()))
+    return written
+
+
+def document(content: bytes) -> dict[str, Any]:
+    decoded = relaxed_json.decode(content)
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def test_a_commit_is_what_the_next_query_finds() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("g", "t", 0, 7, 0)
+    assert offsets.query("g", "t", 0) == 7
+    assert offsets.query("g", "t", 1) == NO_OFFSET
+    assert offsets.query("g", "u", 0) == NO_OFFSET
+    assert offsets.queues("g", "t") == {0: 7}
+
+
+def test_a_smaller_offset_replaces_a_larger_one() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("g", "t", 0, 7, 0)
+    offsets.commit("g", "t", 0, 3, 0)
+    assert offsets.query("g", "t", 0) == 3
+
+
+@pytest.mark.parametrize("negative", [-1, -2, -(2**63)])
+def test_a_negative_offset_means_none(negative: int) -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("g", "t", 0, negative, 0)
+    assert offsets.query("g", "t", 0) == NO_OFFSET
+
+
+def test_the_version_moves_every_500_commits() -> None:
+    offsets = ConsumerOffsetTable()
+    for number in range(499):
+        offsets.commit("g", "t", 0, number, 1)
+    assert offsets.version.counter == 0
+    offsets.commit("g", "t", 0, 499, 77)
+    assert (offsets.version.counter, offsets.version.timestamp) == (1, 77)
+
+
+@pytest.mark.parametrize("content", [JAVA_4_9, JAVA_5_4])
+def test_the_files_of_both_java_lines_load(content: bytes) -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.load(document(content))
+    assert offsets.query("GID_A", "TopicTest", 0) == 250
+    assert offsets.query("GID_A", "TopicTest", 1) == 251
+    assert offsets.count == 2
+
+
+def test_what_is_written_is_json_with_the_derived_map() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.load(document(JAVA_5_4))
+    offsets.commit("GID_B", "TopicTest", 3, 9, 0)
+    written = written_by(offsets)
+    assert written["groupTopicMap"] == {"GID_A": ["TopicTest"], "GID_B": ["TopicTest"]}
+    assert written["offsetTable"]["TopicTest@GID_B"] == {"3": 9}
+    assert written["dataVersion"] == {
+        "counter": 0,
+        "stateVersion": 0,
+        "timestamp": 1700000000000,
+    }
+
+
+def test_a_table_that_changes_while_it_is_written_gives_what_it_had_or_something_newer() -> None:
+    offsets = ConsumerOffsetTable()
+    for number in range(1_000):
+        offsets.commit(f"g{number % 100}", f"t{number // 100}", 0, 1, 0)
+    pieces = offsets.pieces()
+    text = [next(pieces) for _ in range(5)]
+    offsets.delete_group("g7")
+    offsets.delete_topic("t9")
+    offsets.commit("new", "t0", 0, 5, 0)
+    for number in range(1_000):
+        offsets.commit("g1", f"t{number // 100}", 0, 2, 0)
+    written = json.loads(b"".join(text) + b"".join(pieces))
+    left = {f"t{topic}@g{group}" for topic in range(9) for group in range(100) if group != 7}
+    assert left <= set(written["offsetTable"])
+    assert all(queues["0"] in (1, 2, 5) for queues in written["offsetTable"].values())
+    ConsumerOffsetTable().load(written)
+
+
+def test_no_piece_of_the_text_holds_many_entries() -> None:
+    offsets = ConsumerOffsetTable()
+    for number in range(1_000):
+        offsets.commit("g", f"t{number}", 0, 1, 0)
+    assert max(piece.count(b"@g") for piece in offsets.pieces()) <= PIECE_ENTRIES
+
+
+def test_unknown_fields_of_a_file_are_kept() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.load({"offsetTable": {}, "later": {"a": 1}})
+    assert written_by(offsets)["later"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "broken", [{"offsetTable": []}, {"offsetTable": {"t@g": {"x": 1}}}, {"offsetTable": {"t@g": 5}}]
+)
+def test_a_broken_document_leaves_the_table_as_it_was(broken: dict[str, Any]) -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("g", "t", 0, 1, 0)
+    with pytest.raises((ValueError, AttributeError)):
+        offsets.load(broken)
+    assert offsets.query("g", "t", 0) == 1
+
+
+def test_offsets_beyond_the_end_of_a_queue_are_pulled_back() -> None:
+    offsets = ConsumerOffsetTable()
+    for queue_id, at in enumerate((5, 10, 11, -1)):
+        offsets.commit("g", "t", queue_id, at, 0)
+    cut = offsets.clamp(lambda topic, queue_id: 10)
+    assert cut == [Clamped("t", "g", 2, 11, 10)]
+    assert offsets.queues("g", "t") == {0: 5, 1: 10, 2: 10, 3: -1}
+
+
+def test_the_marks_of_spark_sinks_are_not_pulled_back() -> None:
+    offsets = ConsumerOffsetTable()
+    offsets.commit("SPARK_SINK_orders", "t", 500, 7, 0)
+    assert offsets.clamp(lambda topic, queue_id: 0) == []
+    assert offsets.query("SPARK_SINK_orders", "t", 500) == 7
+
+
+def test_deleting_a_topic_or_a_group_takes_its_offsets() -> None:
+    offsets = ConsumerOffsetTable()
+    for topic, group in (("t", "g"), ("t", "h"), ("u", "g"), ("tt", "gg")):
+        offsets.commit(group, topic, 0, 1, 0)
+    offsets.delete_topic("t")
+    assert set(offsets.pairs()) == {("u", "g"), ("tt", "gg")}
+    offsets.delete_group("g")
+    assert set(offsets.pairs()) == {("tt", "gg")}
+    assert offsets.count == 1
+
+
+def test_topics_of_a_group_are_sorted() -> None:
+    offsets = ConsumerOffsetTable()
+    for topic in ("b", "a"):
+        offsets.commit("g", topic, 0, 1, 0)
+    offsets.commit("h", "c", 0, 1, 0)
+    assert offsets.topics_of("g") == ["a", "b"]
+
+
+def test_a_full_table_takes_no_new_entry_but_every_old_one() -> None:
+    offsets = ConsumerOffsetTable(max_entries=2)
+    offsets.commit("g", "t", 0, 1, 0)
+    offsets.commit("g", "t", 1, 1, 0)
+    for topic, queue_id in (("t", 2), ("u", 0)):
+        with pytest.raises(LimitReached, match="2 is the limit"):
+            offsets.commit("g", topic, queue_id, 1, 0)
+    offsets.commit("g", "t", 1, 5, 0)
+    assert offsets.query("g", "t", 1) == 5
+    assert list(offsets.pairs()) == [("t", "g")]
+
+
+def test_every_change_shows_in_the_counter_of_changes() -> None:
+    offsets = ConsumerOffsetTable()
+    seen = [offsets.changes]
+    offsets.commit("g", "t", 0, 9, 0)
+    seen.append(offsets.changes)
+    offsets.clamp(lambda topic, queue_id: 3)
+    seen.append(offsets.changes)
+    offsets.delete_topic("t")
+    seen.append(offsets.changes)
+    assert seen == sorted(set(seen))
+
+
+entries = st.lists(
+    st.tuples(
+        st.sampled_from("gh"), st.sampled_from("tu"), st.integers(0, 3), st.integers(-1, 2**62)
+    )
+)
+
+
+@given(entries)
+def test_a_saved_table_loads_as_it_was(commits: list[tuple[str, str, int, int]]) -> None:
+    offsets = ConsumerOffsetTable()
+    for group, topic, queue_id, at in commits:
+        offsets.commit(group, topic, queue_id, at, 0)
+    again = ConsumerOffsetTable()
+    again.load(written_by(offsets))
+    assert again.entries == offsets.entries
+    assert again.count == offsets.count
+
+
+def test_no_group_takes_the_places_of_all() -> None:
+    offsets = ConsumerOffsetTable(max_of_group=2)
+    for queue_id in range(2):
+        offsets.commit("greedy", "t", queue_id, 1, 0)
+    with pytest.raises(LimitReached, match="greedy"):
+        offsets.commit("greedy", "t", 2, 1, 0)
+    offsets.commit("greedy", "t", 1, 9, 0)
+    offsets.commit("modest", "t", 2, 1, 0)
+    restored = ConsumerOffsetTable()
+    restored.load(written_by(offsets))
+    assert restored.by_group == offsets.by_group == {"greedy": 2, "modest": 1}
+    offsets.delete_group("greedy")
+    assert (offsets.by_group, offsets.count) == ({"modest": 1}, 1)
+
+
+@pytest.mark.parametrize("group", sorted(OWN_GROUPS))
+def test_offsets_of_the_broker_itself_are_moved_by_its_services_alone(group: str) -> None:
+    table = ConsumerOffsetTable()
+    table.commit_own(group, "t", 0, 5, 0)
+    for move in (table.commit, table.commit_popped, table.reset):
+        with pytest.raises(NoPermission):
+            move(group, "t", 0, 9, 0)
+    with pytest.raises(NoPermission):
+        table.delete_group(group)
+    assert table.query(group, "t", 0) == 5
+    assert table.count == 1

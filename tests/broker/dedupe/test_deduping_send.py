@@ -1,0 +1,311 @@
+"""Topics where a message that comes twice is stored once."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+from structlog.testing import capture_logs
+
+from aerobee.broker.config.load import FlushDiskType
+from aerobee.broker.dedupe import deduping_send as dedupe
+from aerobee.broker.dedupe.dedupe import Dedupe
+from aerobee.broker.dedupe.dedupe_settings import parse
+from aerobee.remoting.server.routes import PARKED
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessage, SendMessageV2
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import read
+from tests.broker.desk import Desk, body_of, open_desk, said, send_header
+from tests.kit.cold_disk import ColdDisk
+from tests.kit.store_model import Sent, batch_body
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.remoting.wire.answer import Answer
+
+pytestmark = pytest.mark.trio
+
+RULES = "t=UNIQ_KEY@60s;orders=KEYS@60s"
+WINDOW_S = 60
+PLACE = ("msgId", "queueId", "queueOffset")
+
+
+def text(**properties: str) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def open_dedupe(root: Path, **changes: Any) -> Any:
+    return open_desk(root, **{"dedupe": RULES, **changes})
+
+
+async def begun(desk: Desk) -> None:
+    """Windows read; topics there."""
+    await desk.parts.dedupe.run()
+    for topic in ("t", "orders", "free"):
+        desk.topic(topic, read_queue_nums=4, write_queue_nums=4)
+
+
+async def send(desk: Desk, key: str, topic: str = "t", **fields: Any) -> Answer:
+    name = {"t": "UNIQ_KEY"}.get(topic, "KEYS")
+    return await desk.send(topic, properties=text(**{name: key}), **fields)
+
+
+def place(answer: Answer) -> list[str]:
+    assert answer.code == Code.SUCCESS, answer
+    fields = said(answer)
+    return [fields[name] for name in PLACE]
+
+
+async def messages(desk: Desk, topic: str = "t", queue_id: int = 0) -> list[bytes]:
+    pulled = await desk.pull(topic, queue_id=queue_id)
+    view, found, at = body_of(pulled), [], 0
+    while at < len(view):
+        record = read(view, at)
+        found.append(bytes(record.body))
+        at += record.size
+    return found
+
+
+@pytest.mark.parametrize("cls", [SendMessage, SendMessageV2])
+async def test_a_repeated_send_hears_where_the_first_lies(tmp_path: Path, cls: type[Any]) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        first = await send(desk, "k", cls=cls)
+        again = await send(desk, "k", cls=cls, queue_id=3)
+        other = await send(desk, "l", cls=cls)
+        assert place(again) == place(first)
+        assert said(again)["transactionId"] == "k"
+        assert place(other) != place(first)
+        assert len(await messages(desk)) == 2
+        assert desk.parts.dedupe.repeats == {"t": 1, "orders": 0}
+
+
+async def test_each_topic_compares_its_own_property(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        first = await send(desk, "4711", "orders", body=b"one")
+        again = await send(desk, "4711", "orders", body=b"two")
+        assert place(again) == place(first)
+        assert said(again)["transactionId"] == said(first)["transactionId"]
+        assert await messages(desk, "orders") == [b"one"]
+
+
+async def test_other_topics_and_messages_without_the_property_are_stored_as_ever(
+    tmp_path: Path,
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        for _ in range(2):
+            await send(desk, "k", "free")
+            await desk.send("orders")
+        assert len(await messages(desk, "free")) == 2
+        assert len(await messages(desk, "orders")) == 2
+
+
+async def test_behind_the_window_a_message_is_new(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        first = await send(desk, "k")
+        await trio.sleep(WINDOW_S - 1)
+        assert place(await send(desk, "k")) == place(first)
+        await trio.sleep(2)
+        second = await send(desk, "k")
+        assert place(second) != place(first)
+        assert place(await send(desk, "k")) == place(second)
+
+
+async def test_a_refused_send_was_no_first_one(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        refused = await send(desk, "k", queue_id=99)
+        assert refused.code == Code.INVALID_PARAMETER
+        assert (await send(desk, "k")).code == Code.SUCCESS
+        assert len(await messages(desk)) == 1
+
+
+async def test_a_one_way_repetition_is_dropped_in_silence(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        for _ in range(2):
+            header = send_header("t", properties=text(UNIQ_KEY="k"))
+            assert desk.begin(header, b"x", oneway=True) is None
+        desk.parts.after_round()
+        assert len(await messages(desk)) == 1
+
+
+async def test_the_first_may_lie_behind_a_roll_of_the_log(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        places = [place(await send(desk, str(n), body=b"x" * 100_000)) for n in range(25)]
+        assert desk.parts.store.commit_log.max_offset > 1 << 21
+        assert [place(await send(desk, str(n))) for n in range(25)] == places
+
+
+async def test_a_first_message_that_lies_on_disk_is_waited_for(tmp_path: Path) -> None:
+    disk = ColdDisk(cold=False)
+    async with open_dedupe(tmp_path, disk=disk) as desk:
+        await begun(desk)
+        first = place(await send(desk, "k"))
+        desk.parts.store.reader.begun = desk.parts.store.commit_log.max_offset
+        disk.cold = True
+        assert place(await send(desk, "k")) == first
+        assert disk.waited
+
+
+async def test_a_repetition_is_not_acknowledged_before_the_first_is_durable(
+    tmp_path: Path,
+) -> None:
+    async with open_dedupe(
+        tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH, sync_flush_timeout_ms=5_000
+    ) as desk:
+        await begun(desk)
+        header = send_header("t", properties=text(UNIQ_KEY="k"))
+        assert desk.begin(header, b"x") is PARKED
+        assert desk.begin(header, b"x") is PARKED
+        assert desk.peer.answers == []
+        desk.parts.after_round()
+        first, again = await desk.peer.next_answer(), await desk.peer.next_answer()
+        assert place(again) == place(first)
+
+
+# ── batches ──
+
+
+def batch(*keys: str) -> bytes:
+    return batch_body([Sent(key.encode(), text(UNIQ_KEY=key).encode()) for key in keys])
+
+
+async def send_batch(desk: Desk, *keys: str, **fields: Any) -> Answer:
+    return await desk.ask(send_header("t", SendBatchMessage, **fields), batch(*keys))
+
+
+async def test_a_repeated_batch_is_stored_once(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        first = await send_batch(desk, "a", "b", "c")
+        again = await send_batch(desk, "a", "b", "c", queue_id=2)
+        assert place(again) == place(first)
+        assert await messages(desk) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+async def test_of_a_batch_only_the_new_ones_are_stored_and_ids_keep_their_order(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
+    async with open_dedupe(tmp_path, flush_disk_type=flush) as desk:
+        await begun(desk)
+        b = place(await send(desk, "b", body=b"b"))[0]
+        answer = await send_batch(desk, "a", "b", "c", "a")
+        ids = place(answer)[0].split(",")
+        assert ids[1] == b
+        assert ids[3] == ids[0]
+        assert len(set(ids)) == 3
+        assert await messages(desk) == [b"b", b"a", b"c"]
+        assert place(await send(desk, "c"))[0] == ids[2]
+
+
+async def test_a_batch_of_more_than_can_be_looked_up_at_once_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dedupe, "ITEMS_MAX", 3)
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        assert (await send_batch(desk, "a", "b", "c")).code == 0
+        refused = await send_batch(desk, "d", "e", "f", "g")
+        assert (refused.code, "may have 3 messages" in str(refused.remark)) == (13, True)
+        assert (await send_batch(desk, "d")).code == 0
+
+
+async def test_a_broken_batch_is_refused_as_ever(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        answer = await desk.ask(send_header("t", SendBatchMessage), batch("a")[:-1])
+        assert answer.code == Code.MESSAGE_ILLEGAL
+        assert desk.parts.store.commit_log.max_offset == 0
+
+
+# ── restarts ──
+
+
+async def test_until_the_window_is_read_a_send_is_asked_to_come_again(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        desk.topic("t")
+        desk.topic("free")
+        refused = await send(desk, "k")
+        assert refused.code == Code.SYSTEM_BUSY
+        assert "send it again" in (refused.remark or "")
+        assert (await desk.send("free")).code == Code.SUCCESS
+
+
+async def test_a_restart_knows_what_the_window_holds(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        places = [place(await send(desk, str(n), queue_id=n % 4)) for n in range(100)]
+        await desk.parts.saver.save_all()
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        assert [place(await send(desk, str(n))) for n in range(100)] == places
+        assert desk.parts.dedupe.repeats["t"] == 100
+
+
+async def test_a_restart_does_not_read_what_the_window_has_left(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        await send(desk, "old")
+        await trio.sleep(10 * WINDOW_S)
+        await send(desk, "new")
+        restarted = Dedupe(
+            parse(RULES),
+            max_entries=1_000,
+            store=desk.parts.store,
+            clock=desk.parts.clock,
+            repeated={},
+        )
+        await restarted.run()
+        assert restarted.table.count == 1
+
+
+async def test_a_delayed_message_is_known_by_the_topic_it_was_sent_to(tmp_path: Path) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        delayed = text(UNIQ_KEY="k", DELAY="3")
+        first = await desk.send("t", properties=delayed)
+        if first.code != Code.SUCCESS:
+            pytest.skip("delay levels are not served")
+        assert place(await desk.send("t", properties=delayed))[0] == place(first)[0]
+        assert decode(text(UNIQ_KEY="k"))["UNIQ_KEY"] == "k"
+
+
+async def test_a_queue_that_cannot_be_read_again_ends_neither_the_others_nor_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        for topic in ("t", "orders"):
+            await send(desk, "A", topic)
+        parts = desk.parts
+        again = Dedupe(
+            parse(RULES), max_entries=100, store=parts.store, clock=parts.clock, repeated={}
+        )
+        offset_by_time = parts.store.offset_by_time
+
+        def fails(topic: str, *place: Any) -> Any:
+            if topic == "t":
+                raise OSError(errno.EIO, "Input/output error")
+            return offset_by_time(topic, *place)
+
+        monkeypatch.setattr(parts.store, "offset_by_time", fails)
+        with capture_logs() as logs:
+            await again.run()
+        assert again.ready
+        assert again.find("orders", "A") is not None
+        assert [one["topic"] for one in logs if one["event"] == "dedupe.read_failed"] == ["t"]

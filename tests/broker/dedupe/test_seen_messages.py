@@ -1,0 +1,89 @@
+"""First messages: found within the window, forgotten behind it, never more than the limit."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.broker.dedupe.dedupe_settings import DedupeRule
+from aerobee.broker.dedupe.seen_messages import SLICES, DedupeTable
+
+WINDOW_S = 60
+WINDOW_MS = WINDOW_S * 1_000
+SLICE_MS = WINDOW_MS // SLICES
+
+
+def table(*topics: str, max_entries: int = 1_000) -> DedupeTable:
+    return DedupeTable(
+        [DedupeRule(topic, "KEYS", WINDOW_S) for topic in topics or ("t",)],
+        max_entries=max_entries,
+    )
+
+
+def test_what_was_noted_is_found_for_the_whole_window() -> None:
+    firsts = table()
+    firsts.note("t", "k", 100, 0)
+    firsts.note("t", "other", 200, WINDOW_MS)
+    assert firsts.topics["t"].find("k") == 100
+    assert firsts.topics["t"].find("nothing") is None
+
+
+def test_what_is_older_than_window_and_slice_is_forgotten() -> None:
+    firsts = table()
+    firsts.note("t", "k", 100, 0)
+    firsts.note("t", "other", 200, WINDOW_MS + 2 * SLICE_MS)
+    assert firsts.topics["t"].find("k") is None
+    assert firsts.count == 1
+
+
+def test_topics_do_not_know_of_each_other() -> None:
+    firsts = table("a", "b")
+    firsts.note("a", "k", 100, 0)
+    assert firsts.topics["b"].find("k") is None
+
+
+def test_a_full_table_forgets_the_oldest_of_the_largest_topic() -> None:
+    firsts = table("big", "small", max_entries=10)
+    firsts.note("small", "s", 1, 0)
+    for number in range(9):
+        firsts.note("big", f"old{number}", number, 0)
+    firsts.note("big", "new", 99, SLICE_MS)
+    assert firsts.count == 2
+    assert firsts.forgotten == 9
+    assert firsts.topics["big"].find("new") == 99
+    assert firsts.topics["big"].find("old0") is None
+    assert firsts.topics["small"].find("s") == 1
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.integers(0, 30),
+            st.integers(0, 3 * SLICE_MS),
+        ),
+        max_size=60,
+    )
+)
+def test_nothing_within_the_window_is_missed_and_the_count_is_true(
+    notes: list[tuple[str, int, int]],
+) -> None:
+    firsts, now_ms = table("a", "b", max_entries=10_000), 1_000_000
+    noted: dict[tuple[str, str], tuple[int, int]] = {}
+    for at, (topic, key, passed_ms) in enumerate(notes):
+        now_ms += passed_ms
+        firsts.note(topic, str(key), at, now_ms)
+        noted[topic, str(key)] = (at, now_ms)
+        for (of, name), (place, stored_ms) in noted.items():
+            if stored_ms >= now_ms - WINDOW_MS:
+                assert firsts.topics[of].find(name) == place
+        held = sum(len(part) for each in firsts.topics.values() for part in each.slices)
+        assert firsts.count == held
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 200)), max_size=300))
+def test_the_limit_holds_whatever_comes(notes: list[tuple[str, int]]) -> None:
+    firsts = table("a", "b", max_entries=20)
+    for at, (topic, key) in enumerate(notes):
+        firsts.note(topic, str(key), at, at * 100)
+        assert firsts.count <= 20

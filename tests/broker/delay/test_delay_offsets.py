@@ -1,0 +1,50 @@
+"""How far the levels are, in memory and in delayOffset.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aerobee.broker.delay.delay_offsets import DelayOffsetTable, Moved
+from aerobee.remoting.wire import relaxed_json
+
+
+def table(**offsets: int) -> DelayOffsetTable:
+    made = DelayOffsetTable()
+    made.load({"offsetTable": offsets})
+    return made
+
+
+def test_the_file_of_either_version_is_read() -> None:
+    made = DelayOffsetTable()
+    made.load(relaxed_json.decode(b'{\n\t"offsetTable":{3:7,4:1\n\t}\n}'))
+    assert made.offsets == {3: 7, 4: 1}
+    version = {"counter": 2, "stateVersion": 0, "timestamp": 5}
+    made.load({"dataVersion": version, "offsetTable": {"1": 2}, "newer": "kept"})
+    assert made.document() == {"newer": "kept", "dataVersion": version, "offsetTable": {1: 2}}
+
+
+@pytest.mark.parametrize("document", [{"offsetTable": []}, {"offsetTable": {"x": 1}}], ids=str)
+def test_what_is_no_such_file_changes_nothing(document: dict[str, Any]) -> None:
+    made = table(**{"3": 7})
+    with pytest.raises(ValueError):
+        made.load(document)
+    assert made.offsets == {3: 7}
+
+
+def test_the_version_moves_with_every_200th_message_and_the_changes_with_each_slice() -> None:
+    made = DelayOffsetTable()
+    made.delivered(1, 128, 128, 9)
+    assert (made.version.counter, made.changes) == (0, 1)
+    made.delivered(1, 256, 128, 9)
+    assert (made.version.counter, made.version.timestamp, made.changes) == (1, 9, 2)
+    assert made.offset(1) == 256
+    assert made.offset(2) == 0
+
+
+def test_what_lies_outside_its_queue_is_pulled_to_the_nearer_end() -> None:
+    made = table(**{"1": 5, "2": 50, "3": 500, "19": 1})
+    moved = made.clamp(lambda level: 10 if level < 19 else 0, lambda level: 100 * (level < 19))
+    assert moved == [Moved(1, 5, 10), Moved(3, 500, 100), Moved(19, 1, 0)]
+    assert made.offsets == {1: 10, 2: 50, 3: 100, 19: 0}

@@ -1,0 +1,481 @@
+"""Delivery from the delay levels: when, in which order, what happens to what cannot go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import asynccontextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC
+from aerobee.broker.delay.schedule import PACE_S, SLICE
+from aerobee.broker.parts import Parts
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.store.config import FlushDiskType
+from aerobee.store.files.disk import Disk
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode
+from aerobee.store.format.record import MessageDraft, Record
+from aerobee.store.format.unit import UNIT
+from aerobee.store.results import PutStatus
+from aerobee.store.tools.verify import verify
+from tests.broker.desk import BORN_MS, Desk, body_of, broker_config, said
+from tests.broker.records import records_of
+from tests.kit.cold_disk import ColdDisk
+from tests.kit.faulty_disk import FaultyDisk
+from tests.kit.logged import Logged, events
+from tests.kit.running_store import TrioClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+pytestmark = pytest.mark.trio
+HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
+
+
+@asynccontextmanager
+async def still_desk(root: Path, disk: Disk | None = None, **changes: Any) -> AsyncIterator[Desk]:
+    """Parts in which nothing runs by itself: the test moves the time and ticks."""
+    parts = Parts(broker_config(root, **changes), disk=disk or Disk(), clock=TrioClock())
+    parts.load()
+    try:
+        desk = Desk(parts)
+        desk.topic()
+        yield desk
+    finally:
+        await parts.store.close()
+
+
+def text(**properties: str) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+async def park(
+    desk: Desk, level: int, body: bytes = b"hello", topic: str = "t", **more: str
+) -> None:
+    answer = await desk.send(topic, body, properties=text(DELAY=str(level), **more))
+    assert answer.code == Code.SUCCESS, answer.remark
+
+
+def put(desk: Desk, topic: str, **properties: str) -> None:
+    """A message right into a level, as no client can."""
+    draft = MessageDraft(topic, 0, b"odd", text(**properties).encode(), HOST, HOST, tags_code=1)
+    assert desk.parts.puts.put_as_is(draft).status is PutStatus.PUT_OK
+    desk.parts.after_round()
+
+
+def later(desk: Desk, ms: int) -> None:
+    """Set the wall clock; the loop's time stays."""
+    clock = desk.parts.clock
+    assert isinstance(clock, TrioClock)
+    clock.start_ms += ms
+
+
+def arrived(desk: Desk, topic: str = "t", queue_id: int = 0) -> list[Record]:
+    return records_of(desk.parts.store, topic, queue_id)
+
+
+def bodies(desk: Desk, topic: str = "t") -> list[bytes]:
+    return [bytes(record.body) for record in arrived(desk, topic)]
+
+
+def offsets(desk: Desk) -> dict[int, int]:
+    return desk.parts.state.delays.offsets
+
+
+LEVELS_S = [
+    *(1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
+]
+
+
+@pytest.mark.parametrize(("level", "delay_s"), [*enumerate(LEVELS_S, 1), (19, 7_200)])
+async def test_each_level_delivers_when_it_is_due_and_not_before(
+    tmp_path: Path, autojump_clock: MockClock, level: int, delay_s: int
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        await park(desk, level)
+        autojump_clock.jump(delay_s - 0.001)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == []
+        autojump_clock.jump(0.001)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"hello"]
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"hello"]
+        assert offsets(desk) == {min(level, 18): 1}
+
+
+async def test_it_delivers_by_itself_at_most_100_ms_late(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk, trio.open_nursery() as nursery:
+        await nursery.start(desk.parts.schedule.run)
+        await trio.sleep(1)
+        for wait_ms in (0, 13, 50, 77):
+            await trio.sleep(wait_ms / 1000)
+            await park(desk, 1)
+        await trio.sleep(1.3)
+        records = arrived(desk)
+        parked = arrived(desk, SCHEDULE_TOPIC)
+        assert len(records) == 4
+        for before, after in zip(parked, records, strict=True):
+            assert 0 <= after.store_timestamp - before.store_timestamp - 1_000 <= 100
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_arrives_is_the_message_as_it_was_sent_and_the_string_of_its_wait(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        answer = await desk.send(
+            queue_id=3,
+            flag=7,
+            properties=text(DELAY="1", TAGS="red", UNIQ_KEY="u"),
+            reconsume_times=2,
+        )
+        assert answer.code == Code.SUCCESS
+        assert said(answer)["queueId"] == "3", "not that of the level"
+        (parked,) = arrived(desk, SCHEDULE_TOPIC)
+        autojump_clock.jump(1)
+        await desk.parts.schedule.tick()
+        (record,) = arrived(desk, "t", 3)
+        same = ("body", "flag", "sys_flag", "born_timestamp", "born_host", "store_host")
+        for name in (*same, "reconsume_times", "properties"):
+            assert getattr(record, name) == getattr(parked, name), name
+        found = decode(record.properties)
+        expected = {"DELAY": "1", "REAL_TOPIC": "t", "REAL_QID": "3", "TAGS": "red"}
+        assert found.items() >= expected.items()
+        assert (record.flag, record.reconsume_times, record.born_timestamp) == (7, 2, BORN_MS)
+        for tag, count in (("red", 1), ("blue", 0)):
+            pulled = await desk.pull(subscription=tag, queue_id=3)
+            assert body_of(pulled).count(b"hello") == count
+
+
+async def test_tags_are_not_compared_with_the_times_in_a_level(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        await park(desk, 3, TAGS="red")
+        pulled = await desk.pull(SCHEDULE_TOPIC, subscription="blue", queue_id=2)
+        assert body_of(pulled).count(b"hello") == 1
+
+
+async def test_a_level_keeps_its_order_and_many_messages_go_in_slices(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        sent = [b"%d" % number for number in range(2 * SLICE + 5)]
+        for body in sent:
+            await park(desk, 1, body)
+        await park(desk, 2, b"other")
+        autojump_clock.jump(5)
+        began = trio.current_time()
+        await desk.parts.schedule.tick()
+        got = bodies(desk)
+        assert [body for body in got if body != b"other"] == sent
+        assert got.index(b"other") < 2 * SLICE, "the levels take turns"
+        assert trio.current_time() - began >= 3 * PACE_S, "others get their turn in between"
+        assert desk.parts.state.delays.version.counter == 1
+
+
+async def test_a_level_with_much_to_deliver_keeps_no_other_waiting(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        for _ in range(40 * SLICE):
+            await park(desk, 2)
+        autojump_clock.jump(4.03)
+        await park(desk, 1, b"due while the others are on their way")
+        autojump_clock.jump(0.97)
+        await desk.parts.schedule.tick()
+        assert desk.parts.store.max_offset("t", 0) == 40 * SLICE + 1
+        [parked] = arrived(desk, SCHEDULE_TOPIC, 0)
+        [quick] = [record for record in arrived(desk) if record.body == parked.body]
+        assert 0 <= quick.store_timestamp - parked.store_timestamp - 1_000 <= 100
+
+
+async def test_a_clock_that_went_back_holds_nothing_for_longer_than_its_level(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        await park(desk, 3, b"back by a minute")
+        later(desk, -60_000)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"back by a minute"]
+
+
+async def test_a_changed_table_of_levels_reaches_what_was_parked_before(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        for level in (1, 2, 3):
+            await park(desk, level, b"%d" % level)
+    async with still_desk(tmp_path, message_delay_level="1s 2s") as desk:
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"2"], "5 s are more than its level has now"
+        autojump_clock.jump(1)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"2", b"1"]
+        autojump_clock.jump(8.9)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"2", b"1"], "a level that is gone keeps its times"
+        autojump_clock.jump(0.2)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"2", b"1", b"3"]
+
+
+async def test_what_can_go_nowhere_is_passed_over_and_said(
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        put(desk, SCHEDULE_TOPIC, REAL_TOPIC="RMQ_SYS_TRANS_HALF_TOPIC", REAL_QID="0")
+        put(desk, SCHEDULE_TOPIC, REAL_TOPIC="t")
+        await park(desk, 1)
+        autojump_clock.jump(1)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"hello"]
+        assert desk.parts.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
+        assert events(logged).count("message.set_aside") == 2
+        assert offsets(desk) == {1: 3}
+
+
+async def test_a_message_that_no_topic_takes_holds_up_nothing(
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        put(desk, SCHEDULE_TOPIC, REAL_TOPIC="x" * 300, REAL_QID="0")
+        await park(desk, 1, b"behind it")
+        await park(desk, 2, b"beside it")
+        autojump_clock.jump(5)
+        for _ in range(3):
+            await desk.parts.schedule.tick()
+        assert sorted(bodies(desk)) == [b"behind it", b"beside it"]
+        assert offsets(desk) == {1: 2, 2: 1}
+        (aside,) = [line for line in logged if line["event"] == "message.set_aside"]
+        assert (aside["reason"], aside["queue_offset"]) == ("MESSAGE_ILLEGAL", 0)
+
+
+async def test_on_a_full_disk_everything_waits_and_goes_on_once(
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        for level in (1, 2):
+            await park(desk, level, b"%d" % level)
+        autojump_clock.jump(5)
+        desk.parts.store.flags.set(Flag.DISK_FULL, "full")
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == []
+        assert desk.parts.schedule.blocked.keys() == {1, 2}
+        desk.parts.store.flags.clear(Flag.DISK_FULL)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"1", b"2"]
+        assert not desk.parts.schedule.blocked
+        assert events(logged).count("schedule.unblocked") == 2
+
+
+async def test_a_level_goes_on_where_its_queue_begins_now(
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        for body in (b"a", b"b", b"c"):
+            await park(desk, 1, body)
+        desk.parts.store.queues.table[SCHEDULE_TOPIC, 0].min_offset = 2
+        autojump_clock.jump(1)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"c"]
+        assert "schedule.moved" in events(logged)
+
+
+async def test_messages_that_are_gone_from_the_log_hold_up_nobody(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path, mapped_file_size_commit_log_bytes=2_048) as desk:
+        for number in range(30):
+            await park(desk, 1, b"%d" % number)
+        autojump_clock.jump(1)
+        parked = arrived(desk, SCHEDULE_TOPIC)
+        lost = desk.parts.store.commit_log.queue.files.pop(2)
+        kept = [
+            bytes(record.body)
+            for record in parked
+            if not lost.start <= record.physical_offset < lost.end
+        ]
+        assert 0 < len(kept) < 30
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == kept
+        assert offsets(desk) == {1: 30}
+        desk.parts.store.commit_log.queue.files.insert(2, lost)
+
+
+async def test_a_record_that_cannot_be_read_is_passed_over(
+    tmp_path: Path, autojump_clock: MockClock, logged: Logged
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        for number in range(4):
+            await park(desk, 1, b"%d" % number)
+        broken = arrived(desk, SCHEDULE_TOPIC)[1]
+        file = desk.parts.store.commit_log.queue.find(broken.physical_offset)
+        assert file is not None
+        file.pages[broken.physical_offset + 4] ^= 0xFF
+        autojump_clock.jump(1)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"0", b"2", b"3"]
+        assert "message.set_aside" in events(logged)
+        assert offsets(desk) == {1: 4}
+
+
+async def test_a_unit_that_says_no_time_is_due_when_its_record_says(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """4.9.7 writes the hash of the tags into the units that it makes when it recovers."""
+    async with still_desk(tmp_path) as desk:
+        for body in (b"0", b"1"):
+            await park(desk, 2, body, TAGS="blue")
+        autojump_clock.jump(1)
+        for body in (b"2", b"3"):
+            await park(desk, 2, body, TAGS="blue")
+    file = tmp_path / "consumequeue" / SCHEDULE_TOPIC / "1" / f"{0:020}"
+    data = bytearray(file.read_bytes())
+    for at in range(0, 3 * UNIT.size, UNIT.size):
+        UNIT.pack_into(data, at, *UNIT.read(data, at)[:2], 3_027_034)
+    file.write_bytes(data)
+    assert verify(tmp_path).sound
+    async with still_desk(tmp_path) as desk:
+        for seconds, expected in ((4.9, b""), (0.1, b"01"), (0.9, b"01"), (0.1, b"0123")):
+            autojump_clock.jump(seconds)
+            await desk.parts.schedule.tick()
+            assert b"".join(bodies(desk)) == expected
+
+
+@pytest.mark.parametrize("dated", [True, False])
+async def test_a_record_that_the_disk_altered_is_passed_over_and_no_other_comes_twice(
+    tmp_path: Path, autojump_clock: MockClock, *, dated: bool
+) -> None:
+    """Whether the units say when their messages are due, or only the records do."""
+    async with still_desk(tmp_path) as desk:
+        for number in range(6):
+            await park(desk, 1, b"%d" % number)
+        broken = arrived(desk, SCHEDULE_TOPIC)[2].physical_offset
+    log = tmp_path / "commitlog" / f"{0:020}"
+    data = bytearray(log.read_bytes())
+    data[broken + 88] ^= 1
+    log.write_bytes(data)
+    if not dated:
+        file = tmp_path / "consumequeue" / SCHEDULE_TOPIC / "0" / f"{0:020}"
+        data = bytearray(file.read_bytes())
+        for at in range(0, 6 * UNIT.size, UNIT.size):
+            UNIT.pack_into(data, at, *UNIT.read(data, at)[:2], 3_027_034)
+        file.write_bytes(data)
+    async with still_desk(tmp_path) as desk:
+        later(desk, 1_000)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"0", b"1", b"3", b"4", b"5"]
+        assert offsets(desk) == {1: 6}
+
+
+async def test_what_lies_on_disk_is_waited_for_outside_the_loop(tmp_path: Path) -> None:
+    async with still_desk(tmp_path) as desk:
+        await park(desk, 1)
+    disk = ColdDisk()
+    async with still_desk(tmp_path, disk) as desk, trio.open_nursery() as nursery:
+        later(desk, 5_000)
+        await nursery.start(desk.parts.store.run)
+        await desk.parts.schedule.tick()
+        assert disk.waited
+        assert bodies(desk) == [b"hello"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_after_the_last_save_nothing_is_delivered(tmp_path: Path) -> None:
+    async with still_desk(tmp_path) as desk, trio.open_nursery() as nursery:
+        await nursery.start(desk.parts.store.run)
+        await park(desk, 1)
+        later(desk, 5_000)
+        desk.parts.puts.close()
+        await desk.parts.saver.save_all()
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == []
+        assert not desk.parts.schedule.blocked
+        nursery.cancel_scope.cancel()
+    async with still_desk(tmp_path) as desk:
+        later(desk, 5_000)
+        await desk.parts.schedule.tick()
+        assert bodies(desk) == [b"hello"]
+
+
+async def test_delivered_messages_are_counted_for_both_topics(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with still_desk(tmp_path) as desk:
+        await park(desk, 1)
+        autojump_clock.jump(1)
+        await desk.parts.schedule.tick()
+        stats = desk.parts.stats
+        assert stats.topics_in[SCHEDULE_TOPIC, "delay"].messages_in == 1
+        assert stats.topics_in["t", "delay"].messages_in == 1
+        assert stats.groups_out["SCHEDULE_CONSUMER", SCHEDULE_TOPIC].messages_out == 1
+
+
+# ── kills ──
+
+
+async def deliver_and_die(
+    disk: FaultyDisk, *, saved_first: int, then: int, flush: FlushDiskType
+) -> None:
+    """Deliver that many, save how far, deliver more, and end without a word."""
+    parts = Parts(
+        broker_config(disk.root / "d", flush_disk_type=flush), disk=disk, clock=TrioClock()
+    )
+    parts.load()
+    desk = Desk(parts)
+    desk.topic()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(parts.store.run)
+        for group in (range(saved_first), range(saved_first, saved_first + then)):
+            for number in group:
+                await park(desk, 1, b"%d" % number)
+            later(desk, 2_000)
+            await parts.schedule.tick()
+            if group.start == 0:
+                await parts.state.delay_file.save()
+
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
+async def test_a_kill_after_a_delivery_repeats_what_was_not_saved_and_loses_none(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    await deliver_and_die(disk, saved_first=20, then=10, flush=flush)
+    disk.kill()
+    async with still_desk(tmp_path / "d") as desk:
+        later(desk, 60_000)
+        await desk.parts.schedule.tick()
+        counts = Counter(bodies(desk))
+        assert counts == {b"%d" % number: 1 + (number >= 20) for number in range(30)}
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.5])
+@pytest.mark.parametrize("flush", [FlushDiskType.ASYNC_FLUSH, FlushDiskType.SYNC_FLUSH])
+async def test_a_power_cut_never_leaves_an_offset_without_its_deliveries(
+    tmp_path: Path, flush: FlushDiskType, keep: float
+) -> None:
+    (tmp_path / "a").mkdir()
+    disk = FaultyDisk(tmp_path / "a")
+    await deliver_and_die(disk, saved_first=20, then=10, flush=flush)
+    disk.power_cut(tmp_path / "b", Random(1), keep=keep)
+    async with still_desk(tmp_path / "b" / "d") as desk:
+        later(desk, 60_000)
+        await desk.parts.schedule.tick()
+        counts = Counter(bodies(desk))
+        assert set(counts) >= {b"%d" % number for number in range(20)}
+        assert max(counts.values()) <= 2
+        if flush is FlushDiskType.SYNC_FLUSH:
+            assert len(counts) == 30, "all of them were acknowledged"

@@ -1,0 +1,169 @@
+"""The parts of a broker as metrics and probes see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.broker.consumers.clients import Client, ClientTable
+from aerobee.broker.metrics.sources import (
+    consumer_kinds,
+    disk_has_room,
+    make_health,
+    producer_kinds,
+    used_bytes,
+)
+from aerobee.broker.metrics.stats import BrokerStats, ClientKind
+from aerobee.store.config import StoreConfig
+from aerobee.store.files.disk import Disk, Space
+from aerobee.store.flags import Flag, RunningFlags
+from aerobee.store.stats import StoreStats
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+GIB = 2**30
+
+
+@dataclass
+class FakeConnection:
+    id: int
+    address: str = "127.0.0.1:1"
+    paused: bool = False
+
+    def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
+        raise AssertionError("nobody is told")
+
+    async def call(
+        self, code: int, header: Header | None, body: bytes, timeout_s: float
+    ) -> Command:
+        raise AssertionError("nobody is asked")
+
+    def close(self, reason: str) -> None:
+        raise AssertionError("nobody is closed")
+
+
+class RoomyDisk(Disk):
+    """A file system of 100 GiB with as much room as the test says."""
+
+    free = 50 * GIB
+
+    def free_space(self, path: Path) -> Space:
+        return Space(100 * GIB, self.free, self.free)
+
+
+@dataclass
+class FakeStore:
+    stats: StoreStats = field(default_factory=StoreStats)
+    flags: RunningFlags = field(default_factory=RunningFlags)
+    config: StoreConfig = field(default_factory=StoreConfig)
+    flush_behind_bytes: int = 0
+    dispatch_behind_bytes: int = 0
+
+
+class StillClock:
+    def now_ms(self) -> int:
+        return 0
+
+    def monotonic(self) -> float:
+        return 10.0
+
+
+def client(number: int, language: str = "JAVA") -> Client:
+    return Client(FakeConnection(number), f"c{number}", language, 479, 0)
+
+
+def test_producers_are_counted_per_group_and_connection() -> None:
+    table = ClientTable()
+    table.register_producer("p1", client(1))
+    table.register_producer("p2", client(1))
+    table.register_producer("p1", client(2, "GO"))
+    assert sorted(producer_kinds(table)) == [
+        (ClientKind("GO", 479), 1),
+        (ClientKind("JAVA", 479), 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("consume_type", "mode"),
+    [
+        ("CONSUME_PASSIVELY", "push"),
+        ("CONSUME_ACTIVELY", "pull"),
+        ("CONSUME_POP", "pop"),
+        ("CONSUME_BY_LOT", "consume_by_lot"),
+    ],
+)
+def test_consumers_are_named_by_how_they_consume(consume_type: str, mode: str) -> None:
+    table = ClientTable()
+    table.register_consumer(
+        "g",
+        client(1),
+        consume_type=consume_type,
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscriptions=None,
+    )
+    assert list(consumer_kinds(table)) == [(ClientKind("JAVA", 479, "g", mode), 1)]
+
+
+def test_a_disk_past_the_limit_is_said_with_both_figures(tmp_path: Path) -> None:
+    disk = RoomyDisk()
+    check = disk_has_room(disk, tmp_path, StoreConfig)
+    assert check() is None
+    disk.free = 9 * GIB
+    assert check() == "91.0 % used, the limit is 90 %"
+
+
+def test_space_to_keep_free_stands_in_the_place_of_the_ratio(tmp_path: Path) -> None:
+    disk = RoomyDisk()
+    config = replace(StoreConfig(), disk_space_warning_level_free_bytes=20 * GIB)
+    check = disk_has_room(disk, tmp_path, lambda: config)
+    assert check() is None
+    disk.free = GIB
+    assert check() == f"{GIB} bytes free, {20 * GIB} are to stay free"
+
+
+def test_used_space_is_what_is_not_free(tmp_path: Path) -> None:
+    assert used_bytes(RoomyDisk(), tmp_path) == 50 * GIB
+    assert used_bytes(Disk(), tmp_path) > 0
+
+
+def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
+    tmp_path: Path,
+) -> None:
+    disk, store, stats = RoomyDisk(), FakeStore(), BrokerStats()
+    serving = stopping = False
+    health = make_health(
+        serving=lambda: serving,
+        stopping=lambda: stopping,
+        stats=stats,
+        store=store,
+        disk=disk,
+        root=tmp_path,
+        clock=StillClock(),
+    )
+
+    def failing() -> dict[str, str]:
+        found = {name: check() for name, check in health.ready.items()}
+        return {name: reason for name, reason in found.items() if reason}
+
+    assert failing() == {"recovered": "recovery is not finished"}
+    assert health.startup["recovered"]() is not None
+    serving = True
+    assert failing() == {}
+    assert health.startup["recovered"]() is None
+    store.flags.set(Flag.NOT_WRITEABLE, "a sync to disk failed: EIO")
+    disk.free = GIB
+    stopping = True
+    assert failing() == {
+        "store_writable": "a sync to disk failed: EIO",
+        "disk": "99.0 % used, the limit is 90 %",
+        "running": "the broker is stopping",
+    }
+    stats.loop.last_turn = 9.9
+    assert health.live["loop"]() is None

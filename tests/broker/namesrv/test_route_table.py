@@ -1,0 +1,493 @@
+from collections.abc import Generator, Iterable
+from typing import Any
+
+import pytest
+
+from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.namesrv.registrations import Registered, Registration
+from aerobee.broker.namesrv.route_table import ADDRESSES_MAX, QUEUES_MAX, RouteTable
+from aerobee.broker.saved.data_version import DataVersion
+from aerobee.broker.topics.topics import TopicConfig
+from aerobee.remoting.server.routes import finished
+from tests.broker.peers import Peer
+
+
+def topic(name: str, perm: int = 6, queues: int = 4) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+
+def version(counter: int = 1, state_version: int = 0) -> DataVersion:
+    return DataVersion(state_version=state_version, timestamp=1, counter=counter)
+
+
+def registration(
+    topics: Iterable[TopicConfig] = (topic("T1"), topic("T2")),
+    *,
+    broker: str = "py-a",
+    address: str = "127.0.0.1:30911",
+    broker_id: int = 0,
+    **fields: Any,
+) -> Registration:
+    defaults: dict[str, Any] = {
+        "cluster": "PyC",
+        "ha_address": "127.0.0.1:30912",
+        "version": version(),
+    }
+    return Registration(
+        broker=broker,
+        address=address,
+        broker_id=broker_id,
+        topics={config.topic_name: config for config in topics},
+        **{**defaults, **fields},
+    )
+
+
+def slave(**fields: Any) -> Registration:
+    return registration(address="127.0.0.1:30931", broker_id=1, **fields)
+
+
+def perms(routes: RouteTable, name: str) -> dict[str, int]:
+    route = routes.route(name)
+    return {} if route is None else {queue.broker_name: queue.perm for queue in route.queue_datas}
+
+
+def addresses(routes: RouteTable, broker: str = "py-a") -> dict[int, str]:
+    return routes.brokers[broker].addresses if broker in routes.brokers else {}
+
+
+def test_a_registered_broker_has_routes() -> None:
+    routes = RouteTable()
+    assert finished(routes.register(registration(), 0)) == Registered()
+    route = routes.route("T1")
+    assert route is not None
+    [data] = route.broker_datas
+    assert (data.broker_name, data.cluster) == ("py-a", "PyC")
+    assert dict(data.broker_addrs) == {0: "127.0.0.1:30911"}
+    [queue] = route.queue_datas
+    assert (queue.perm, queue.read_queue_nums, queue.write_queue_nums) == (6, 4, 4)
+    assert route.filter_server_table == {}
+
+
+def test_an_unknown_topic_has_no_route() -> None:
+    assert RouteTable().route("T") is None
+
+
+def test_brokers_of_a_route_come_in_the_same_order_whoever_registered_first() -> None:
+    routes = RouteTable()
+    for name in ("c", "a", "b"):
+        finished(routes.register(registration(broker=name, address=f"{name}:1"), 0))
+    route = routes.route("T1")
+    assert route is not None
+    assert [data.broker_name for data in route.broker_datas] == ["a", "b", "c"]
+    assert [queue.broker_name for queue in route.queue_datas] == ["a", "b", "c"]
+
+
+def test_a_slave_learns_where_its_master_is() -> None:
+    routes = RouteTable()
+    assert finished(routes.register(slave(), 0)) == Registered()
+    finished(routes.register(registration(), 0))
+    assert finished(routes.register(slave(), 0)) == Registered("127.0.0.1:30912", "127.0.0.1:30911")
+    assert addresses(routes) == {0: "127.0.0.1:30911", 1: "127.0.0.1:30931"}
+
+
+def test_a_first_registration_with_one_topic_is_refused_and_leaves_nothing() -> None:
+    routes = RouteTable()
+    with pytest.raises(Refused, match="register broker failed") as caught:
+        finished(routes.register(registration([topic("T1")]), 0))
+    assert caught.value.code == 1
+    assert routes.brokers == {}
+    assert routes.cluster_info().broker_addr_table == {}
+
+
+def test_an_increment_of_one_topic_adds_it() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration([topic("T3")], version=version(2)), 0))
+    assert finished(routes.topics()) == ["T1", "T2", "T3"]
+
+
+def test_topics_are_read_again_only_when_the_version_differs() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    assert finished(routes.wipe_write_perm("py-a")) == 2
+    finished(routes.register(registration(), 0))
+    assert perms(routes, "T1") == {"py-a": 4}
+    finished(routes.register(registration(version=version(2)), 0))
+    assert perms(routes, "T1") == {"py-a": 6}
+
+
+def test_a_topic_that_is_new_to_the_broker_is_read_under_the_same_version_too() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration([topic("T1", perm=4), topic("T3")]), 0))
+    assert perms(routes, "T1") == {"py-a": 6}
+    assert perms(routes, "T3") == {"py-a": 6}
+
+
+def test_topics_missing_from_a_registration_stay() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration([topic("T1")], version=version(2)), 0))
+    assert finished(routes.topics()) == ["T1", "T2"]
+
+
+def test_a_slaves_topics_do_not_count() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(slave(topics=[topic("S1"), topic("S2")]), 0))
+    assert finished(routes.topics()) == ["T1", "T2"]
+
+
+def test_the_smallest_id_gives_the_topics_where_a_slave_may_act_as_master() -> None:
+    routes = RouteTable()
+    finished(routes.register(slave(enable_acting_master=True), 0))
+    assert perms(routes, "T1") == {"py-a": 4}
+    routes = RouteTable()
+    finished(routes.register(slave(enable_acting_master=False), 0))
+    assert perms(routes, "T1") == {"py-a": 6}
+    routes = RouteTable()
+    finished(routes.register(slave(), 0))
+    assert perms(routes, "T1") == {}
+
+
+def test_a_promoted_slave_leaves_its_old_id() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(slave(), 0))
+    finished(routes.register(registration(address="127.0.0.1:30931"), 0))
+    assert addresses(routes) == {0: "127.0.0.1:30931"}
+
+
+def test_an_address_of_an_older_state_does_not_take_an_id() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(version=version(state_version=2)), 0))
+    other = registration(address="127.0.0.1:9", version=version(state_version=1))
+    assert finished(routes.register(other, 0)) == Registered()
+    assert addresses(routes) == {0: "127.0.0.1:30911"}
+    finished(
+        routes.register(registration(address="127.0.0.1:9", version=version(state_version=3)), 0)
+    )
+    assert addresses(routes) == {0: "127.0.0.1:9"}
+
+
+def test_one_broker_name_is_one_broker_whatever_the_cluster() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration(cluster="Other", broker_id=1, address="127.0.0.1:9"), 0))
+    info = routes.cluster_info()
+    assert info.cluster_addr_table == {"PyC": ["py-a"]}
+    assert dict(info.broker_addr_table["py-a"].broker_addrs) == {
+        0: "127.0.0.1:30911",
+        1: "127.0.0.1:9",
+    }
+
+
+def test_a_good_bye_takes_the_broker_and_its_topics() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration(broker="py-b", address="127.0.0.1:9"), 0))
+    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    assert perms(routes, "T1") == {"py-b": 6}
+    routes.unregister("PyC", "127.0.0.1:9", "py-b")
+    assert finished(routes.topics()) == []
+    assert routes.cluster_info().cluster_addr_table == {}
+    routes.unregister("PyC", "127.0.0.1:9", "py-b")
+
+
+def test_when_a_slave_remains_the_topics_stay() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(slave(), 0))
+    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    assert addresses(routes) == {1: "127.0.0.1:30931"}
+    assert perms(routes, "T1") == {"py-a": 6}
+
+
+def test_without_a_master_an_acting_group_is_not_written_to() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(enable_acting_master=True), 0))
+    finished(routes.register(slave(enable_acting_master=True), 0))
+    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    assert perms(routes, "T1") == {"py-a": 4}
+
+
+def test_a_closed_connection_takes_what_registered_over_it_last() -> None:
+    routes = RouteTable()
+    old, new = Peer(), Peer()
+    finished(routes.register(registration(connection=old), 0))
+    finished(routes.register(registration(connection=new), 0))
+    assert routes.connection_closed(old.id) == []
+    assert routes.connection_closed(new.id) == ["127.0.0.1:30911"]
+    assert finished(routes.topics()) == []
+
+
+def test_a_silent_broker_expires_with_its_connection() -> None:
+    routes = RouteTable()
+    peer = Peer()
+    finished(routes.register(registration(connection=peer, timeout_ms=1_000), 0))
+    assert routes.expire(1_000) == []
+    assert routes.expire(1_001) == [peer]
+    assert routes.brokers == {}
+
+
+def test_a_broker_without_its_own_time_out_has_120_seconds() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    routes.expire(120_000)
+    assert addresses(routes) != {}
+    routes.expire(120_001)
+    assert addresses(routes) == {}
+
+
+def test_asking_for_the_version_is_a_sign_of_life() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 100_000) == version()
+    assert routes.stored_version("PyC", "unknown:1", 0) is None
+    routes.expire(200_000)
+    assert addresses(routes) != {}
+
+
+def test_write_permission_can_be_given_back() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration([topic("T1", perm=7), topic("T2", perm=4)]), 0))
+    assert finished(routes.wipe_write_perm("py-a")) == 2
+    assert (perms(routes, "T1"), perms(routes, "T2")) == ({"py-a": 5}, {"py-a": 4})
+    assert finished(routes.add_write_perm("py-a")) == 2
+    assert (perms(routes, "T1"), perms(routes, "T2")) == ({"py-a": 6}, {"py-a": 6})
+    assert finished(routes.wipe_write_perm("unknown")) == 0
+
+
+def test_a_topic_is_deleted_everywhere_or_in_one_cluster() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration(broker="b", cluster="Other", address="b:1"), 0))
+    routes.delete_topic("T1", "Other")
+    assert perms(routes, "T1") == {"py-a": 6}
+    routes.delete_topic("T1")
+    assert routes.route("T1") is None
+    routes.delete_topic("T1")
+    assert finished(routes.topics("Other")) == ["T2"]
+    assert finished(routes.topics("Unknown")) == []
+
+
+def test_cluster_and_broker_names_are_system_names() -> None:
+    routes = RouteTable()
+    assert routes.system_names() == ([], None)
+    finished(routes.register(registration(), 0))
+    assert routes.system_names() == (["PyC", "py-a"], "127.0.0.1:30911")
+
+
+def test_filter_servers_go_out_with_the_routes_of_their_broker() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(filter_servers=["f:1"]), 0))
+    route = routes.route("T1")
+    assert route is not None
+    assert route.filter_server_table == {"127.0.0.1:30911": ["f:1"]}
+
+
+# -- our own broker ------------------------------------------------------------------------------
+
+
+def own(routes: RouteTable, topics: Iterable[TopicConfig] = (topic("T1"),)) -> None:
+    routes.register_own(
+        cluster="PyC", broker="own", broker_id=0, address="10.0.0.1:10911", topics=topics
+    )
+
+
+def test_our_own_broker_never_expires() -> None:
+    routes = RouteTable()
+    own(routes)
+    assert routes.expire(10**12) == []
+    assert perms(routes, "T1") == {"own": 6}
+
+
+def test_our_own_address_is_the_one_the_client_can_reach() -> None:
+    routes = RouteTable()
+    own(routes)
+    route = routes.route("T1", "192.168.1.5:10911")
+    assert route is not None
+    assert dict(route.broker_datas[0].broker_addrs) == {0: "192.168.1.5:10911"}
+    info = routes.cluster_info("192.168.1.5:10911")
+    assert dict(info.broker_addr_table["own"].broker_addrs) == {0: "192.168.1.5:10911"}
+    assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
+
+
+def test_our_own_topics_follow_every_change() -> None:
+    routes = RouteTable()
+    own(routes)
+    routes.update_own([topic("T2", queues=8)])
+    assert finished(routes.topics()) == ["T1", "T2"]
+    routes.delete_own("T1")
+    assert finished(routes.topics()) == ["T2"]
+
+
+def test_no_one_takes_the_name_of_our_own_broker_or_its_address() -> None:
+    routes = RouteTable()
+    own(routes)
+    with pytest.raises(Refused, match="brokerName"):
+        finished(routes.register(registration(broker="own", address="evil:1"), 0))
+    routes.unregister("PyC", "10.0.0.1:10911", "own")
+    assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
+
+
+def test_a_slave_of_our_own_broker_comes_and_goes() -> None:
+    routes = RouteTable()
+    own(routes)
+    finished(routes.register(slave(broker="own"), 0))
+    assert addresses(routes, "own") == {0: "10.0.0.1:10911", 1: "127.0.0.1:30931"}
+    routes.expire(10**9)
+    assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
+
+
+def test_a_slave_that_claims_our_own_address_does_not_take_it_away() -> None:
+    routes = RouteTable()
+    own(routes)
+    finished(routes.register(registration(broker="own", broker_id=1, address="10.0.0.1:10911"), 0))
+    assert addresses(routes, "own")[0] == "10.0.0.1:10911"
+    routes.expire(10**9)
+    assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
+
+
+def test_our_own_broker_leaves_when_it_stops() -> None:
+    routes = RouteTable()
+    own(routes)
+    routes.leave_own()
+    assert finished(routes.topics()) == []
+    assert routes.brokers == {}
+    routes.leave_own()
+
+
+def test_brokers_and_topics_are_limited() -> None:
+    routes = RouteTable(max_topics=2, max_brokers=1)
+    finished(routes.register(registration(), 0))
+    with pytest.raises(LimitReached):
+        finished(routes.register(registration(broker="b", address="b:1"), 0))
+    with pytest.raises(LimitReached):
+        finished(routes.register(registration([topic("T3")], version=version(2)), 0))
+    assert finished(routes.topics()) == ["T1", "T2"]
+
+
+@pytest.mark.parametrize("queues", [QUEUES_MAX + 1, (1 << 31) - 1, -1])
+def test_a_topic_with_queues_beyond_measure_is_refused_and_leaves_nothing(queues: int) -> None:
+    routes = RouteTable()
+    with pytest.raises(Refused, match="topic T2 is registered with"):
+        finished(routes.register(registration([topic("T1"), topic("T2", queues=queues)]), 0))
+    assert not routes.brokers
+    assert routes.route("T1") is None
+
+
+def register_all(routes: RouteTable, asked: Iterable[Registration]) -> None:
+    for one in asked:
+        finished(routes.register(one, 0))
+
+
+def test_ever_new_addresses_and_ids_find_an_end() -> None:
+    routes = RouteTable(max_brokers=3 * ADDRESSES_MAX)
+    peer, numbers = Peer(), range(1_000)
+    of_one_peer = [registration(address=f"10.0.0.1:{n}", connection=peer) for n in numbers]
+    with pytest.raises(LimitReached, match="broker address of one connection"):
+        register_all(routes, of_one_peer)
+    assert len(routes.live) == ADDRESSES_MAX
+    ids = [registration(address=f"b:{n}", broker_id=n, connection=Peer()) for n in numbers]
+    with pytest.raises(LimitReached, match="address of broker py-a"):
+        register_all(routes, ids)
+    assert len(addresses(routes)) == ADDRESSES_MAX
+    of_many = [registration(address=f"10.0.0.3:{n}", connection=Peer()) for n in numbers]
+    with pytest.raises(LimitReached, match="no room for another broker address"):
+        register_all(routes, of_many)
+    assert len(routes.live) == 3 * ADDRESSES_MAX
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cluster": "c" * 300},
+        {"broker": "b" * 300},
+        {"address": "a" * 300},
+        {"ha_address": "h" * 300},
+        {"filter_servers": ["f" * 300]},
+        {"filter_servers": ["f"] * 300},
+        {"topics": [topic("T1"), topic("t" * 300)]},
+    ],
+)
+def test_names_beyond_measure_are_refused_and_leave_nothing(fields: dict[str, Any]) -> None:
+    routes = RouteTable()
+    with pytest.raises(Refused):
+        finished(routes.register(registration(**fields), 0))
+    assert not routes.live
+    assert not routes.brokers
+
+
+# -- a registration in steps -----------------------------------------------------------------------
+
+MANY = [topic(f"T{number:04}") for number in range(2_000)]
+
+
+def begun(routes: RouteTable, request: Registration) -> Generator[None, None, Registered]:
+    """A registration of which some topics are in."""
+    steps = routes.register(request, 0)
+    while not routes.queues:
+        next(steps)
+    assert 0 < len(routes.queues) < len(MANY)
+    return steps
+
+
+def test_a_registration_that_goes_on_shows_whole_routes_and_no_data_version() -> None:
+    routes = RouteTable()
+    steps = begun(routes, registration(MANY))
+    for name in routes.queues:
+        route = routes.route(name)
+        assert route is not None
+        assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:30911"}
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) != version()
+    assert finished(steps) == Registered()
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) == version()
+    assert len(routes.queues) == len(MANY)
+
+
+def test_a_broker_that_leaves_while_it_registers_leaves_nothing() -> None:
+    routes = RouteTable()
+    steps = begun(routes, registration(MANY))
+    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    finished(steps)
+    assert (routes.queues, routes.brokers, routes.live) == ({}, {}, {})
+
+
+def test_a_broker_whose_connection_ends_while_it_registers_leaves_nothing() -> None:
+    routes = RouteTable()
+    peer = Peer()
+    steps = begun(routes, registration(MANY, connection=peer))
+    steps.close()
+    routes.connection_closed(peer.id)
+    assert (routes.queues, routes.brokers, routes.live) == ({}, {}, {})
+
+
+def test_a_broker_that_registers_anew_meanwhile_has_all_its_topics() -> None:
+    routes = RouteTable()
+    steps = begun(routes, registration(MANY))
+    finished(routes.register(registration([topic(one.topic_name, perm=4) for one in MANY]), 0))
+    finished(steps)
+    assert {perms(routes, one.topic_name)["py-a"] for one in MANY} == {4}
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) == version()
+
+
+def test_an_address_that_lost_its_place_meanwhile_writes_no_routes_of_nobody() -> None:
+    routes = RouteTable()
+    steps = begun(routes, registration(MANY))
+    finished(routes.register(registration(address="127.0.0.1:9", version=version(9)), 0))
+    routes.unregister("PyC", "127.0.0.1:9", "py-a")
+    finished(steps)
+    assert not routes.brokers
+    assert not routes.queues
+
+
+def test_the_limit_on_topics_holds_when_others_register_meanwhile() -> None:
+    routes = RouteTable(max_topics=2_500)
+    steps = begun(routes, registration(MANY))
+    others = [topic(f"U{number:04}") for number in range(1_500)]
+    finished(routes.register(registration(others, broker="py-b", address="127.0.0.1:9"), 0))
+    with pytest.raises(LimitReached):
+        finished(steps)
+    assert len(routes.queues) == 2_500
+    assert routes.stored_version("PyC", "127.0.0.1:30911", 0) != version()

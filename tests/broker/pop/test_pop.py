@@ -1,0 +1,612 @@
+"""Popping: what is handed out, what is written down for it, and what comes again."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from aerobee.broker.pop import pop_reader
+from aerobee.broker.pop.pop_records import CheckPoint
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers import pop as headers
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import read
+from tests.broker.desk import body_of, said
+from tests.broker.pops import BROKER, open_pops, popped_of
+from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.raw_client import batch_body
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from aerobee.broker.pop.pop_reader import Found, Wanted
+    from aerobee.store.format.record import Record
+    from tests.broker.pops import Pops
+
+REVIVE_LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+def records(pops: Pops, topic: str, queue_id: int = 0) -> list[Record]:
+    """Everything in a queue."""
+    found = []
+    result = pops.parts.store.get(topic, queue_id, 0, 1000, max_bytes=1 << 20, max_count=1000)
+    for view in result.views:
+        at = 0
+        while at < len(view):
+            found.append(read(view, at))
+            at += found[-1].size
+    return found
+
+
+# -- the ladder --------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_what_is_not_acknowledged_comes_again_and_what_is_does_not(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b", b"c")
+        first = await pops.pop(invisible_time=10_000)
+        assert [one.body for one in first] == [b"a", b"b", b"c"]
+        assert await pops.bodies() == [], "what is out is out"
+        assert (await pops.ack(first[1])).code == 0
+        await pops.pass_s(11)
+        assert await pops.bodies() == [], "acknowledgements may be on their way until now"
+        await pops.pass_s(4)
+        again = await pops.pop()
+        assert [one.body for one in again] == [b"a", b"c"]
+        assert [one.record.reconsume_times for one in again] == [1, 1]
+        assert {one.receipt.retry for one in again} == {"1"}
+        assert again[0].properties["1ST_POP_TIME"] == str(first[0].receipt.pop_time)
+        assert again[0].properties["ORIGIN_GROUP"] == "g"
+        for one in again:
+            assert (await pops.ack(one)).code == 0
+        await pops.pass_s(70)
+        assert await pops.bodies() == []
+        assert pops.open_check_points() == 0
+
+
+@pytest.mark.trio
+async def test_a_message_that_nobody_ever_acknowledges_comes_again_and_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"poison")
+        seen = []
+        for _ in range(20):
+            (one,) = await pops.pop(invisible_time=5_000)
+            seen.append((one.record.reconsume_times, one.properties.get("1ST_POP_TIME")))
+            await pops.pass_s(10)
+        first = str(int(seen[1][1] or 0))
+        assert seen == [(0, None), *((times, first) for times in range(1, 20))]
+
+
+@pytest.mark.trio
+async def test_with_v2_names_it_comes_back_under_those_and_is_known_after_a_start(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock, enable_retry_topic_v2=True) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(10)
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock) as pops:
+        assert pops.parts.topics.get("%RETRY%g+t") is not None
+        (one,) = await pops.pop()
+        assert one.receipt.retry == "2"
+        assert (await pops.ack(one)).code == 0
+        await pops.pass_s(70)
+        assert await pops.bodies() == []
+
+
+# -- one pop -----------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_groups_do_not_see_what_others_popped(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        assert await pops.bodies() == [b"a"]
+        assert await pops.bodies(consumer_group="other") == [b"a"]
+
+
+@pytest.mark.trio
+async def test_a_pop_takes_from_every_queue_and_says_what_lies_where(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.topic("t", read_queue_nums=4, write_queue_nums=4)
+        for queue_id in range(4):
+            await pops.send(*(b"%d-%d" % (queue_id, n) for n in range(12)), queue_id=queue_id)
+        answer = await pops.desk.ask(pops.header())
+        assert len(popped_of(answer)) == 32
+        assert said(answer)["restNum"] == "16"
+        assert len(await pops.pop(queue_id=2)) + len(await pops.pop()) == 16
+
+
+@pytest.mark.trio
+async def test_its_check_point_is_that_of_the_java_broker(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b", tag="X")
+        await pops.send(b"c", tag="Y")
+        await pops.send(b"d", tag="X")
+        popped = await pops.pop(exp_type="TAG", exp="X", invisible_time=30_000)
+        assert [one.body for one in popped] == [b"a", b"b", b"d"]
+        (waiting,) = records(pops, "rmq_sys_wheel_timer")
+        point = CheckPoint.from_bytes(waiting.body)
+        popped_ms = popped[0].receipt.pop_time
+        assert point == CheckPoint(
+            start_offset=0,
+            pop_time=popped_ms,
+            invisible_time=30_000,
+            count=3,
+            queue_id=0,
+            topic="t",
+            group="g",
+            diffs=[0, 1, 3],
+            broker=BROKER,
+            revive_time=popped_ms + 30_000,
+        )
+        said_by_it = decode(waiting.properties)
+        assert said_by_it["TAGS"] == "ck"
+        assert said_by_it["TIMER_DELIVER_MS"] == str(popped_ms + 29_000)
+        assert said_by_it["UNIQ_KEY"] == f"t@0@0@g@{popped_ms}@{BROKER}@ck"
+        assert said_by_it["REAL_TOPIC"] == REVIVE_LOG
+        assert said_by_it["REAL_QID"] == str(popped[0].receipt.revive_qid)
+
+
+@pytest.mark.trio
+async def test_what_a_filter_does_not_want_is_passed_and_never_comes_back(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(*(b"%d" % n for n in range(5)), tag="Y")
+        assert await pops.bodies(exp_type="TAG", exp="X") == []
+        assert pops.parts.offsets.query("g", "t", 0) == 5
+        await pops.pass_s(70)
+        assert await pops.bodies() == []
+
+
+@pytest.mark.trio
+async def test_a_pop_with_an_sql_filter_gets_what_it_wants(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", tag="X")
+        await pops.send(b"b", tag="Y")
+        wanted = {"exp_type": "SQL92", "exp": "TAGS = 'Y'"}
+        assert await pops.bodies(**wanted) == [b"b"]
+        assert [*pops.parts.state.compensation.topics("g")] == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("init_mode", "expected"), [(0, [b"old", b"older"]), (1, [b"old", b"older"])]
+)
+@pytest.mark.trio
+async def test_a_new_group_begins_a_young_queue_at_its_start(
+    tmp_path: Path, mock_clock: MockClock, init_mode: int, expected: list[bytes]
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"older", b"old")
+        assert await pops.bodies(init_mode=init_mode) == expected
+
+
+@pytest.mark.trio
+async def test_a_group_that_begins_at_the_end_stays_where_it_first_looked(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        assert await pops.bodies(init_mode=1) == []
+        assert pops.parts.offsets.query("g", "t", 0) == 0
+        await pops.send(b"a", b"b")
+        assert await pops.bodies(init_mode=1) == [b"a", b"b"]
+
+
+@pytest.mark.trio
+async def test_an_offset_of_another_life_of_the_queue_is_corrected(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        pops.parts.offsets.commit("g", "t", 0, 77, pops.now_ms())
+        assert await pops.bodies() == []
+        await pops.send(b"b")
+        assert await pops.bodies() == [b"b"]
+
+
+@pytest.mark.trio
+async def test_a_reset_is_heard_of_by_the_next_pop(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        assert await pops.bodies() == [b"a", b"b"]
+        pops.parts.offsets.reset("g", "t", 0, 1, pops.now_ms())
+        assert await pops.bodies() == [b"b"]
+        assert await pops.bodies() == []
+        assert not pops.parts.offsets.resets
+
+
+# -- refusals ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"max_msg_nums": 33}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": 0}, ResponseCode.INVALID_PARAMETER),
+        ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 1}, ResponseCode.INVALID_PARAMETER),
+        ({"queue_id": -2}, ResponseCode.INVALID_PARAMETER),
+        ({"exp_type": "TAG", "exp": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"exp_type": "SQL92", "exp": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"born_time": 1_600_000_000_000}, ResponseCode.POLLING_TIMEOUT),
+        # Forty days are what a timer can do.
+        ({"invisible_time": 41 * 86_400_000}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"invisible_time": 2**63 - 1, "order": True}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"invisible_time": -(2**63), "order": True}, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+@pytest.mark.trio
+async def test_a_bad_pop_is_refused_and_hands_out_nothing(
+    tmp_path: Path, mock_clock: MockClock, fields: dict[str, object], code: int
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        assert (await pops.desk.ask(pops.header(**fields))).code == code
+        assert await pops.bodies() == [b"a"]
+
+
+@pytest.mark.trio
+async def test_groups_that_may_not_are_refused(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_pops(tmp_path, mock_clock, auto_create_subscription_group=False) as pops:
+        answer = await pops.desk.ask(pops.header(consumer_group="stranger"))
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.trio
+async def test_a_check_point_that_cannot_be_stored_hands_out_nothing(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        pops.parts.store.flags.set(Flag.DISK_FULL, "the disk is full")
+        answer = await pops.desk.ask(pops.header())
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        why = "no check point can be stored: service not available now: the disk is full"
+        assert answer.remark == why
+        assert pops.parts.offsets.query("g", "t", 0) == -1
+        pops.parts.store.flags.clear(Flag.DISK_FULL)
+        assert await pops.bodies() == [b"a"]
+
+
+# -- waiting -----------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_a_pop_waits_for_the_first_message_and_another_for_the_next(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        for _ in range(2):
+            assert pops.desk.begin(pops.header(poll_time=15_000)) is None
+        await pops.send(b"a")
+        first = await pops.desk.peer.next_answer()
+        assert [one.body for one in popped_of(first)] == [b"a"]
+        assert not pops.desk.peer.answers, "one message is for one of them"
+        await pops.send(b"b")
+        second = await pops.desk.peer.next_answer()
+        assert [one.body for one in popped_of(second)] == [b"b"]
+        assert pops.parts.pop_hold.parked == 0
+
+
+@pytest.mark.trio
+async def test_a_pop_that_waits_in_vain_is_told_so_at_its_end(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.begin(pops.header(poll_time=15_000))
+        await pops.pass_s(14.9, 0.1)
+        assert not pops.desk.peer.answers
+        await pops.pass_s(0.1, 0.02)
+        assert (await pops.desk.peer.next_answer()).code == ResponseCode.POLLING_TIMEOUT
+
+
+@pytest.mark.trio
+async def test_a_held_pop_gets_what_comes_back(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        pops.desk.begin(pops.header(poll_time=15_000))
+        await pops.pass_s(10)
+        answer = await pops.desk.peer.next_answer()
+        assert [one.body for one in popped_of(answer)] == [b"a"]
+
+
+@pytest.mark.trio
+async def test_a_pop_too_many_is_refused(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_pops(tmp_path, mock_clock, pop_polling_size=2) as pops:
+        for _ in range(2):
+            assert pops.desk.begin(pops.header(poll_time=15_000)) is None
+        answer = pops.desk.begin(pops.header(poll_time=15_000))
+        assert answer.code == ResponseCode.POLLING_FULL
+        other = pops.header(poll_time=15_000, consumer_group="other")
+        assert pops.desk.begin(other) is None
+
+
+@pytest.mark.trio
+async def test_who_is_held_hears_of_a_topic_that_goes(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.begin(pops.header(poll_time=5_000))
+        pops.parts.topics.delete("t", pops.now_ms())
+        await pops.pass_s(5, 0.1)
+        assert (await pops.desk.peer.next_answer()).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.trio
+async def test_sends_call_nothing_of_it_while_nobody_waits(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        parts = pops.parts
+        assert parts.store.on_arrival == parts.hold.arrived
+        pops.desk.begin(pops.header(poll_time=1_000))
+        assert parts.store.on_arrival != parts.hold.arrived
+        await pops.pass_s(1.1, 0.1)
+        assert parts.store.on_arrival == parts.hold.arrived
+
+
+# -- in order ----------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_in_order_nothing_more_comes_until_all_of_it_is_done(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b", b"c")
+        first = await pops.pop(order=True, max_msg_nums=2)
+        assert [one.body for one in first] == [b"a", b"b"]
+        assert {one.receipt.revive_qid for one in first} == {999}
+        assert await pops.bodies(order=True) == []
+        assert (await pops.ack(first[1])).code == 0
+        assert pops.parts.offsets.query("g", "t", 0) == 0, "the first one is still out"
+        assert await pops.bodies(order=True) == []
+        assert (await pops.ack(first[0])).code == 0
+        assert pops.parts.offsets.query("g", "t", 0) == 2
+        assert await pops.bodies(order=True) == [b"c"]
+
+
+@pytest.mark.trio
+async def test_in_order_the_same_attempt_gets_the_same_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        assert await pops.bodies(order=True, attempt_id="one") == [b"a"]
+        assert await pops.bodies(order=True, attempt_id="two") == []
+        answer = await pops.desk.ask(pops.header(order=True, attempt_id="one"))
+        assert [one.body for one in popped_of(answer)] == [b"a"]
+        assert said(answer)["orderCountInfo"] == "0 0 0", "that was no new attempt"
+
+
+@pytest.mark.trio
+async def test_in_order_what_was_out_for_too_long_is_handed_out_again_and_counted(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        first = await pops.pop(order=True, invisible_time=5_000)
+        await pops.pass_s(6)
+        answer = await pops.desk.ask(pops.header(order=True))
+        assert [one.body for one in popped_of(answer)] == [b"a", b"b"]
+        assert said(answer)["orderCountInfo"] == "0 qo0%0 1;0 qo0%1 1;0 0 1"
+        assert (await pops.ack(first[0])).code == 0, "a stale receipt is not an error"
+        assert pops.parts.offsets.query("g", "t", 0) == 0, "and changes nothing"
+
+
+@pytest.mark.trio
+async def test_in_order_a_held_pop_goes_on_when_the_queue_is_free(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        (first,) = await pops.pop(order=True, max_msg_nums=1, invisible_time=20_000)
+        for _ in range(2):
+            pops.desk.begin(pops.header(order=True, poll_time=30_000, max_msg_nums=1))
+        await pops.ack(first)
+        pops.parts.after_round()
+        answer = await pops.desk.peer.next_answer()
+        assert [one.body for one in popped_of(answer)] == [b"b"]
+        # The other one waits until that is visible again, for nobody acknowledges it.
+        await pops.pass_s(25)
+        assert not pops.desk.peer.answers
+        with trio.fail_after(40):
+            await pops.pass_s(5)
+            assert (await pops.desk.peer.next_answer()).code == ResponseCode.POLLING_TIMEOUT
+
+
+@pytest.mark.trio
+async def test_in_order_a_held_pop_gets_what_becomes_visible_while_it_waits(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(order=True, invisible_time=5_000)
+        pops.desk.begin(pops.header(order=True, poll_time=30_000))
+        await pops.pass_s(5.1, 0.1)
+        answer = await pops.desk.peer.next_answer()
+        assert [one.body for one in popped_of(answer)] == [b"a"]
+
+
+@pytest.mark.trio
+async def test_what_is_out_in_order_is_known_after_a_start(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        first = await pops.pop(order=True)
+        await pops.ack(first[0])
+        await pops.stop()
+        wall = pops.parts.clock
+    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
+        assert await pops.bodies(order=True) == []
+        assert (await pops.ack(first[1])).code == 0
+        assert pops.parts.offsets.query("g", "t", 0) == 2
+
+
+# -- looking -----------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_a_peek_shows_messages_and_changes_nothing(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        peek = headers.PeekMessage("g", "t", 0, 1)
+        assert (await pops.desk.ask(peek)).code == ResponseCode.PULL_NOT_FOUND
+        await pops.send(b"a", b"b")
+        for _ in range(2):
+            answer = await pops.desk.ask(peek)
+            assert bytes(read(body_of(answer)).body) == b"a"
+            assert said(answer)["restNum"] == "1"
+        assert await pops.bodies() == [b"a", b"b"]
+
+
+# -- on disk -----------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_messages_of_an_earlier_run_are_popped_from_the_disk(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock) as pops:
+        assert await pops.bodies() == [b"a", b"b"]
+
+
+@pytest.mark.trio
+async def test_an_offset_never_reaches_the_disk_before_its_check_point(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    saved = tmp_path / "config" / "consumerOffset.json"
+    async with open_pops(tmp_path, mock_clock, disk) as pops:
+        await pops.send(b"a")
+        await pops.parts.puts.durable()
+        await pops.pop()
+        disk.faults.append(Fault(name="fdatasync", path="commitlog", times=1_000))
+        for _ in range(30):
+            mock_clock.jump(0.5)
+            await trio.testing.wait_all_tasks_blocked()
+        assert pops.parts.state.offset_file.failing
+        assert not saved.exists()
+
+
+@pytest.mark.parametrize("room", [0, 30, 70])
+@pytest.mark.trio
+async def test_properties_that_leave_no_room_keep_nothing_from_coming_again(
+    tmp_path: Path, mock_clock: MockClock, room: int
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"small")
+        long = encode({"a": "x" * (32_767 - 3 - room)})
+        assert (await pops.desk.send("t", batch_body({b"long": long}), batch=True)).code == 0
+        assert len(await pops.pop(invisible_time=5_000)) == 2
+        for _ in range(2):
+            await pops.pass_s(10)
+            answer = await pops.desk.ask(pops.header(invisible_time=5_000))
+            assert answer.code == 0
+            body = memoryview(body_of(answer))
+            first = read(body)
+            assert sorted([bytes(first.body), bytes(read(body, first.size).body)]) == [
+                b"long",
+                b"small",
+            ]
+
+
+@pytest.mark.trio
+async def test_a_held_pop_that_cannot_read_is_over_and_the_broker_goes_on(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.begin(pops.header(poll_time=15_000))
+        with monkeypatch.context() as fails:
+            fails.setattr(pops.parts.processors.pop._reader, "read", no_more_files)
+            await pops.send(b"a")
+        answer = await pops.desk.peer.next_answer()
+        assert answer.code == ResponseCode.POLLING_TIMEOUT, "it comes back at once"
+        assert await pops.bodies() == [b"a"]
+
+
+def no_more_files(*_: object, **__: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.trio
+async def test_a_held_pop_that_fails_hears_of_it_and_those_beside_it_are_served(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        reader = pops.parts.processors.pop._reader
+        read_all = reader.read
+
+        def read_unless_broken(wanted: Wanted) -> Found:
+            if wanted.group == "broken":
+                raise ValueError("a message that this pop cannot be given")
+            return read_all(wanted)
+
+        for group in ("broken", "g"):
+            header = pops.header(poll_time=10_000, consumer_group=group)
+            assert pops.desk.begin(header) is None
+        monkeypatch.setattr(reader, "read", read_unless_broken)
+        await pops.send(b"a")
+        pops.parts.after_round()
+        assert [answer.code for answer in pops.desk.peer.answers] == [1, 0]
+
+
+@pytest.mark.trio
+async def test_an_attempt_has_a_name_of_bounded_length(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        answer = await pops.desk.ask(pops.header(order=True, attempt_id="x" * 256))
+        assert (answer.code, "attemptId" in (answer.remark or "")) == (29, True)
+        assert await pops.pop(order=True, attempt_id="x" * 255) == []
+
+
+@pytest.mark.trio
+async def test_a_pop_of_very_many_queues_ends_in_time_and_begins_elsewhere_next_time(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        pops.desk.topic("wide", read_queue_nums=1_000, write_queue_nums=1_000)
+        await pops.send(b"a", topic="wide", queue_id=700)
+        monkeypatch.setattr(pop_reader, "PASS_S", -1.0)
+        monkeypatch.setattr(pop_reader, "LOOKS", 100)
+        found: list[bytes] = []
+        tries = 0
+        while not found:
+            tries += 1
+            header = pops.header(topic="wide", poll_time=10_000)
+            answer = await pops.desk.ask(header)
+            assert answer.code in (0, ResponseCode.POLLING_TIMEOUT), "it is not held meanwhile"
+            found = [one.body for one in popped_of(answer, "wide")]
+            assert tries < 500
+        assert found == [b"a"]
+        peer = pops.desk.peer
+        notify = headers.Notification("g", "wide", -1, 10_000, pops.now_ms())
+        assert (await pops.desk.ask(notify)).code == 0
+        assert peer.held == 0

@@ -1,0 +1,248 @@
+"""Held pops: who wakes, in what order, and who does not. Time is virtual."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import trio
+import trio.testing
+
+from aerobee.broker.core.deadlines import STALE_DEADLINES
+from aerobee.broker.core.waiting_places import PlaceLimits
+from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.pop.pop_hold import ALL_QUEUES, TICK_S, PopHold, PopLimits, Waiting
+from aerobee.store.format.tags import TagFilter, tags_code
+from tests.broker.peers import Peer
+
+if TYPE_CHECKING:
+    from aerobee.broker.filters.subscription import Filter
+    from aerobee.remoting.server.connection import Connection
+
+
+class Bench:
+    """A hold, and the names of those that woke; a star means for the last time."""
+
+    def __init__(self, limits: PopLimits | None = None) -> None:
+        self.listening: list[bool] = []
+        self.hold = PopHold(limits or PopLimits(), self.listening.append)
+        self.woke: list[str] = []
+
+    def park(
+        self,
+        name: str,
+        *,
+        topic: str = "t",
+        group: str = "g",
+        queue_id: int = ALL_QUEUES,
+        kind: str = "pop",
+        matches: Filter | None = None,
+        deadline: float = 100.0,
+        look_at: float | None = None,
+        peer: Peer | None = None,
+    ) -> bool:
+        return self.hold.park(
+            Waiting(
+                cast("Connection", peer or Peer()),
+                topic,
+                group,
+                queue_id,
+                kind=kind,
+                matches=matches,
+                deadline=deadline,
+                look_at=look_at,
+                resume=lambda last: self.woke.append(name + "*" * last),
+            )
+        )
+
+    def arrive(
+        self, topic: str = "t", queue_id: int = 0, tag: str | None = None, properties: bytes = b""
+    ) -> list[str]:
+        """Who wakes."""
+        self.hold.arrived(topic, queue_id, tags_code(tag), properties)
+        return self.wake()
+
+    def wake(self) -> list[str]:
+        self.woke.clear()
+        self.hold.wake()
+        return list(self.woke)
+
+
+def test_a_message_wakes_the_longest_wait_of_each_group() -> None:
+    bench = Bench()
+    for name in ("a1", "a2", "a3"):
+        bench.park(name, group="a")
+    bench.park("b1", group="b")
+    assert bench.arrive() == ["a1", "b1"]
+    assert bench.arrive() == ["a2"]
+    assert bench.arrive("other") == []
+    assert bench.hold.parked == 1
+
+
+def test_who_waits_for_all_queues_comes_first_and_who_waits_for_one_hears_of_its_own() -> None:
+    bench = Bench()
+    bench.park("of 1", queue_id=1)
+    bench.park("of all")
+    assert bench.arrive(queue_id=1) == ["of all", "of 1"]
+    bench.park("of 1", queue_id=1)
+    assert bench.arrive(queue_id=0) == []
+
+
+def test_what_comes_back_wakes_one_of_its_own_group_whatever_its_queue() -> None:
+    for topic in ("%RETRY%g_t", "%RETRY%g+t"):
+        bench = Bench()
+        bench.park("of 3", queue_id=3)
+        bench.park("of all")
+        bench.park("other", group="h")
+        assert bench.arrive(topic) == ["of all"]
+        assert bench.arrive(topic) == ["of 3"]
+        assert bench.arrive(topic) == []
+
+
+def test_a_filter_passes_the_message_on_to_the_next() -> None:
+    bench = Bench()
+    bench.park("x", matches=TagFilter.parse("X"))
+    bench.park("y", matches=TagFilter.parse("Y"))
+    bench.park("sql", matches=SqlFilter("n > 5"))
+    assert bench.arrive(tag="Z", properties=b"n\x013\x02") == []
+    assert bench.arrive(tag="Y") == ["y"]
+    assert bench.arrive(tag="Z", properties=b"n\x017\x02") == ["sql"]
+    assert bench.arrive(tag="X") == ["x"]
+
+
+def test_a_peer_that_is_gone_gets_nothing_and_the_next_one_does() -> None:
+    bench = Bench()
+    gone = Peer()
+    bench.park("gone", peer=gone)
+    bench.park("here")
+    gone.close("reset")
+    bench.hold.closed(cast("Connection", gone))
+    assert bench.arrive() == ["here"]
+
+
+def test_kinds_do_not_take_from_each_other() -> None:
+    bench = Bench()
+    bench.park("pop")
+    bench.park("notification", kind="notification")
+    assert sorted(bench.arrive()) == ["notification", "pop"]
+
+
+def test_a_queue_that_is_free_wakes_one_of_its_group() -> None:
+    bench = Bench()
+    bench.park("of 1", queue_id=1)
+    bench.park("other", group="h")
+    bench.hold.freed("t", "g", 0)
+    assert bench.wake() == []
+    bench.hold.freed("t", "g", 1)
+    assert bench.wake() == ["of 1"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "fits"),
+    [
+        (PopLimits(PlaceLimits(total=2)), [True, True, False, False]),
+        (PopLimits(PlaceLimits(of_group=2)), [True, True, True, False]),
+        (PopLimits(of_queue=1), [True, False, True, True]),
+        (PopLimits(lines=1), [True, True, False, True]),
+    ],
+)
+def test_each_limit_is_kept(limits: PopLimits, fits: list[bool]) -> None:
+    bench = Bench(limits)
+    assert [
+        bench.park("a"),
+        bench.park("b"),
+        bench.park("c", group="other"),
+        bench.park("d", queue_id=1),
+    ] == fits
+
+
+def test_what_arrives_is_listened_to_only_while_somebody_waits() -> None:
+    bench = Bench()
+    bench.park("a")
+    bench.park("b")
+    assert bench.listening == [True]
+    bench.arrive()
+    bench.arrive()
+    assert bench.listening == [True, False]
+    assert bench.hold.count("t", "g", ALL_QUEUES, "pop") == 0
+
+
+def test_a_held_request_counts_at_its_connection() -> None:
+    bench = Bench()
+    peer = Peer()
+    bench.park("a", peer=peer)
+    bench.park("b", peer=peer)
+    assert peer.held == 2
+    bench.arrive()
+    assert peer.held == 1
+    bench.hold.release_all()
+    assert bench.woke == ["a", "b*"]
+    assert peer.held == 0
+
+
+@pytest.mark.trio
+async def test_deadlines_end_the_wait_and_earlier_looks_do_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench()
+    now = trio.current_time()
+    bench.park("late", deadline=now + 10)
+    bench.park("looks", deadline=now + 10, look_at=now + 3)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.hold.run, bench.hold.wake)
+        await trio.sleep(3 + TICK_S)
+        assert bench.woke == ["looks"]
+        await trio.sleep(7)
+        assert bench.woke == ["looks", "late*"]
+        nursery.cancel_scope.cancel()
+
+
+def test_what_was_answered_long_before_its_deadline_leaves_no_heap_behind() -> None:
+    bench = Bench()
+    for number in range(5_000):
+        bench.park(str(number))
+        bench.arrive()
+    assert len(bench.hold._deadlines) <= STALE_DEADLINES + 2
+    assert not bench.hold._lines
+    assert not bench.hold._by_topic
+
+
+def test_thousands_that_do_not_want_it_are_passed_in_no_time() -> None:
+    """One filter is asked once, however many wait with it."""
+    asked = 0
+
+    class Counting(TagFilter):
+        def matches(self, code: int) -> bool:
+            nonlocal asked
+            asked += 1
+            return False
+
+    bench = Bench(PopLimits(of_queue=10_000))
+    same = Counting((1,))
+    for number in range(1_000):
+        bench.park(str(number), matches=same)
+    bench.arrive(tag="X")
+    assert asked == 1
+
+
+def test_a_peer_that_closes_leaves_its_places_to_others() -> None:
+    bench = Bench(PopLimits(of_queue=2))
+    gone, here = Peer(), Peer()
+    assert bench.park("gone", peer=gone)
+    assert bench.park("here", peer=here)
+    assert not bench.park("no room")
+    bench.hold.closed(cast("Connection", gone))
+    assert bench.hold.count("t", "g", ALL_QUEUES, "pop") == 1
+    assert bench.park("another")
+    assert bench.arrive() == ["here"]
+
+
+def test_when_all_places_are_taken_who_has_most_is_answered_for_good() -> None:
+    bench = Bench(PopLimits(PlaceLimits(total=4)))
+    greedy = Peer()
+    for number in range(4):
+        bench.park(f"greedy {number}", peer=greedy)
+    assert not bench.park("greedy 4", peer=greedy)
+    assert bench.park("new")
+    assert bench.wake() == ["greedy 0*"]
+    assert (greedy.held, bench.hold.parked) == (3, 4)

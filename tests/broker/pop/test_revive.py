@@ -1,0 +1,391 @@
+"""Check points meet acknowledgements: over starts, kills, full disks; nothing is lost of it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.broker.pop.pop_records import REVIVE_GROUP, Ack, CheckPoint
+from aerobee.broker.pop.revive import AGAIN_S, ReviveQueue, Timing
+from aerobee.store.config import FlushDiskType
+from aerobee.store.flags import Flag
+from aerobee.store.format.record import MessageDraft
+from tests.broker.pop.test_pop import REVIVE_LOG, records
+from tests.broker.pops import open_pops
+from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
+from tests.kit.running_store import TrioClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from aerobee.store.message_store import MessageStore
+    from tests.broker.pops import Pops
+
+
+def point(start: int = 0, *, diffs: tuple[int, ...] = (0,), pop_time: int = 1_000) -> CheckPoint:
+    return CheckPoint(
+        start_offset=start,
+        pop_time=pop_time,
+        invisible_time=5_000,
+        count=len(diffs),
+        queue_id=0,
+        topic="t",
+        group="g",
+        diffs=list(diffs),
+        broker="desk",
+    )
+
+
+def done_with(pops: Pops) -> list[int]:
+    """How far each revive queue is done with."""
+    offsets = pops.parts.offsets
+    return [max(0, offsets.query(REVIVE_GROUP, REVIVE_LOG, queue_id)) for queue_id in range(8)]
+
+
+# -- one queue ---------------------------------------------------------------------------------
+
+
+def test_a_queue_is_done_with_up_to_its_oldest_open_check_point() -> None:
+    queue = ReviveQueue(REVIVE_LOG, 0, 10)
+    assert queue.done_with() == 10
+    first, second = point(0, diffs=(0, 1)), point(2)
+    queue.add(first, 10)
+    queue.add(second, 11)
+    queue.position = 13
+    assert queue.done_with() == 10
+    assert queue.acknowledge(Ack.of(second.key, [2]))
+    assert queue.done_with() == 10
+    assert queue.acknowledge(Ack.of(first.key, [0]))
+    assert queue.acknowledge(Ack.of(first.key, [1]))
+    assert queue.done_with() == 13
+    assert not queue.acknowledge(Ack.of(first.key, [1])), "it is closed"
+
+
+def test_what_is_due_comes_in_the_order_of_its_time() -> None:
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
+    queue.add(point(0, pop_time=3_000), 0)
+    queue.add(point(1, pop_time=1_000), 1)
+    assert queue.due(6_000) is None
+    entry = queue.due(6_001)
+    assert entry is not None
+    assert entry.point.start_offset == 1
+    queue.close(entry)
+    assert queue.due(8_000) is None
+    assert queue.due(9_000) is not None
+
+
+def test_a_check_point_that_the_timers_delivered_twice_counts_once() -> None:
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
+    queue.add(point(), 0)
+    queue.add(point(), 1)
+    queue.position = 2
+    queue.acknowledge(Ack.of(point().key, [0]))
+    assert queue.done_with() == 2
+
+
+def test_a_check_point_of_an_old_writer_has_no_distances() -> None:
+    queue = ReviveQueue(REVIVE_LOG, 0, 0)
+    old = point()
+    old.diffs, old.count = [], 2
+    queue.add(old, 0)
+    queue.acknowledge(Ack.of(old.key, [0, 1]))
+    assert not queue.open
+
+
+# -- when it may be decided ---------------------------------------------------------------------
+
+
+class Wheel:
+    """Timers by hand."""
+
+    def __init__(self) -> None:
+        self.end = self.read = self.delivered = 0
+
+
+@pytest.mark.trio
+async def test_time_is_what_is_delivered_and_can_be_read(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        store: MessageStore = pops.parts.store
+        wheel = Wheel()
+        timing = Timing(
+            store,
+            waiting_end=lambda: wheel.end,
+            read_to=lambda: wheel.read,
+            delivered_ms=lambda: wheel.delivered,
+        )
+        wheel.delivered = 5_000
+        assert timing.until() == 5_000
+        wheel.end, wheel.delivered = 3, 6_000
+        assert timing.until() == 5_000, "something waits that has no slot yet"
+        wheel.read, wheel.delivered = 3, 4_000
+        assert timing.until() == 5_000, "it was late: the time was set back for it"
+        wheel.delivered = 7_000
+        assert timing.until() == 7_000
+        host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+        store.put(MessageDraft("t", 0, b"", b"", host, host))
+        wheel.delivered = 8_000
+        assert timing.until() == 7_000, "what was delivered cannot be read yet"
+        store.dispatch()
+        assert timing.until() == 8_000
+
+
+# -- over starts -------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_what_is_out_over_a_stop_comes_again_and_what_is_done_does_not(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b", b"c")
+        first, *_ = await pops.pop(invisible_time=20_000)
+        await pops.ack(first)
+        await pops.pass_s(3)
+        await pops.stop()
+        wall = pops.parts.clock
+    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
+        assert await pops.bodies() == []
+        await pops.pass_s(25)
+        assert await pops.bodies() == [b"b", b"c"]
+
+
+@pytest.mark.trio
+async def test_what_was_put_again_before_a_stop_is_not_put_again_after_it(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(10)
+        assert sum(done_with(pops)) == 1
+        await pops.stop()
+        wall = pops.parts.clock
+    async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
+        await pops.pass_s(10)
+        assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
+        assert pops.open_check_points() == 0
+
+
+class History:
+    """What a consumer did over several lives of a broker."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.sent: set[bytes] = set()
+        self.done: set[bytes] = set()
+        self.settled: set[bytes] = set()
+        """Acknowledged, and nothing of it was out any more."""
+        self.again: list[bytes] = []
+
+    async def consume(self, pops: Pops, share: float) -> None:
+        """Pop some, acknowledge a share of it."""
+        for one in await pops.pop(invisible_time=5_000):
+            if one.body in self.settled:
+                self.again.append(one.body)
+            if self.chance.random() < share:
+                assert (await pops.ack(one)).code == 0
+                self.done.add(one.body)
+
+    async def live(self, pops: Pops, life: int) -> None:
+        """Send and consume; now and then so that nothing is out in the end."""
+        for _ in range(self.chance.randrange(2, 10)):
+            count = self.chance.randrange(6)
+            bodies = [b"%d-%d" % (life, len(self.sent) + number) for number in range(count)]
+            await pops.send(*bodies)
+            self.sent.update(bodies)
+            await self.consume(pops, 0.7)
+            await pops.pass_s(self.chance.random() * 3)
+        if self.chance.random() < 0.5:
+            await self.settle(pops)
+
+    async def settle(self, pops: Pops) -> None:
+        """Consume until nothing is out, and wait until all files have heard of it."""
+        for _ in range(4):
+            await pops.pass_s(9, 1)
+            await self.consume(pops, 1)
+        await pops.pass_s(15, 1)
+        self.settled |= self.done
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.trio
+async def test_power_cuts_lose_nothing_and_bring_back_nothing_that_was_settled(
+    tmp_path: Path, mock_clock: MockClock, seed: int
+) -> None:
+    history = History(seed)
+    sync = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+    wall = TrioClock()
+    root = tmp_path / "0"
+    root.mkdir()
+    for life in range(3):
+        disk = FaultyDisk(root, granule=512)
+        try:
+            async with open_pops(root, mock_clock, disk, wall=wall, **sync) as pops:
+                fault = Fault(number=disk.changes + history.chance.randrange(400), cut=True)
+                disk.faults.append(fault)
+                await history.live(pops, life)
+                raise PowerCut
+        except (PowerCut, BaseExceptionGroup) as end:
+            rest = end if isinstance(end, PowerCut) else end.split(PowerCut)[1]
+            assert rest is None or isinstance(rest, PowerCut), rest
+        root = disk.power_cut(tmp_path / str(life + 1), history.chance)
+    async with open_pops(root, mock_clock, wall=wall) as pops:
+        await history.settle(pops)
+        await history.settle(pops)
+        assert history.sent <= history.done
+        assert not history.again
+        assert pops.open_check_points() == 0
+
+
+# -- trouble -----------------------------------------------------------------------------------
+
+
+@pytest.mark.trio
+async def test_while_nothing_can_be_put_check_points_stay_open_and_go_on_by_themselves(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(6)
+        pops.parts.store.flags.set(Flag.DISK_FULL, "the disk is full")
+        await pops.pass_s(20)
+        assert pops.open_check_points() == 1
+        assert sum(done_with(pops)) == 0
+        pops.parts.store.flags.clear(Flag.DISK_FULL)
+        await pops.pass_s(2)
+        assert await pops.bodies() == [b"a", b"b"]
+
+
+@pytest.mark.trio
+async def test_a_message_whose_retry_topic_cannot_be_made_gets_a_later_check_point(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        pops.parts.topics.max_topics = 0
+        await pops.pass_s(10)
+        assert pops.open_check_points() == 0, "it does not stand in the way of others"
+        (later,) = [
+            CheckPoint.from_bytes(one.body) for one in records(pops, "rmq_sys_wheel_timer")[1:]
+        ]
+        assert later.revive_times == "1"
+        assert AGAIN_S[0] * 1_000 <= later.due_ms - pops.now_ms() + 10_000 <= 20_000
+        pops.parts.topics.max_topics = 10_000
+        await pops.pass_s(15)
+        assert await pops.bodies() == [b"a"]
+
+
+@pytest.mark.trio
+async def test_what_is_no_check_point_is_passed_over(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+        for tag in (b"ck", b"ack", b"bAck", b"other"):
+            for body in (b"", b"{}", b"no json", b'{"so":"x"}'):
+                draft = MessageDraft(REVIVE_LOG, 3, body, b"TAGS\x01%b\x02" % tag, host, host)
+                assert pops.parts.puts.put_as_is(draft).size
+        pops.parts.after_round()
+        await pops.pass_s(1)
+        assert done_with(pops)[3] == 16
+
+
+@pytest.mark.trio
+async def test_a_message_that_is_gone_is_not_waited_for(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        lost = point(7, pop_time=pops.now_ms())
+        pops.parts.revive_log.check_point(lost, 2)
+        other = point(0, pop_time=pops.now_ms())
+        other.topic = "gone"
+        pops.parts.revive_log.check_point(other, 2)
+        pops.parts.after_round()
+        await pops.pass_s(10)
+        assert pops.open_check_points() == 0
+        assert records(pops, "%RETRY%g_t") == []
+
+
+@pytest.mark.trio
+async def test_a_message_comes_back_as_it_was_from_us(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", tag="X")
+        (sent,) = records(pops, "t")
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(10)
+        (back,) = records(pops, "%RETRY%g_t")
+        assert back.body == sent.body
+        assert back.born_timestamp == sent.born_timestamp
+        assert back.born_host == back.store_host == pops.parts.store_host
+        assert back.properties.startswith(sent.properties)
+        popped = await pops.pop(exp_type="TAG", exp="X")
+        assert [one.body for one in popped] == [b"a"], "its tag is still its tag"
+
+
+@pytest.mark.trio
+async def test_a_message_that_was_tried_as_often_as_can_be_said_comes_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        answer = await pops.desk.send(body=b"often", reconsume_times=2**31 - 1)
+        assert answer.code == 0
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(12)
+        [again] = await pops.pop()
+        assert (again.body, again.record.reconsume_times) == (b"often", 2**31 - 1)
+
+
+@pytest.mark.trio
+async def test_a_message_that_no_topic_can_take_is_set_aside(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        named = point(0, pop_time=pops.now_ms())
+        named.group = "../g"
+        pops.parts.revive_log.check_point(named, 2)
+        pops.parts.after_round()
+        await pops.pop(invisible_time=5_000)
+        await pops.pass_s(12)
+        assert pops.open_check_points() == 0
+        assert await pops.bodies() == [b"a", b"b"]
+        assert pops.parts.store.stats.set_aside == {"revive": 1}
+
+
+@pytest.mark.trio
+async def test_lowered_limits_of_timers_hold_up_no_revival(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock, timer_max_delay_s=1) as pops:
+        pops.parts.topics.max_topics = 0
+        await pops.pass_s(10)
+        assert pops.open_check_points() == 0, "a new one was put, further away than the limit"
+        pops.parts.topics.max_topics = 10_000
+        await pops.pass_s(20)
+        assert await pops.bodies(invisible_time=1_000) == [b"a"]
+
+
+@pytest.mark.trio
+async def test_what_was_out_in_another_cluster_comes_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a")
+        await pops.pop(invisible_time=5_000)
+        await pops.stop()
+    async with open_pops(tmp_path, mock_clock, broker_cluster_name="Renamed") as pops:
+        await pops.pass_s(10)
+        assert await pops.bodies() == [b"a"]

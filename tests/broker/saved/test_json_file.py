@@ -1,0 +1,159 @@
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee.broker.errors import TableDamaged
+from aerobee.broker.saved.json_file import JsonFile
+from aerobee.store.files.disk import Disk
+from tests.broker.peers import HandClock
+
+MOMENT = ".corrupt-20231114T221320"
+"""The wall clock of these tests, 1,700,000,000 s, as it stands in a file name."""
+
+
+def whole(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return document
+
+
+def json_file(directory: Path, disk: Disk | None = None) -> JsonFile:
+    return JsonFile(directory / "topics.json", disk or Disk(), HandClock())
+
+
+class PowerCut(Exception):
+    """The process ends here."""
+
+
+class CutDisk(Disk):
+    """Stops at the n-th system call that changes something."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if function.__name__ in {"pwrite", "ftruncate", "replace", "unlink", "link", "fsync"}:
+            self.calls -= 1
+            if self.calls < 0:
+                raise PowerCut
+        return super()._call(function, *args, **kwargs)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    file = json_file(tmp_path / "config")
+    file.write_now({"offsetTable": {"t@g": {0: 250}}, "name": "ä"})
+    assert file.load(whole) == {"offsetTable": {"t@g": {"0": 250}}, "name": "ä"}
+
+
+def test_integer_keys_are_written_in_quotes(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    file.write_now({"offsetTable": {"t@g": {0: 250}}})
+    assert file.path.read_bytes() == b'{"offsetTable":{"t@g":{"0":250}}}'
+
+
+def test_bare_integer_keys_of_a_java_broker_are_read(tmp_path: Path) -> None:
+    (tmp_path / "topics.json").write_bytes(
+        b'{\n\t"offsetTable":{\n\t\t"t@g":{0:250,1:251\n\t\t}\n\t}\n}'
+    )
+    assert json_file(tmp_path).load(whole) == {"offsetTable": {"t@g": {"0": 250, "1": 251}}}
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n"])
+def test_without_content_there_is_nothing_to_load(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "topics.json").write_bytes(content)
+    assert json_file(tmp_path).load(whole) is None
+
+
+def test_the_old_content_stays_as_the_backup(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    file.write_now({"a": 1})
+    file.write_now({"a": 2})
+    assert file.path.read_bytes() == b'{"a":2}'
+    assert file.backup.read_bytes() == b'{"a":1}'
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["topics.json", "topics.json.bak"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b'{"a":', b"[1]", b"\0\0\0\0", b'{"a":NaN}'])
+def test_an_unreadable_file_is_replaced_by_its_backup(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    (tmp_path / "topics.json.bak").write_bytes(b'{"a":1}')
+    if content is not None:
+        (tmp_path / "topics.json").write_bytes(content)
+    assert json_file(tmp_path).load(whole) == {"a": 1}
+
+
+def test_an_unreadable_file_is_kept_under_another_name(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    file.path.write_bytes(b'{"a":')
+    assert file.load(whole) is None
+    assert not file.path.exists()
+    assert (tmp_path / f"topics.json{MOMENT}").read_bytes() == b'{"a":'
+
+
+def test_a_document_that_its_table_refuses_counts_as_unreadable(tmp_path: Path) -> None:
+    def read(document: Mapping[str, Any]) -> int:
+        return int(document["a"])
+
+    file = json_file(tmp_path)
+    file.path.write_bytes(b'{"a":"many"}')
+    file.backup.write_bytes(b'{"a":3}')
+    assert file.load(read) == 3
+    assert (tmp_path / f"topics.json{MOMENT}").exists()
+
+
+def test_a_readable_file_does_not_need_its_backup(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    file.path.write_bytes(b'{"a":1}')
+    file.backup.write_bytes(b"{")
+    assert file.load(whole) == {"a": 1}
+
+
+def test_when_the_backup_does_not_decode_either_the_start_is_refused(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    file.backup.write_bytes(b"{")
+    with pytest.raises(TableDamaged) as caught:
+        file.load(whole)
+    assert str(file.path) in str(caught.value)
+    assert str(file.backup) in str(caught.value)
+    assert file.backup.exists()
+
+
+def test_a_write_ends_with_the_old_or_the_new_content_wherever_it_is_cut(tmp_path: Path) -> None:
+    for calls in range(12):
+        directory = tmp_path / str(calls)
+        json_file(directory).write_now({"a": 1})
+        json_file(directory).write_now({"a": 2})
+        try:
+            json_file(directory, CutDisk(calls)).write_now({"a": 3})
+        except PowerCut:
+            assert json_file(directory).load(whole) in ({"a": 2}, {"a": 3})
+        else:
+            assert json_file(directory).load(whole) == {"a": 3}
+            break
+    else:
+        pytest.fail("no write came to its end")
+
+
+@pytest.mark.trio
+async def test_a_large_table_is_written_in_a_thread(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    document = {"offsetTable": {f"t{number}@g": {0: number} for number in range(10_000)}}
+    await file.write(document)
+    loaded = file.load(whole)
+    assert loaded is not None
+    assert loaded["offsetTable"]["t9999@g"] == {"0": 9999}
+
+
+def test_a_refused_start_leaves_both_files_where_they_are(tmp_path: Path) -> None:
+    file = json_file(tmp_path)
+    file.path.write_bytes(b'{"a":')
+    file.backup.write_bytes(b"{")
+    with pytest.raises(TableDamaged):
+        file.load(whole)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "topics.json": b'{"a":',
+        "topics.json.bak": b"{",
+    }

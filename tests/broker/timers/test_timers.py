@@ -1,0 +1,479 @@
+"""Timers from the send to the consumer, by a virtual clock."""
+
+from __future__ import annotations
+
+import errno
+import random
+import shutil
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from aerobee.broker.timers.timers import window_ms
+from aerobee.remoting.wire.headers.send import RecallMessage
+from aerobee.store.config import FlushDiskType, StoreConfig
+from aerobee.store.flags import Flag
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft, Record, read
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.results import PutResult, PutStatus
+from tests.broker.desk import Desk, open_desk, said
+from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from aerobee.broker.timers.timers import Timers
+    from aerobee.remoting.wire.answer import Answer
+    from aerobee.store.files.disk import Disk
+
+START_MS = 1_700_000_000_000
+DAY_S = 86_400
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+
+
+class ShiftedClock:
+    """The clock of the loop, whose wall clock can be set."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.shift_ms = start_ms
+        self.began = trio.current_time()
+
+    def now_ms(self) -> int:
+        return self.shift_ms + int((trio.current_time() - self.began) * 1_000)
+
+    def monotonic(self) -> float:
+        return trio.current_time()
+
+
+class Bench:
+    """A desk with the service of timers."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.parts = desk.parts
+        assert self.parts.timers is not None
+        self.timers: Timers = self.parts.timers
+        self.count = 0
+
+    def now_ms(self) -> int:
+        return self.parts.clock.now_ms()
+
+    async def pass_s(self, clock: MockClock, seconds: float, step_s: float = 0.5) -> None:
+        """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
+        end = trio.current_time() + seconds
+        while (left := end - trio.current_time()) > 0:
+            clock.jump(min(left, step_s))
+            await trio.testing.wait_all_tasks_blocked()
+            await self.parts.puts.durable()
+            async with self.timers._saving:
+                pass
+            await trio.testing.wait_all_tasks_blocked()
+
+    async def send(self, body: bytes = b"tick", topic: str = "t", **properties: Any) -> Answer:
+        """Send with such properties, and a unique key."""
+        self.count += 1
+        given = {"UNIQ_KEY": f"K{self.count}", **{n: str(v) for n, v in properties.items()}}
+        return await self.desk.send(topic, body, properties=encode(given))
+
+    async def recall(self, handle: str, topic: str = "t") -> Answer:
+        return await self.desk.ask(RecallMessage(topic=topic, recall_handle=handle))
+
+    def records(self, topic: str = "t", queue_id: int = 0) -> list[Record]:
+        store = self.parts.store
+        found: list[Record] = []
+        at = store.min_offset(topic, queue_id)
+        while at < store.max_offset(topic, queue_id):
+            result = store.get(topic, queue_id, at, 32)
+            for view in result.views:
+                position = 0
+                while position < len(view):
+                    found.append(read(view, position))
+                    position += found[-1].size
+            at = result.next_begin_offset
+        return found
+
+    def bodies(self, topic: str = "t") -> list[bytes]:
+        return [bytes(record.body) for record in self.records(topic)]
+
+    def when(self, topic: str = "t") -> dict[bytes, int]:
+        """Body → store time in ms since the start."""
+        return {bytes(r.body): r.store_timestamp - START_MS for r in self.records(topic)}
+
+
+@asynccontextmanager
+async def open_bench(
+    root: Path, disk: Disk | None = None, *, clock: Any = None, clean: bool = True, **how: Any
+) -> AsyncIterator[Bench]:
+    async with open_desk(root, disk, clock=clock, **how) as desk, trio.open_nursery() as nursery:
+        timers = desk.parts.timers
+        assert timers is not None
+        await nursery.start(timers.run)
+        if desk.parts.topics.get("t") is None:
+            desk.topic()
+        yield Bench(desk)
+        if clean:
+            await timers.close()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+async def test_a_timer_is_delivered_within_a_second_behind_its_time(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        wanted = {b"a": 1, b"b": 999, b"c": 1000, b"d": 1001, b"e": 5_000, b"f": 7_531}
+        for body, after_ms in wanted.items():
+            await bench.send(body, TIMER_DELIVER_MS=bench.now_ms() + after_ms)
+        assert bench.bodies() == []
+        await bench.pass_s(mock_clock, 20)
+        when = bench.when()
+        assert set(when) == set(wanted)
+        for body, after_ms in wanted.items():
+            assert after_ms <= when[body] <= after_ms + 1_200, body
+
+
+@pytest.mark.trio
+async def test_what_a_consumer_gets_has_the_strings_of_the_java_broker(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        answer = await bench.send(b"x", TIMER_DELAY_SEC=3, TAGS="A")
+        assert said(answer)["queueOffset"] == "0"
+        (waiting,) = bench.records(WHEEL_TOPIC)
+        await bench.pass_s(mock_clock, 10)
+        (record,) = bench.records()
+    came, went = decode(waiting.properties), decode(record.properties)
+    assert came["TIMER_OUT_MS"] == str(START_MS + 2_000)
+    assert (came["REAL_TOPIC"], came["REAL_QID"]) == ("t", "0")
+    assert record.properties.startswith(waiting.properties)
+    assert {*went} - {*came} == {"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
+    assert int(went["TIMER_ENQUEUE_MS"]) == START_MS
+    assert int(went["TIMER_DEQUEUE_MS"]) == record.store_timestamp
+    assert (record.topic, record.born_timestamp) == ("t", waiting.born_timestamp)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("days", [1, 2, 3, 5, 40])
+async def test_a_timer_days_ahead_goes_round_and_comes_in_time(
+    tmp_path: Path, mock_clock: MockClock, days: int
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"far", TIMER_DELAY_SEC=days * DAY_S)
+        await bench.pass_s(mock_clock, days * DAY_S - 4, step_s=3_600)
+        await bench.pass_s(mock_clock, 2)
+        assert bench.bodies() == []
+        rolled = decode(bench.records(WHEEL_TOPIC)[-1].properties)
+        assert int(rolled.get("TIMER_ROLL_TIMES", 0)) == len(bench.records(WHEEL_TOPIC)) - 1
+        assert (days > 2) == ("TIMER_ROLL_TIMES" in rolled)
+        await bench.pass_s(mock_clock, 4)
+        assert 0 <= bench.when()[b"far"] - days * DAY_S * 1000 <= 1_500
+        assert bench.timers.timers.waiting == 0
+        assert not bench.parts.state.timing.waiting
+
+
+@pytest.mark.trio
+async def test_a_time_that_is_past_is_now(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"past", TIMER_DELIVER_MS=START_MS - 1)
+        await bench.send(b"negative", TIMER_DELAY_SEC=-5)
+        assert bench.bodies() == [b"past", b"negative"]
+
+
+@pytest.mark.trio
+async def test_a_timer_that_was_taken_back_does_not_come(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path, recall_message_enable=True) as bench:
+        near = await bench.send(b"near", TIMER_DELAY_SEC=10)
+        far = await bench.send(b"far", TIMER_DELAY_SEC=3 * DAY_S)
+        await bench.send(b"near too", TIMER_DELAY_SEC=10)
+        await bench.pass_s(mock_clock, 1)
+        for answer, key in ((near, "K1"), (far, "K2")):
+            taken = await bench.recall(said(answer)["recallHandle"])
+            assert (taken.code, said(taken)["msgId"]) == (0, key)
+        await bench.pass_s(mock_clock, 20)
+        await bench.pass_s(mock_clock, 4 * DAY_S, step_s=3_600)
+        assert bench.bodies() == [b"near too"]
+        assert bench.timers.delivery.recalled == 2
+        assert not bench.parts.state.timing.waiting
+        late = await bench.recall(said(near)["recallHandle"])
+        assert late.code == 604
+
+
+@pytest.mark.trio
+async def test_the_key_of_another_topic_takes_nothing_back(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        bench.desk.topic("other")
+        for topic in ("t", "other"):
+            await bench.send(b"x", topic, UNIQ_KEY="same", TIMER_DELAY_SEC=10)
+        await bench.send(b"0", UNIQ_KEY="same", TIMER_DELAY_SEC=10, TIMER_DEL_UNIQKEY="t+same")
+        await bench.pass_s(mock_clock, 20)
+        assert (bench.bodies(), bench.bodies("other")) == ([], [b"x"])
+
+
+@pytest.mark.trio
+async def test_timers_that_wait_outlive_a_clean_stop(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_bench(tmp_path) as bench:
+        for number in range(100):
+            await bench.send(b"%d" % number, TIMER_DELAY_SEC=5 + number % 7)
+        await bench.pass_s(mock_clock, 7.9)
+        before = bench.bodies()
+        assert 0 < len(before) < 100
+        ended_ms = bench.now_ms()
+    clock = ShiftedClock(ended_ms)
+    async with open_bench(tmp_path, clock=clock) as bench:
+        assert bench.timers.timers.waiting == 100 - len(before)
+        await bench.pass_s(mock_clock, 10)
+        assert sorted(bench.bodies(), key=int) == [b"%d" % number for number in range(100)]
+
+
+@pytest.mark.trio
+async def test_what_is_due_while_the_broker_is_down_comes_at_the_start(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"down", TIMER_DELAY_SEC=5)
+        await bench.send(b"long", TIMER_DELAY_SEC=30 * DAY_S)
+        await bench.pass_s(mock_clock, 1)
+    clock = ShiftedClock(START_MS + 31 * DAY_S * 1000)
+    async with open_bench(tmp_path, clock=clock) as bench:
+        await bench.pass_s(mock_clock, 3)
+        assert sorted(bench.bodies()) == [b"down", b"long"]
+
+
+@pytest.mark.trio
+async def test_a_clock_that_goes_back_makes_no_timer_early(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    clock = ShiftedClock(START_MS)
+    async with open_bench(tmp_path, clock=clock) as bench:
+        await bench.send(b"before", TIMER_DELAY_SEC=5)
+        await bench.pass_s(mock_clock, 10)
+        clock.shift_ms -= 3_600_000
+        asked_ms = clock.now_ms() + 30_000
+        await bench.send(b"after", TIMER_DELIVER_MS=asked_ms)
+        await bench.pass_s(mock_clock, 29)
+        assert bench.bodies() == [b"before"]
+        await bench.pass_s(mock_clock, 3)
+        assert bench.bodies() == [b"before", b"after"]
+        await bench.pass_s(mock_clock, 3_700, step_s=30)
+        assert bench.bodies() == [b"before", b"after"], "no slot is delivered twice"
+
+
+@pytest.mark.trio
+async def test_a_clock_that_jumps_ahead_loses_no_timer(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    clock = ShiftedClock(START_MS)
+    async with open_bench(tmp_path, clock=clock) as bench:
+        await bench.send(b"within", TIMER_DELAY_SEC=DAY_S)
+        await bench.send(b"beyond", TIMER_DELAY_SEC=6 * DAY_S)
+        await bench.pass_s(mock_clock, 1)
+        clock.shift_ms += 5 * DAY_S * 1000
+        await bench.pass_s(mock_clock, 2)
+        assert bench.bodies() == [b"within"]
+        await bench.pass_s(mock_clock, DAY_S + 1, step_s=3_600)
+        assert bench.bodies() == [b"within", b"beyond"]
+
+
+@pytest.mark.trio
+async def test_a_record_that_nobody_can_deliver_stops_no_other(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        for properties in (b"", b"TIMER_OUT_MS\x01soon\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02"):
+            draft = MessageDraft(WHEEL_TOPIC, 0, b"?", properties, HOST, HOST)
+            bench.parts.puts.put_as_is(draft)
+        await bench.send(b"good", TIMER_DELAY_SEC=2)
+        await bench.pass_s(mock_clock, 5)
+        assert bench.bodies() == [b"good"]
+        assert bench.timers.timers.queue_offset == 3
+
+
+@pytest.mark.trio
+async def test_what_the_store_refuses_is_delivered_later(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        for number in range(200):
+            await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
+        await bench.pass_s(mock_clock, 1)
+        bench.parts.store.flags.set(Flag.DISK_FULL, "no room")
+        await bench.pass_s(mock_clock, 10)
+        assert bench.bodies() == []
+        bench.parts.store.flags.clear(Flag.DISK_FULL)
+        await bench.pass_s(mock_clock, 2)
+        assert bench.bodies() == [b"%d" % number for number in range(200)]
+
+
+@pytest.mark.trio
+async def test_a_slot_goes_on_where_the_store_refused(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        for number in range(200):
+            await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
+        await bench.pass_s(mock_clock, 1)
+        puts = bench.parts.puts
+        rooms = iter([True] * 100 + [False] * 2 + [True] * 100)
+        put = puts.put_again
+
+        def put_if_room(draft: MessageDraft) -> PutResult:
+            return put(draft) if next(rooms) else PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+
+        monkeypatch.setattr(puts, "put_again", put_if_room)
+        await bench.pass_s(mock_clock, 5)
+        assert bench.bodies() == [b"%d" % number for number in range(200)]
+
+
+@pytest.mark.trio
+async def test_a_message_whose_properties_leave_no_room_comes_as_it_was(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"x", TIMER_DELAY_SEC=2)
+        (waiting,) = bench.records(WHEEL_TOPIC)
+        filler = "x" * (32_767 - len(waiting.properties) - 20)
+        await bench.send(b"full", TIMER_DELAY_SEC=2, f=filler)
+        await bench.pass_s(mock_clock, 5)
+        full = bench.records()[1]
+        assert bytes(full.body) == b"full"
+        assert "TIMER_DEQUEUE_MS" not in decode(full.properties)
+
+
+@pytest.mark.trio
+async def test_without_the_wheel_timers_are_refused(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_desk(tmp_path, timer_wheel_enable=False) as desk:
+        desk.topic()
+        answer = await desk.send(properties="TIMER_DELAY_SEC\x015\x02")
+        assert answer.code == 1
+        assert "timerWheelEnable" in (answer.remark or "")
+        assert desk.parts.timers is None
+
+
+@pytest.mark.trio
+async def test_a_broker_without_timers_makes_no_files_for_them(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        await bench.send(b"ordinary")
+        await bench.pass_s(mock_clock, 60)
+    assert not (tmp_path / "timerwheel").exists()
+    assert not (tmp_path / "timerlog").exists()
+
+
+@pytest.mark.trio
+async def test_progress_is_not_saved_before_what_it_speaks_of(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    """The commit log cannot be synced: no check file says that a message was dealt with."""
+    disk = FaultyDisk(tmp_path)
+    async with open_bench(tmp_path, disk) as bench:
+        await bench.send(b"x", TIMER_DELAY_SEC=2)
+        disk.faults.append(Fault(name="fdatasync", path="commitlog", times=1000))
+        for _ in range(10):
+            mock_clock.jump(0.5)
+            await trio.testing.wait_all_tasks_blocked()
+            async with bench.timers._saving:
+                pass
+        assert bench.timers.timers.queue_offset == 1
+        assert not (tmp_path / "config" / "timercheck").exists()
+
+
+@pytest.mark.trio
+async def test_nothing_is_saved_behind_a_sync_that_failed(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path, Fault(name="fdatasync", path="timerlog"))
+    async with open_bench(tmp_path, disk) as bench:
+        await bench.send(b"x", TIMER_DELAY_SEC=5)
+        await bench.pass_s(mock_clock, 20)
+        assert bench.timers.failure is not None
+        assert not (tmp_path / "config" / "timercheck").exists()
+        assert bench.parts.store.flags.cause.startswith("a sync of the timers failed")
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+async def test_a_save_that_cannot_be_written_is_made_up_for(
+    tmp_path: Path, mock_clock: MockClock, error: int
+) -> None:
+    disk = FaultyDisk(tmp_path, Fault(name="pwrite", path="/timer", error=error, times=3))
+    async with open_bench(tmp_path, disk) as bench:
+        for number in range(20):
+            await bench.send(b"%d" % number, TIMER_DELAY_SEC=60)
+        await bench.pass_s(mock_clock, 30)
+        saved = bench.timers.timers.check.value
+        assert saved is not None
+        assert saved.queue_offset == 20
+    async with open_bench(tmp_path, clock=ShiftedClock(START_MS + 30_000)) as bench:
+        await bench.pass_s(mock_clock, 40)
+        assert len(bench.bodies()) == 20
+
+
+async def churn(bench: Bench, clock: MockClock, rng: random.Random, acked: set[bytes]) -> None:
+    """Timers of up to 8 s come and go; those that were acknowledged."""
+    for _ in range(40):
+        for _ in range(rng.randrange(4)):
+            body = b"%d" % bench.count
+            answer = await bench.send(body, TIMER_DELAY_MS=rng.randrange(8_000))
+            if answer.code == 0:
+                acked.add(body)
+        await bench.pass_s(clock, 0.3)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_timer_is_lost_by_a_kill(tmp_path: Path, mock_clock: MockClock, seed: int) -> None:
+    rng = random.Random(seed)
+    acked: set[bytes] = set()
+    after = tmp_path / "after"
+    async with open_bench(tmp_path / "data") as bench:
+        await churn(bench, mock_clock, rng, acked)
+        async with bench.timers._saving:
+            # A copy is not made at one moment, as a kill is.
+            shutil.copytree(tmp_path / "data", after)
+        ended_ms = bench.now_ms()
+    async with open_bench(after, clock=ShiftedClock(ended_ms)) as bench:
+        await bench.pass_s(mock_clock, 12)
+        assert set(bench.bodies()) == acked
+        assert bench.timers.timers.waiting == 0
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_acknowledged_timer_is_lost_by_a_power_cut(
+    tmp_path: Path, mock_clock: MockClock, seed: int
+) -> None:
+    rng = random.Random(seed)
+    acked: set[bytes] = set()
+    root = tmp_path / "data"
+    root.mkdir()
+    disk = FaultyDisk(root, granule=512)
+    try:
+        async with open_bench(root, disk, flush_disk_type=FlushDiskType.SYNC_FLUSH) as bench:
+            disk.faults.append(Fault(number=disk.changes + rng.randrange(400), cut=True))
+            await churn(bench, mock_clock, rng, acked)
+            raise PowerCut
+    except (PowerCut, BaseExceptionGroup) as end:
+        rest = end if isinstance(end, PowerCut) else end.split(PowerCut)[1]
+        assert rest is None or isinstance(rest, PowerCut), rest
+    after = disk.power_cut(tmp_path / "after", rng)
+    async with open_bench(after, clock=ShiftedClock(START_MS + 60_000)) as bench:
+        await bench.pass_s(mock_clock, 12)
+        assert acked <= set(bench.bodies())
+
+
+def test_the_window_stays_within_the_time_that_the_log_is_kept() -> None:
+    assert window_ms(StoreConfig(), 1_000) == 2 * DAY_S * 1000
+    assert window_ms(StoreConfig(file_reserved_time_h=3), 1_000) == 2 * 3600 * 1000
+    assert window_ms(StoreConfig(), 100) == 172_800 * 100

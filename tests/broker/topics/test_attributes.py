@@ -1,0 +1,65 @@
+import pytest
+
+from aerobee.broker.errors import AttributesIllegal
+from aerobee.broker.topics.attributes import edited, parse_edits
+
+
+def test_an_edit_line_adds_and_removes() -> None:
+    edits = parse_edits("+message.type=FIFO,-reserve.time")
+    assert edits == {"+message.type": "FIFO", "-reserve.time": ""}
+
+
+@pytest.mark.parametrize("line", [None, "", " , "])
+def test_no_line_is_no_edit(line: str | None) -> None:
+    assert parse_edits(line) == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["message.type=FIFO", "+message.type", "-message.type=FIFO", "+", "-", "message.type"]
+)
+def test_an_edit_is_signed_and_only_additions_have_a_value(line: str) -> None:
+    with pytest.raises(AttributesIllegal, match="neither"):
+        parse_edits(line)
+
+
+def test_a_key_stands_once_in_an_edit() -> None:
+    with pytest.raises(AttributesIllegal, match="twice"):
+        parse_edits("+message.type=FIFO,-message.type")
+
+
+def test_a_new_topic_takes_additions_only() -> None:
+    assert edited({}, {"+queue.type": "SimpleCQ"}, creating=True) == {"queue.type": "SimpleCQ"}
+    with pytest.raises(AttributesIllegal):
+        edited({}, {"-message.type": ""}, creating=True)
+
+
+def test_the_message_type_can_change_and_go() -> None:
+    before = {"message.type": "NORMAL"}
+    assert edited(before, {"+message.type": "FIFO"}, creating=False) == {"message.type": "FIFO"}
+    assert edited(before, {"-message.type": ""}, creating=False) == {}
+    assert before == {"message.type": "NORMAL"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [
+        ({"+queue.type": "SimpleCQ"}, "cannot be changed"),
+        ({"-cleanup.policy": ""}, "cannot be changed"),
+        ({"-message.type": ""}, "no attribute"),
+        ({"+colour": "red"}, "does not exist"),
+        ({"-colour": ""}, "does not exist"),
+        ({"+message.type": "LOUD"}, "only one of"),
+        ({"+reserve.time": "1"}, "not supported"),
+    ],
+)
+def test_what_cannot_be_applied_is_refused_with_the_reason(edit: dict[str, str], text: str) -> None:
+    with pytest.raises(AttributesIllegal, match=text) as caught:
+        edited({}, edit, creating=False)
+    assert caught.value.code == 1
+
+
+@pytest.mark.parametrize("edit", [("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")])
+def test_kinds_of_topics_that_are_never_served_are_refused_by_name(edit: tuple[str, str]) -> None:
+    key, value = edit
+    with pytest.raises(AttributesIllegal, match=f"{key}={value} is not supported"):
+        edited({}, {f"+{key}": value}, creating=True)

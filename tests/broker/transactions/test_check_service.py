@@ -1,0 +1,646 @@
+"""Transactions to their end: committed once, rolled back never, asked for by the clock."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+import trio.testing
+
+from aerobee.broker.consumers.clients import Client
+from aerobee.broker.core.drafts import draft_again
+from aerobee.broker.transactions import check_service as half_messages
+from aerobee.broker.transactions.half_messages import (
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    Half,
+    op_draft,
+    op_offsets,
+)
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.headers.offset import UpdateConsumerOffset
+from aerobee.remoting.wire.headers.transaction import EndTransaction
+from aerobee.store.flags import Flag
+from aerobee.store.format.message_id import read_offset_id
+from aerobee.store.format.properties import decode, encode
+from aerobee.store.format.record import MessageDraft, Record, read
+from aerobee.store.results import PutResult, PutStatus
+from tests.broker.desk import Caller, Desk, open_desk, said
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+START_MS = 1_700_000_000_000
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+STEP_S = 10.0
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+CHECK = int(RequestCode.CHECK_TRANSACTION_STATE)
+GROUP = "payments"
+
+
+class Bank:
+    """A desk with the services of transactions, and one producer."""
+
+    def __init__(self, desk: Desk, clock: MockClock) -> None:
+        self.desk = desk
+        self.clock = clock
+        self.parts = desk.parts
+        self.count = 0
+
+    def producer(self, group: str = GROUP) -> Caller:
+        """One more connection of a producer group."""
+        peer = Caller()
+        client = Client(peer, f"c{peer.id}", "JAVA", 479, 0)
+        self.parts.clients.register_producer(group, client)
+        return peer
+
+    async def half(
+        self, body: bytes = b"pay", *, born_ms: int | None = None, **more: str
+    ) -> Answer:
+        """Begin a transaction."""
+        self.count += 1
+        properties = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": f"K{self.count}", **more}
+        return await self.desk.send(
+            body=body,
+            sys_flag=4,
+            properties=encode(properties),
+            born_timestamp=self.now_ms() if born_ms is None else born_ms,
+        )
+
+    async def end(self, half: Answer | Any, how: int, **fields: Any) -> Answer:
+        """End it, and wait for the answer."""
+        return await self.desk.ask(end_of(half, how, **fields))
+
+    def end_oneway(self, half: Answer | Any, how: int, **fields: Any) -> None:
+        """End it as a Java producer does."""
+        self.desk.begin(end_of(half, how, **fields), oneway=True)
+        self.parts.after_round()
+
+    async def pass_s(self, seconds: float) -> None:
+        """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
+        end = trio.current_time() + seconds
+        while (left := end - trio.current_time()) > 0:
+            self.clock.jump(min(left, STEP_S))
+            await trio.testing.wait_all_tasks_blocked()
+            await self.parts.puts.durable()
+            await trio.testing.wait_all_tasks_blocked()
+
+    def now_ms(self) -> int:
+        return self.parts.clock.now_ms()
+
+    def records(self, topic: str = "t") -> list[Record]:
+        """Everything in queue 0 of a topic."""
+        store = self.parts.store
+        found: list[Record] = []
+        at = store.min_offset(topic, 0)
+        while at < store.max_offset(topic, 0):
+            result = store.get(topic, 0, at, 32)
+            for view in result.views:
+                position = 0
+                while position < len(view):
+                    found.append(read(view, position))
+                    position += found[-1].size
+            at = result.next_begin_offset
+        return found
+
+    def bodies(self, topic: str = "t") -> list[bytes]:
+        return [bytes(record.body) for record in self.records(topic)]
+
+    async def progress(self) -> tuple[int, int]:
+        """How far the queues are done with, as the next start will read it."""
+        await self.pass_s(6)
+        query = self.parts.offsets.query
+        return query("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0), query("CID_RMQ_SYS_TRANS", OP_TOPIC, 0)
+
+
+def end_of(half: Answer | Any, how: int, **fields: Any) -> EndTransaction:
+    """The end of a half, by its send answer or by the header of a check."""
+    if isinstance(half, Answer):
+        told = said(half)
+        place = {
+            "tran_state_table_offset": int(told["queueOffset"]),
+            "commit_log_offset": read_offset_id(told["msgId"])[1],
+            "msg_id": told["transactionId"],
+        }
+    else:
+        place = {
+            "tran_state_table_offset": half.tran_state_table_offset,
+            "commit_log_offset": half.commit_log_offset,
+            "msg_id": half.msg_id,
+            "from_transaction_check": True,
+        }
+    return EndTransaction(**{"producer_group": GROUP, "commit_or_rollback": how, **place, **fields})
+
+
+@asynccontextmanager
+async def open_bank(root: Path, clock: MockClock, **changes: Any) -> AsyncIterator[Bank]:
+    async with open_desk(root, **changes) as desk, trio.open_nursery() as nursery:
+        desk.topic()
+        await nursery.start(desk.parts.half_messages.run)
+        yield Bank(desk, clock)
+        nursery.cancel_scope.cancel()
+
+
+def told(producer: Caller) -> list[Any]:
+    """The headers of the questions that a producer was asked."""
+    return [header for _, header in producer.told]
+
+
+# ── a transaction ──
+
+
+@pytest.mark.trio
+async def test_a_half_is_nobodys_message_until_it_is_committed(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        half = await bank.half(TAGS="a")
+        assert said(half)["queueId"] == "0"
+        assert said(half)["transactionId"] == "K1"
+        assert bank.bodies() == []
+        assert (await bank.end(half, COMMIT)).code == 0
+        (record,) = bank.records()
+        assert bytes(record.body) == b"pay"
+        assert record.sys_flag & 0xC == 8
+        assert record.prepared_transaction_offset == read_offset_id(said(half)["msgId"])[1]
+        properties = decode(record.properties)
+        assert properties["__transactionId__"] == properties["UNIQ_KEY"] == "K1"
+        assert properties["TRAN_MSG"] == "true"
+        assert "REAL_TOPIC" not in properties
+        assert "REAL_QID" not in properties
+
+
+@pytest.mark.trio
+async def test_the_stored_half_is_an_ordinary_record_with_its_target_in_the_properties(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half(TAGS="a")
+        (record,) = bank.records(HALF_TOPIC)
+        properties = decode(record.properties)
+        assert record.sys_flag & 0xC == 0
+        assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("t", "0")
+        assert bank.parts.transactions.open == {"t": 1}
+        assert bank.parts.stats.topic_in(HALF_TOPIC, "transaction").messages_in == 1
+
+
+@pytest.mark.trio
+async def test_what_is_rolled_back_is_never_seen(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        half = await bank.half()
+        assert (await bank.end(half, ROLLBACK)).code == 0
+        assert (await bank.end(half, COMMIT)).code == 0, "the first end stands"
+        await bank.pass_s(3600)
+        assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == []
+        assert bank.parts.transactions.open == {"t": 0}
+
+
+@pytest.mark.trio
+async def test_a_second_commit_delivers_nothing(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        half = await bank.half()
+        for _ in range(2):
+            assert (await bank.end(half, COMMIT)).code == 0
+        await bank.pass_s(3600)
+        assert (await bank.end(half, COMMIT)).code == 0
+        assert (await bank.end(half, ROLLBACK)).code == 0
+        assert bank.bodies() == [b"pay"]
+
+
+@pytest.mark.trio
+async def test_fifteen_checks_then_the_half_is_given_up(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        await bank.half()
+        await bank.pass_s(15 * 30 + 10)
+        assert [code for code, _ in producer.told] == [CHECK] * 15
+        assert bank.bodies(GIVEN_UP_TOPIC) == []
+        await bank.pass_s(30)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        await bank.pass_s(3600)
+        assert len(producer.told) == 15
+        assert bank.bodies() == []
+        counts = [Half.of(record).checks for record in bank.records(HALF_TOPIC)]
+        assert counts == list(range(16))
+        assert bank.parts.transactions.open == {"t": 0}
+
+
+@pytest.mark.trio
+async def test_a_commit_at_the_second_check_delivers_once(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        half = await bank.half()
+        await bank.pass_s(65)
+        assert len(producer.told) == 2
+        first, second = (header for _, header in producer.told)
+        asked = read(producer.bodies[1])
+        assert (asked.topic, asked.queue_id, bytes(asked.body)) == ("t", 0, b"pay")
+        assert asked.physical_offset == second.commit_log_offset
+        assert asked.queue_offset == second.tran_state_table_offset
+        bank.end_oneway(second, COMMIT)
+        bank.end_oneway(first, COMMIT)
+        bank.end_oneway(half, ROLLBACK)
+        await bank.pass_s(3600)
+        assert bank.bodies() == [b"pay"]
+        assert len(producer.told) == 2
+        assert await bank.progress() == (3, 1)
+
+
+# ── the check ──
+
+
+@pytest.mark.trio
+async def test_a_late_end_that_names_the_first_place_ends_the_half_wherever_it_is(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        halves = [await bank.half(body) for body in (b"a", b"b")]
+        await bank.pass_s(95)
+        assert len(bank.records(HALF_TOPIC)) == 2 + 3 * 2
+        bank.end_oneway(halves[0], COMMIT)
+        bank.end_oneway(halves[1], ROLLBACK)
+        bank.end_oneway(halves[1], COMMIT)
+        await bank.pass_s(3600)
+        assert bank.bodies() == [b"a"]
+        assert bank.bodies(GIVEN_UP_TOPIC) == []
+        assert [op_offsets(record.body) for record in bank.records(OP_TOPIC)] == [[6], [7]]
+        assert await bank.progress() == (8, 2)
+
+
+@pytest.mark.trio
+async def test_a_half_that_was_given_up_can_still_be_committed_once(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+        half = await bank.half()
+        await bank.pass_s(100)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        for _ in range(2):
+            assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"pay"]
+
+
+@pytest.mark.trio
+async def test_a_half_that_was_given_up_behind_an_open_one_can_still_be_committed_once(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half(b"open", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+        half = await bank.half(b"late", born_ms=START_MS - 400 * 86_400_000)
+        await bank.pass_s(100)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"late"]
+        for _ in range(2):
+            assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"late"]
+
+
+@pytest.mark.trio
+async def test_no_client_moves_the_offsets_of_the_service(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half()
+        await bank.pass_s(1)
+        commit = UpdateConsumerOffset("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0, 1)
+        assert (await bank.desk.ask(commit)).code != 0
+        assert max(await bank.progress()) <= 0, "a start from there would forget the half"
+
+
+@pytest.mark.trio
+async def test_a_young_half_and_those_behind_it_are_left_alone(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half(b"old")
+        await bank.pass_s(25)
+        await bank.half(b"young")
+        await bank.pass_s(5.5)
+        assert bank.bodies(HALF_TOPIC) == [b"old", b"young", b"old"]
+        assert await bank.progress() == (1, 0)
+
+
+@pytest.mark.trio
+async def test_a_producer_whose_clock_is_ahead_is_asked_at_the_next_round(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        await bank.pass_s(29)
+        await bank.half(born_ms=bank.now_ms() + 3_600_000)
+        await bank.pass_s(1.5)
+        assert len(producer.told) == 1
+
+
+@pytest.mark.trio
+async def test_an_immune_half_waits_where_it_is_and_those_behind_it_are_asked_for(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=3) as bank:
+        producer = bank.producer()
+        half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="200")
+        behind = await bank.half(b"behind")
+        await bank.pass_s(35)
+        assert [header.tran_state_table_offset for header in told(producer)] == [2]
+        assert (await bank.end(behind, COMMIT)).code == 0
+        await bank.pass_s(160)
+        assert len(producer.told) == 1
+        assert bank.bodies(HALF_TOPIC) == [b"pay", b"behind", b"behind"]
+        assert max(await bank.progress()) <= 0
+        await bank.pass_s(20)
+        assert len(producer.told) == 2
+        assert (await bank.end(half, COMMIT, from_transaction_check=True)).code == 0
+        await bank.pass_s(600)
+        assert bank.bodies() == [b"behind", b"pay"]
+        assert bank.bodies(GIVEN_UP_TOPIC) == []
+
+
+@pytest.mark.trio
+async def test_what_happened_behind_an_immune_half_is_known_after_a_start(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+        half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100000")
+        await bank.half(b"given up")
+        ended = await bank.half(b"ended")
+        await bank.pass_s(31)
+        assert (await bank.end(ended, COMMIT)).code == 0
+        await bank.pass_s(60)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
+        assert max(await bank.progress()) <= 0
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+        assert bank.parts.transactions.open["t"] == 1
+        await bank.pass_s(120)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
+        assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"ended", b"pay"]
+        assert (await bank.progress())[0] == bank.parts.store.max_offset(HALF_TOPIC, 0)
+
+
+@pytest.mark.trio
+async def test_too_much_behind_an_immune_half_moves_it_to_the_end(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_messages, "HELD_BACK_MAX", 3)
+    async with open_bank(tmp_path, mock_clock) as bank:
+        half = await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100000")
+        for number in range(5):
+            await bank.end(await bank.half(b"%d" % number), ROLLBACK)
+        await bank.pass_s(31)
+        assert Half.of(bank.records(HALF_TOPIC)[-1]).first_offset == 0
+        assert (await bank.progress())[0] == 6
+        await bank.pass_s(300)
+        assert len(bank.records(HALF_TOPIC)) == 7, "it is stored again for others, not by the clock"
+        assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"pay"]
+
+
+@pytest.mark.trio
+async def test_the_producers_of_a_group_are_asked_in_turn_and_never_one_that_does_not_read(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        first, second, deaf = (bank.producer() for _ in range(3))
+        stranger = bank.producer("another-group")
+        deaf.paused = True
+        for number in range(8):
+            await bank.half(str(number).encode())
+        await bank.pass_s(31)
+        assert len(first.told) + len(second.told) == 8
+        assert min(len(first.told), len(second.told)) >= 2
+        assert deaf.told == stranger.told == []
+
+
+@pytest.mark.trio
+async def test_without_a_producer_the_half_still_goes_round_and_is_given_up(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+        await bank.half()
+        await bank.pass_s(91)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert await bank.progress() == (3, 0)
+
+
+@pytest.mark.trio
+async def test_many_halves_are_asked_for_in_slices_and_in_one_round(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        for number in range(300):
+            await bank.half(str(number).encode())
+        await bank.pass_s(31)
+        assert len(producer.told) == 300
+        assert await bank.progress() == (300, 0)
+
+
+@pytest.mark.trio
+async def test_while_the_store_takes_nothing_a_half_stays_where_it_is(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        await bank.half()
+        flags = bank.parts.store.flags
+        flags.set(Flag.DISK_FULL, "the disk is full")
+        await bank.pass_s(65)
+        assert producer.told == []
+        flags.clear(Flag.DISK_FULL)
+        await bank.pass_s(30)
+        assert len(producer.told) == 1
+
+
+# ── the next start ──
+
+
+@pytest.mark.trio
+async def test_the_next_start_knows_what_is_open_and_what_has_ended(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+        halves = [await bank.half(body) for body in (b"a", b"b", b"c", b"d")]
+        await bank.end(halves[1], COMMIT)
+        await bank.end(halves[2], ROLLBACK)
+        await bank.pass_s(31)
+        await bank.end(halves[3], ROLLBACK)
+        await bank.parts.saver.save_all()
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
+        assert bank.parts.transactions.open == {"t": 1}
+        for half in halves[1:]:
+            assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == [b"b"], "ended is ended"
+        assert (await bank.end(halves[0], COMMIT)).code == 0
+        assert bank.bodies() == [b"b", b"a"]
+        given_up = await bank.half(b"e")
+        await bank.pass_s(130)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"e"]
+        await bank.parts.saver.save_all()
+    async with open_bank(tmp_path, mock_clock) as bank:
+        assert (await bank.end(given_up, COMMIT)).code == 0
+        assert bank.bodies() == [b"b", b"a", b"e"]
+
+
+@pytest.mark.trio
+async def test_a_damaged_half_is_passed_over_and_the_start_knows_the_others(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        halves = [await bank.half(body) for body in (b"a", b"b", b"c")]
+        await bank.parts.saver.save_all()
+    place = read_offset_id(said(halves[1])["msgId"])[1]
+    [segment] = (tmp_path / "commitlog").glob("0*")
+    with segment.open("r+b") as file:
+        file.seek(place + 4)
+        file.write(b"gone")
+    async with open_bank(tmp_path, mock_clock) as bank:
+        assert bank.parts.transactions.open == {"t": 2}
+        assert (await bank.end(halves[1], COMMIT)).code == 1
+        assert (await bank.end(halves[2], COMMIT)).code == 0
+        assert bank.bodies() == [b"c"]
+
+
+@pytest.mark.parametrize("bodies", [(b"0", b"2"), (b"0,2,",), (b"2,", b"0,0")], ids=str)
+@pytest.mark.trio
+async def test_op_records_of_every_broker_end_their_halves(
+    tmp_path: Path, mock_clock: MockClock, bodies: tuple[bytes, ...]
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        for body in (b"a", b"b", b"c"):
+            await bank.half(body)
+        for body in bodies:
+            draft = op_draft(0, HOST, bank.now_ms())
+            draft.body = body
+            bank.parts.puts.put_as_is(draft)
+        bank.parts.puts.finish_round()
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        assert bank.parts.transactions.open == {"t": 1}
+        await bank.pass_s(31)
+        assert [read(body).body for body in producer.bodies] == [b"b"]
+        assert await bank.progress() == (3, len(bodies))
+
+
+@pytest.mark.trio
+async def test_java_names_an_immune_half_by_its_first_place(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half(b"other")
+        await bank.half(CHECK_IMMUNITY_TIME_IN_SECONDS="500")
+        await bank.pass_s(31)
+        [_, immune, _] = bank.records(HALF_TOPIC)
+        moved = draft_again(
+            immune, HALF_TOPIC, 0, immune.properties + b"TRAN_PREPARED_QUEUE_OFFSET\x011\x02"
+        )
+        bank.parts.puts.put_as_is(moved)
+        bank.parts.puts.put_as_is(op_draft(1, HOST, bank.now_ms()))
+        bank.parts.puts.finish_round()
+    async with open_bank(tmp_path, mock_clock) as bank:
+        assert bank.parts.transactions.open == {"t": 1}
+
+
+@pytest.mark.trio
+async def test_a_delay_begins_with_the_commit_and_an_illegal_one_is_refused_with_the_half(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        half = await bank.half(DELAY="3")
+        assert len(bank.records(HALF_TOPIC)) == 1
+        assert (await bank.end(half, COMMIT)).code == 0
+        assert bank.bodies() == []
+        store = bank.parts.store
+        assert store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
+        refused = await bank.half(DELAY="soon")
+        assert refused.code == 1
+        assert len(bank.records(HALF_TOPIC)) == 1
+
+
+# ── halves that cannot go on ──
+
+
+@pytest.mark.trio
+async def test_a_half_that_no_frame_can_carry_is_given_up_and_those_behind_it_are_asked_for(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_messages, "MAX_FRAME_BYTES", half_messages.QUESTION_BYTES + 2_000)
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        big = await bank.half(bytes(3_000))
+        await bank.half(b"small")
+        await bank.pass_s(31)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [bytes(3_000)]
+        assert [header.tran_state_table_offset for header in told(producer)] == [2]
+        assert bank.parts.store.stats.set_aside == {"transactions": 1}
+        assert (await bank.end(big, COMMIT)).code == 0
+        assert bank.bodies() == [bytes(3_000)], "a late commit is still taken"
+
+
+@pytest.mark.trio
+async def test_a_half_that_no_segment_takes_any_more_stops_no_round(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        producer = bank.producer()
+        await bank.half(bytes(3_000))
+        await bank.half(b"small")
+        put = bank.parts.puts.put_again
+
+        def put_if_small(draft: MessageDraft) -> PutResult:
+            if len(draft.body) > 2_000:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
+            return put(draft)
+
+        monkeypatch.setattr(bank.parts.puts, "put_again", put_if_small)
+        await bank.pass_s(31)
+        assert len(producer.told) == 1
+        assert bank.parts.store.stats.set_aside == {"transactions": 1}
+        assert (await bank.progress())[0] == 2
+
+
+@pytest.mark.trio
+async def test_properties_that_leave_no_room_for_checks_are_refused_with_the_half(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        assert (await bank.half(FILLER="x" * 32_400)).code == 13
+        half = await bank.half(FILLER="x" * 32_000, DELAY="1")
+        await bank.pass_s(31)
+        assert len(bank.records(HALF_TOPIC)) == 2
+        assert (await bank.end(half, COMMIT)).code == 0
+
+
+@pytest.mark.trio
+async def test_no_producer_claims_what_only_checks_say_of_a_half(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await bank.half(TRANSACTION_CHECK_TIMES="15", TRAN_PREPARED_QUEUE_OFFSET="0")
+        [half] = [Half.of(one) for one in bank.records(HALF_TOPIC)]
+        assert (half.was_moved, half.checks) == (False, 0)
+
+
+@pytest.mark.trio
+async def test_the_half_of_another_connection_is_never_taken_for_ones_own(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bank(tmp_path, mock_clock) as bank:
+        born_ms = bank.now_ms()
+        victim = await bank.half(b"victim", born_ms=born_ms, UNIQ_KEY="SAME")
+        await bank.pass_s(31)
+        bank.desk.peer = Caller("127.0.0.1:50001")
+        twin = await bank.half(b"twin", born_ms=born_ms, UNIQ_KEY="SAME")
+        assert (await bank.end(twin, ROLLBACK)).code == 0
+        assert (await bank.end(victim, COMMIT)).code == 0
+        assert bank.bodies() == [b"victim"]

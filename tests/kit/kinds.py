@@ -1,0 +1,169 @@
+"""What kind of code each file of the servers is: the rule of imports goes by it.
+
+Words are pure: bytes to values, state to decision; time and chance come in as arguments. Hands do
+input and output and decide nothing. Clocks are what happens by itself, or waits. Decisions answer
+requests. Roots put the others together. A file may import its own kind and those before it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.kit.source_tree import Module
+
+__all__ = ["BROKER", "Kind", "kind_of"]
+
+
+class Kind(IntEnum):
+    """In the order in which they may be imported."""
+
+    WORDS = 0
+    HANDS = 1
+    CLOCKS = 2
+    DECISIONS = 3
+    ROOTS = 4
+
+
+BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
+    Kind.HANDS: {
+        "metrics": (
+            "http",
+            "http_app",
+            "metrics",
+        ),
+        "pools": (
+            "pools",
+            "slow_rounds",
+        ),
+        "process": (
+            "host",
+            "log",
+            "log_stream",
+        ),
+        "saved": ("json_file",),
+    },
+    Kind.CLOCKS: {
+        "consumers": ("member_changes",),
+        "core": (
+            "deadlines",
+            "housekeeping",
+            "pace",
+            "puts",
+            "slices",
+        ),
+        "dedupe": ("dedupe",),
+        "delay": ("schedule",),
+        "metrics": ("sampling",),
+        "namesrv": (
+            "name_server_link",
+            "registration",
+        ),
+        "pools": ("pool_watch",),
+        "pop": (
+            "pop_hold",
+            "revive",
+            "revive_log",
+        ),
+        "process": ("loop_ticker",),
+        "pull": (
+            "hold",
+            "protection",
+            "unread",
+        ),
+        "saved": ("save",),
+        "timers": (
+            "timer_delivery",
+            "timer_enqueue",
+            "timers",
+        ),
+        "transactions": ("check_service",),
+    },
+    Kind.DECISIONS: {
+        "admin": (
+            "admin",
+            "cleanup",
+            "runtime_info",
+        ),
+        "assignment": ("assignment_processor",),
+        "consumers": (
+            "client_processor",
+            "group_processor",
+            "offset_processor",
+            "reset",
+        ),
+        "core": ("lists",),
+        "dedupe": ("deduping_send",),
+        "namesrv": ("route_processor",),
+        "pop": (
+            "ack",
+            "notification",
+            "pop",
+            "pop_reader",
+            "pop_wait",
+        ),
+        "pull": (
+            "access",
+            "pull",
+        ),
+        "query": ("query",),
+        "send": (
+            "dead_letters",
+            "destinations",
+            "reply",
+            "send",
+            "send_back",
+        ),
+        "timers": ("recall",),
+        "topics": ("topic_processor",),
+        "transactions": ("end_transaction",),
+    },
+    Kind.ROOTS: {
+        "": (
+            "__main__",
+            "controller",
+            "parts",
+            "routes",
+            "state",
+            "wiring",
+        ),
+        "metrics": ("sources",),
+    },
+}
+"""Files of the broker that are no words, by folder."""
+
+FOLDERS: Final = {
+    "remoting.wire": Kind.WORDS,
+    "remoting.server": Kind.HANDS,
+    "remoting.client": Kind.HANDS,
+    "store.format": Kind.WORDS,
+    "store.files": Kind.HANDS,
+    "store.services": Kind.CLOCKS,
+    "store.tools": Kind.DECISIONS,
+}
+"""Store and remoting have one kind for each folder."""
+WORDS_AT_THE_ROOT: Final = {"config", "errors", "results", "stats"}
+"""Modules that every file of a package may import, though they lie at its root."""
+
+_BY_NAME = {
+    ".".join(part for part in ("broker", folder, name) if part): kind
+    for kind, folders in BROKER.items()
+    for folder, names in folders.items()
+    for name in names
+}
+
+
+def kind_of(module: Module) -> Kind | None:
+    """The kind of a file; None for those that no rule is about."""
+    if module.path.name == "__init__.py" or module.top == "aerobee":
+        return None
+    if module.top == "broker":
+        return _BY_NAME.get(module.name, Kind.WORDS)
+    folder, _, name = module.name.rpartition(".")
+    for prefix, kind in FOLDERS.items():
+        if folder == prefix or folder.startswith(f"{prefix}."):
+            return kind
+    return Kind.WORDS if name in WORDS_AT_THE_ROOT else Kind.ROOTS
