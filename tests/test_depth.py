@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 ROOT = Path(__file__).parent.parent
-OURS = tuple(f"{ROOT / package}/" for package in ("remoting", "store", "broker"))
+OURS = tuple(f"{ROOT / 'aerobee' / package}/" for package in ("remoting", "store", "broker"))
 DEEPEST = 10
 
 

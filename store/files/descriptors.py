@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -49,6 +50,12 @@ class Descriptors:
             if path not in self.directories:
                 flags = os.O_RDONLY | os.O_DIRECTORY
                 self.directories[path] = self._call(os.open, path, flags)
+
+    def __del__(self) -> None:
+        """A store that nobody closed gives its descriptors back, as an open file does."""
+        for fd in self.forget():
+            with suppress(OSError):
+                os.close(fd)
 
     def release(self) -> None:
         """Close all of them."""

@@ -52,8 +52,9 @@ def test_a_record_of_5_4_is_written_byte_for_byte() -> None:
     assert len(RECORD_54) == 165
 
 
-def test_a_record_of_4_9_differs_by_the_last_separator() -> None:
-    assert record.encode(draft(PROPERTIES[:-1]), 0, 0, 1_700_000_000_001) == RECORD_49
+def test_a_record_of_4_9_lacks_the_last_separator_which_is_always_written_here() -> None:
+    assert record.encode(draft(PROPERTIES[:-1]), 0, 0, 1_700_000_000_001) == RECORD_54
+    assert record.read(RECORD_49).properties == PROPERTIES[:-1]
 
 
 def test_a_record_of_5_3_3_is_written_and_read() -> None:

@@ -120,14 +120,15 @@ async def life(
                 raise
 
 
-def visible(bank: Bank) -> list[Stored]:
+async def visible(bank: Bank) -> list[Stored]:
+    records = await bank.parts.store.complete(bank.records)
     return [
         Stored(
             Place("t", 0, record.queue_offset),
             decode(record.properties)["UNIQ_KEY"],
             bytes(record.body),
         )
-        for record in bank.records()
+        for record in records
     ]
 
 
@@ -141,7 +142,7 @@ async def asked(bank: Bank, market: Market) -> list[Stored]:
         asked_s += 10
     # What the last answer committed can be read once it is on disk.
     await bank.parts.puts.durable()
-    return visible(bank)
+    return await visible(bank)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -31,7 +31,9 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
 def read(descriptor: int) -> str:
     """What is there now."""
     seen = b""
-    while select.select([descriptor], [], [], 0)[0]:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    while poll.poll(0):
         seen += os.read(descriptor, 65_536)
     return seen.decode()
 

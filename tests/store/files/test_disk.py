@@ -397,7 +397,8 @@ def test_a_reserve_serves_while_there_is_no_other_descriptor_and_is_full_again(
     disk.descriptors.hold([tmp_path], 4)
     taken: list[int] = []
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        open_now = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 64, hard))
         while (fd := next_descriptor()) is not None:
             taken.append(fd)
         for number in range(20):
