@@ -50,9 +50,9 @@ def environment(home: Path) -> dict[str, str]:
 def packed(path: Path) -> Path:
     """Our packages in a zip, with the modules that Spark looks for at its root, as in the wheel."""
     with zipfile.ZipFile(path, "w") as archive:
-        for package in ("aerobee", "remoting", "store"):
-            for file in sorted((ROOT / package).rglob("*.py")):
-                archive.write(file, file.relative_to(ROOT))
+        for folder, within in (("aerobee", ""), ("remoting", "aerobee"), ("store", "aerobee")):
+            for file in sorted((ROOT / folder).rglob("*.py")):
+                archive.write(file, within / file.relative_to(ROOT))
         for file in sorted(AUTOREGISTER.glob("*.py")):
             archive.write(file, file.name)
     return path

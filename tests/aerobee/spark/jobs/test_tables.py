@@ -42,6 +42,8 @@ pytestmark = pytest.mark.spark
 others = pytest.mark.parametrize("lake", ["delta", "iceberg"], indirect=True)
 """What test_archive and test_restore show of Parquet."""
 GiB = 1 << 30
+NOT_COPIED = shutil.ignore_patterns("lock", "abort", "*.new")
+"""Of a directory in use: what is its broker's alone, and files that do not have their name yet."""
 EARLY = messages("orders", 0, 500)
 LATE = messages("orders", 0, 400, first=500)
 
@@ -94,7 +96,7 @@ def stores(start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory) 
     make_topic(broker, "orders", 1)
     talk(broker, EARLY)
     early = tmp_path_factory.mktemp("stores") / "early"
-    shutil.copytree(broker.data, early, ignore=shutil.ignore_patterns("lock", "abort"))
+    shutil.copytree(broker.data, early, ignore=NOT_COPIED)
     talk(broker, LATE)
     assert broker.stop() == 0
     return Stores(early, broker.data)
