@@ -167,6 +167,7 @@ def pinged(address: str, into: list[float]) -> Iterator[None]:
     finally:
         pings.over.set()
         pings.join(timeout=60)
+        pings.connection.close()
         into += pings.took_ms
 
 
