@@ -60,17 +60,17 @@ class Market:
         uid = self.random.choice([*self.halves])
         how = COMMIT if self.history.begun[uid].commits else ROLLBACK
         if self.random.random() < 0.7:
-            bank.end_oneway(self.halves[uid], how)
+            await bank.end_oneway(self.halves[uid], how)
         else:
             await bank.end(self.halves[uid], how)
 
-    def answer(self, bank: Bank, producer: Caller) -> None:
+    async def answer(self, bank: Bank, producer: Caller) -> None:
         """What the checks asked for: a half that was never acknowledged is rolled back."""
         told, producer.told = producer.told, []
         for _, header in told:
             transaction = self.history.begun[header.msg_id]
             how = COMMIT if transaction.commits and transaction.acked else ROLLBACK
-            bank.end_oneway(header, UNKNOWN if self.random.random() < 0.2 else how)
+            await bank.end_oneway(header, UNKNOWN if self.random.random() < 0.2 else how)
 
     async def work(self, bank: Bank, producer: Caller) -> None:
         for _ in range(STEPS):
@@ -81,7 +81,7 @@ class Market:
                 await self.end(bank)
             else:
                 await bank.pass_s(self.random.choice([1, 7, 31]))
-                self.answer(bank, producer)
+                await self.answer(bank, producer)
 
 
 @asynccontextmanager
@@ -138,7 +138,7 @@ async def asked(bank: Bank, market: Market) -> list[Stored]:
     while asked_s < SETTLES_S or bank.parts.transactions.open.get("t", 0):
         assert asked_s < ASKED_FOR_S, "something was never asked for"
         await bank.pass_s(10)
-        market.answer(bank, producer)
+        await market.answer(bank, producer)
         asked_s += 10
     # What the last answer committed can be read once it is on disk.
     await bank.parts.puts.durable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -78,9 +79,11 @@ class Bank:
         """End it, and wait for the answer."""
         return await self.desk.ask(end_of(half, how, **fields))
 
-    def end_oneway(self, half: Answer | Any, how: int, **fields: Any) -> None:
+    async def end_oneway(self, half: Answer | Any, how: int, **fields: Any) -> None:
         """End it as a Java producer does."""
-        self.desk.begin(end_of(half, how, **fields), oneway=True)
+        outcome = self.desk.begin(end_of(half, how, **fields), oneway=True)
+        if inspect.isawaitable(outcome):
+            await outcome  # its half has to be read from disk
         self.parts.after_round()
 
     async def pass_s(self, seconds: float) -> None:
@@ -249,9 +252,9 @@ async def test_a_commit_at_the_second_check_delivers_once(
         assert (asked.topic, asked.queue_id, bytes(asked.body)) == ("t", 0, b"pay")
         assert asked.physical_offset == second.commit_log_offset
         assert asked.queue_offset == second.tran_state_table_offset
-        bank.end_oneway(second, COMMIT)
-        bank.end_oneway(first, COMMIT)
-        bank.end_oneway(half, ROLLBACK)
+        await bank.end_oneway(second, COMMIT)
+        await bank.end_oneway(first, COMMIT)
+        await bank.end_oneway(half, ROLLBACK)
         await bank.pass_s(3600)
         assert bank.bodies() == [b"pay"]
         assert len(producer.told) == 2
@@ -269,9 +272,9 @@ async def test_a_late_end_that_names_the_first_place_ends_the_half_wherever_it_i
         halves = [await bank.half(body) for body in (b"a", b"b")]
         await bank.pass_s(95)
         assert len(bank.records(HALF_TOPIC)) == 2 + 3 * 2
-        bank.end_oneway(halves[0], COMMIT)
-        bank.end_oneway(halves[1], ROLLBACK)
-        bank.end_oneway(halves[1], COMMIT)
+        await bank.end_oneway(halves[0], COMMIT)
+        await bank.end_oneway(halves[1], ROLLBACK)
+        await bank.end_oneway(halves[1], COMMIT)
         await bank.pass_s(3600)
         assert bank.bodies() == [b"a"]
         assert bank.bodies(GIVEN_UP_TOPIC) == []
