@@ -347,7 +347,6 @@ def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and (ast.get_docstring(node) or "").startswith(("Raises:", "Source:", "Returns:"))
-        and not below(module.name, ("aerobee.spark",))
     ]
     assert not wrong, lines(*wrong)
 

@@ -49,7 +49,7 @@ def bounds(
 
 
 def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:
-    """Raises: ConfigurationError if the options themselves say that the end comes first."""
+    """Refuse options that say themselves that the end comes first. Raises: ConfigurationError."""
     if isinstance(options.starting, At) and isinstance(options.ending, At):
         raise ConfigurationError(
             f"{queue}: startingOffsets {start} lies behind endingOffsets {end}; swap them"

@@ -160,7 +160,7 @@ class Fence:
             )
 
     def _store(self, batch_id: int) -> None:
-        """Raises: the last error if no broker has the mark."""
+        """Store the mark on every broker of the topic. Raises: the last error if none has it."""
         header = UpdateConsumerOffset(
             consumer_group=self.group,
             topic=self.topic,

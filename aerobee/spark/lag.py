@@ -48,7 +48,7 @@ class LagSource(DataSource):
         return with_options(ddl, partial(arrow_schema, tuple(COLUMNS)), self.options)
 
     def reader(self, schema: StructType) -> LagReader:
-        """Raises: ConfigurationError for a wrong option or a column that there is not."""
+        """The reader of these columns. Raises: ConfigurationError for a wrong option or column."""
         from aerobee.spark.lag_read import COLUMNS
         from aerobee.spark.options import lag_options
 

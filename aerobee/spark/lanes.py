@@ -165,7 +165,7 @@ class _Puller:
         self._tell_missing()
 
     def _miss(self, gap: Gap) -> None:
-        """Raises: DataLossError, unless losses are to be skipped."""
+        """Note a gap that is to be skipped. Raises: DataLossError, when losses are not."""
         if self._how.fail_on_data_loss:
             raise DataLossError(
                 f"{self._describe(gap)}. Start at what is there, or let failOnDataLoss=false "
@@ -326,7 +326,7 @@ class _Puller:
         self._ask_all()
 
     def _refused(self, lane: Lane, asked: Ask, answer: Command) -> None:
-        """Raises: BrokerError, unless it may pass or another address may answer."""
+        """Go on after a refusal that may pass, or at another address. Raises: BrokerError."""
         error: BrokerError = error_of(asked, answer, self._what.broker)
         if error.retryable:
             self._elsewhere(str(error))

@@ -255,7 +255,7 @@ def _given(raw: Mapping[str, str], uses: str) -> dict[str, Any]:
 
 
 def _refuse(word: str, key: str, known: Mapping[str, Option]) -> None:
-    """Raises: ConfigurationError unless Spark put the option there for itself."""
+    """Refuse a name that is no option here, unless Spark put it there for itself."""
     if refused := next((name for name in WITHOUT if name.lower() == word), None):
         raise ConfigurationError(
             f"option {refused}: this version has neither access keys nor TLS; leave it out, and "
@@ -362,7 +362,7 @@ def _ending(given: Mapping[str, Any], fields: Mapping[str, Any]) -> Position:
 
 
 def _check_times(starting: Position, ending: Position) -> None:
-    """Raises: ConfigurationError if the end of a batch lies before its start."""
+    """Refuse a batch whose end lies before its start."""
     if isinstance(starting, Since) and isinstance(ending, Since):
         first, last = starting.ms, ending.ms
         if first is not None and last is not None and first > last:

@@ -223,7 +223,7 @@ def checked(
 
 
 def refuse(losses: Sequence[Loss]) -> None:
-    """Raises: DataLossError if there are any, naming the first ones and what to do."""
+    """Refuse to go on with losses. Raises: DataLossError, naming the first ones and what to do."""
     if not losses:
         return
     named = "; ".join(str(loss) for loss in losses[:NAMED_LOSSES])

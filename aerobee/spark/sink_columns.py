@@ -122,7 +122,10 @@ def places(schema: Any, *, topic: str | None, order_by: str | None = None) -> di
 
 
 def _check_type(field: Any, column: SinkColumn) -> None:
-    """Raises: ConfigurationError. A column of nothing but nulls is as good as none."""
+    """See that a column has a type to write; one of nothing but nulls is as good as none.
+
+    Raises: ConfigurationError.
+    """
     if not column.fits(field.type) and (column.name == "body" or not pa.types.is_null(field.type)):
         raise ConfigurationError(
             f"column {field.name} is {field.type}, but {column.name} is {column.kinds}: cast it"

@@ -22,7 +22,10 @@ log = logging.getLogger("aerobee.spark.store")
 
 
 def data_lost(options: StoreOptions, text: str) -> None:
-    """Raises: DataLossError, unless the user said that it does not matter."""
+    """Report lost messages: an error, or a warning when the user said that they do not matter.
+
+    Raises: DataLossError.
+    """
     if options.fail_on_data_loss:
         raise DataLossError(f"{text}; failOnDataLoss=false reads what is there")
     log.warning("%s; reading what is there", text)

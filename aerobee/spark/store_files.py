@@ -72,7 +72,7 @@ class SegmentFile:
     """One segment, opened for reading: it can be read to its end even when it is deleted."""
 
     def __init__(self, segment: Segment) -> None:
-        """Raises: FileNotFoundError, OSError."""
+        """Open the segment. Raises: FileNotFoundError, OSError."""
         self.segment = segment
         self.fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -332,7 +332,7 @@ class LogFiles:
     """The log as a whole: the segment of any place, opened; the last one stays open."""
 
     def __init__(self, root: str) -> None:
-        """Raises: ConfigurationError when there is no log, OSError."""
+        """List the segments. Raises: ConfigurationError when there is no log, OSError."""
         self._segments = all_segments(root)
         self._starts = [segment.start for segment in self._segments]
         self._file: SegmentFile | None = None

@@ -174,7 +174,7 @@ class WriterBase:
         )
 
     def _fence(self, task: Task) -> Fence | None:
-        """Raises: ConfigurationError outside of a stream."""
+        """The fence of a task, if it is to have one. Raises: ConfigurationError for a batch."""
         from aerobee.spark.brokers import cluster_of
         from aerobee.spark.fence import Fence, group_of
 

@@ -92,7 +92,7 @@ class Archive:
 
     @property
     def manifest_path(self) -> str:
-        """Raises: ConfigurationError, for a table that is no directory."""
+        """Where the manifest is. Raises: ConfigurationError, for a table that is no directory."""
         if self.manifest is not None:
             return self.manifest
         if not KINDS[self.kind].is_path:

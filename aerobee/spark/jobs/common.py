@@ -189,7 +189,7 @@ session_options = gathered(
 
 
 def _require_java() -> None:
-    """Raises: ConfigurationError where there is no Java to start."""
+    """See that there is a Java for Spark to start. Raises: ConfigurationError."""
     home = os.environ.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else "java"
     if shutil.which(program) is None:

@@ -114,7 +114,7 @@ def analysed(messages: DataFrame) -> DataFrame:
 
 
 def check_groups(name_server: str, groups: Sequence[str]) -> None:
-    """Raises: ConfigurationError for a group without dead letters that no broker knows."""
+    """See that each group has dead letters or is known. Raises: ConfigurationError."""
     from aerobee.spark.brokers import cluster_of
     from aerobee.spark.lag_read import check
     from aerobee.spark.options import lag_options
@@ -175,7 +175,7 @@ class Choice:
 
 
 def _choice(tags: tuple[str, ...], keys: tuple[str, ...], **rest: Any) -> Choice:
-    """Raises: ConfigurationError, for a key that no message can have."""
+    """The choice that the command line makes. Raises: ConfigurationError for an impossible key."""
     for key in keys:
         if not key or key != "".join(key.split()):
             raise ConfigurationError(

@@ -106,7 +106,10 @@ def _compared(segment: Segment, entry: Entry, *, is_last: bool) -> Found:
 
 
 def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archive: str) -> None:
-    """Raises: AerobeeError, unless a store without any archived segment continues the archive."""
+    """See that a store without any archived segment continues the archive.
+
+    Raises: AerobeeError.
+    """
     from aerobee.spark.store_files import first_store_time
 
     end = max(entry.start + entry.bytes for entry in entries)

@@ -98,7 +98,7 @@ def announce(run: str) -> None:
 
 
 def _sending(run: str | None, to_option: tuple[str, ...], **rest: Any) -> Sending:
-    """Raises: ConfigurationError."""
+    """How to send, of what the command line says. Raises: ConfigurationError."""
     again = run is not None
     return Sending(
         run=run or new_run(), again=again, options=pairs(to_option, "--to-option"), **rest

@@ -122,7 +122,7 @@ KINDS = {
 
 
 def check_kind(spark: SparkSession, kind: str) -> None:
-    """Raises: ConfigurationError, when this Spark does not know that kind of table."""
+    """See that this Spark knows that kind of table. Raises: ConfigurationError."""
     if not KINDS[kind].needs:
         return
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
