@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from aerobee.store.clock import SystemClock
 from aerobee.store.config import FlushDiskType, StoreConfig
-from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.files.disk import Disk
 from aerobee.store.files.sync_thread import SyncThread
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.message_store import MessageStore

@@ -22,9 +22,10 @@ from typing import NamedTuple
 import structlog
 import trio
 
+from aerobee.store.clock import SystemClock
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.commit_log import CommitLog
-from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.files.disk import Disk
 from aerobee.store.format import names
 from aerobee.store.format.record import MessageDraft, encode
 from aerobee.store.message_store import MessageStore

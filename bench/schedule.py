@@ -18,8 +18,9 @@ import trio
 
 from aerobee.broker.config.load import BrokerConfig
 from aerobee.broker.parts import Parts
+from aerobee.store.clock import SystemClock
 from aerobee.store.config import StoreConfig
-from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.files.disk import Disk
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.results import PutStatus
 

@@ -22,8 +22,9 @@ from aerobee.broker.process import log as logging
 from aerobee.broker.process.host import descriptor_limit, raise_descriptor_limit
 from aerobee.broker.process.log_stream import LineStream, fill_standard_descriptors
 from aerobee.remoting.server.boss import reserve
+from aerobee.store.clock import SystemClock
 from aerobee.store.errors import StoreRefused
-from aerobee.store.files.disk import Disk, SystemClock
+from aerobee.store.files.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

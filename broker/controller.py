@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.broker.config.load import BrokerConfig
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
     from aerobee.store.results import Recovery
 
 __all__ = ["BrokerController", "Ready"]

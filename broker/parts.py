@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.core.puts import Hook
     from aerobee.remoting.server.connection import Connection
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
     from aerobee.store.format.record import MessageDraft
     from aerobee.store.results import Recovery
 

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import Recovery
 

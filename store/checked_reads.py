@@ -19,10 +19,10 @@ from aerobee.store.results import GetStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.store.clock import Clock
     from aerobee.store.files.cold_reads import ColdReads
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queue import ConsumeQueue
-    from aerobee.store.files.disk import Clock
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.record import Digest
     from aerobee.store.results import GetResult

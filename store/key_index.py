@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.checked_reads import Damaged
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.checkpoint_file import CheckpointFile
     from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.files.index_file import Recent
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.results import Recovery

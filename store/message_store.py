@@ -41,8 +41,9 @@ from aerobee.store.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.format.tags import TagFilter
     from aerobee.store.results import Recovery
 

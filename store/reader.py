@@ -19,11 +19,12 @@ from aerobee.store.results import GetResult, GetStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queue import ConsumeQueue
     from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.record import Record
     from aerobee.store.format.tags import TagFilter

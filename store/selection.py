@@ -16,7 +16,7 @@ from aerobee.store.results import GetResult, GetStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Digest
     from aerobee.store.message_store import MessageStore
 

@@ -20,7 +20,7 @@ from aerobee.store.results import Place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.results import GetResult
 

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.flags import RunningFlags
     from aerobee.store.services.dispatch import Dispatcher
     from aerobee.store.stats import StoreStats

@@ -31,11 +31,11 @@ from aerobee.store.results import PutResult, PutStatus
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queue import ConsumeQueue
     from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Clock
     from aerobee.store.flags import RunningFlags
     from aerobee.store.services.allocate import Allocator
     from aerobee.store.services.dispatch import Dispatcher

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import cleanup as headers
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 
 __all__ = ["CleanupProcessor"]

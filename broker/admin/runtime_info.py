@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.sampling import Sampling
     from aerobee.broker.metrics.stats import TimerFigures
     from aerobee.remoting.server.pools import Pool
-    from aerobee.store.files.disk import Clock, Disk, Space
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk, Space
     from aerobee.store.message_store import MessageStore
     from aerobee.store.stats import Durations
 

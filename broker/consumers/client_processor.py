@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
     from aerobee.remoting.wire.command import Command
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["ClientProcessor"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 
     Soon = Answer | Awaitable[Answer]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.queue_locks import QueueLockTable
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.pop.pop_orders import PopOrderTable
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["CLIENT_SCAN_S", "Housekeeping"]
 

@@ -14,7 +14,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["Pace"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import MessageDraft
     from aerobee.store.message_store import MessageStore
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aerobee.store.format.message_id import uniq_id
 
 if TYPE_CHECKING:
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["UniqIds"]
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from aerobee.broker.dedupe.dedupe_settings import DedupeRule
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
 

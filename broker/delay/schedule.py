@@ -33,8 +33,8 @@ from aerobee.store.results import UNSTORABLE, PutStatus, place_of
 if TYPE_CHECKING:
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.store.clock import Clock
     from aerobee.store.files.consume_queue import ConsumeQueue
-    from aerobee.store.files.disk import Clock
     from aerobee.store.format.record import MessageDraft, Record
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import GetResult, PutResult

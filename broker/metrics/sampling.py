@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aerobee.broker.metrics.stats import BrokerStats
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.stats import StoreStats
 
 __all__ = ["RATE_SPANS_S", "Morning", "Sampling", "Totals"]

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.remoting.server.pools import Pool
     from aerobee.remoting.stats import RemotingStats
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.flags import RunningFlags
     from aerobee.store.stats import StoreStats
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["Identity", "NameServer", "Registration"]
 

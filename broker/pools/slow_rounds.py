@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aerobee.remoting.server.pools import Pool
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.services.dispatch import Dispatcher
     from aerobee.store.stats import Durations
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.pop import BatchAck
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import AckMessage, BatchAckMessage, ChangeInvisibleTime
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import PutStatus
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import Notification, PollingInfo
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["NotificationProcessor"]
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import PutStatus
 

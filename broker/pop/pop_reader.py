@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import GetResult
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.stats import PopStats
     from aerobee.broker.pop.revive_log import ReviveLog
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.puts import Puts
     from aerobee.broker.metrics.stats import PopStats
     from aerobee.broker.pop.pop_records import Ack, CheckPoint
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.results import PutStatus
 
 __all__ = ["ReviveLog"]

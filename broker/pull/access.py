@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aerobee.broker.config.load import BrokerOptions
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["BROKER_FORBIDDEN", "ReadAccess", "forbidden"]
 

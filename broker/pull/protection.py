@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.metrics.stats import BrokerStats
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 
 __all__ = ["PERIOD_S", "Protection"]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
 
 __all__ = ["Pull"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import MessageDraft
 
 __all__ = ["DeadLetters"]

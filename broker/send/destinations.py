@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["Destinations"]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["PUSH_TIMEOUT_S", "ReplyProcessor"]
 

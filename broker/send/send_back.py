@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from aerobee.broker.core.puts import Puts
     from aerobee.broker.metrics.stats import BrokerStats
     from aerobee.broker.timers.timing_counts import TimingCounts
+    from aerobee.store.clock import Clock
     from aerobee.store.errors import Piece
-    from aerobee.store.files.disk import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
     from aerobee.store.set_aside import SetAside

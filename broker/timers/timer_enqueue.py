@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.puts import Puts
     from aerobee.broker.metrics.stats import BrokerStats
     from aerobee.broker.timers.timer_delivery import TimerPuts
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import GetResult

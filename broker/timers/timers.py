@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from aerobee.broker.core.puts import Puts
     from aerobee.broker.metrics.stats import BrokerStats
     from aerobee.broker.timers.timing_counts import TimingCounts
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.message_store import MessageStore
     from aerobee.store.timer_store import Save

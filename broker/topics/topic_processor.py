@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome, Steps
     from aerobee.remoting.wire.command import Command
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
 
 __all__ = ["PAGE", "Durable", "TopicProcessor", "page_of", "when_saved"]
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from aerobee.broker.core.puts import Puts
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
     from aerobee.store.results import GetResult, PutResult

@@ -1,4 +1,4 @@
-"""Every system call of the store, and its clocks. Nothing else may touch files or the time.
+"""Every system call of the store. Nothing else may touch files.
 
 Paths and bytes flow in, bytes and handles flow out; no rule of the business is here. All calls pass
 `Disk._call`, so a test's disk can count, delay, fail or lose any of them.
@@ -14,10 +14,9 @@ import errno
 import fcntl
 import mmap
 import os
-import time
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 
 import trio
 
@@ -28,7 +27,7 @@ from aerobee.store.format.names import backup_name, spare_path, temporary_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Clock", "Disk", "Handle", "Space", "SystemClock"]
+__all__ = ["Disk", "Handle", "Space"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,28 +46,6 @@ _MEMORY_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-
-
-class Clock(Protocol):
-    """Where time comes from."""
-
-    def now_ms(self) -> int:
-        """Wall clock in ms since 1970; may step back."""
-
-    def monotonic(self) -> float:
-        """Seconds that never step back."""
-
-
-class SystemClock:
-    """The clocks of the machine."""
-
-    __slots__ = ()
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
 
 class Space(NamedTuple):

@@ -33,10 +33,11 @@ from aerobee.store.services.retention import Elapsed, Level, LogFile, Reason, is
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.archive_marks import ArchiveMarks
     from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.services.cleanup_queues import QueueCleanup
     from aerobee.store.services.retention import Deletion

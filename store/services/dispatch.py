@@ -24,9 +24,9 @@ from aerobee.store.results import Place, UnitStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.store.clock import Clock
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Clock
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.record import Digest
     from aerobee.store.set_aside import SetAside

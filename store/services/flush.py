@@ -20,12 +20,13 @@ from aerobee.store.files.consume_queues import slices_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.checkpoint_file import CheckpointFile
     from aerobee.store.files.commit_log import CommitLog, SyncPlan
     from aerobee.store.files.consume_queue import ConsumeQueue, TailWrite
     from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.files.sync_thread import SyncThread
     from aerobee.store.services.dispatch import Dispatcher
     from aerobee.store.services.recovery_points import RecoveryPoints, Taken

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.files.disk import Disk
     from aerobee.store.files.index_file import Recent
     from aerobee.store.files.indexes import Indexes
     from aerobee.store.files.mapped_file import MappedFile

@@ -47,10 +47,10 @@ from aerobee.store.services.recovery_start import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aerobee.store.clock import Clock
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queue import ConsumeQueue
     from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Clock
     from aerobee.store.files.last_stop import LastStop
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.files.recovery_point import RecoveryPoint

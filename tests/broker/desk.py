@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.remoting.wire.header import Header
-    from aerobee.store.files.disk import Clock
+    from aerobee.store.clock import Clock
     from tests.kit.faulty_disk import Call, FaultyDisk
 
 __all__ = [

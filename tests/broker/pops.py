@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from aerobee.remoting.wire.answer import Answer
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["BROKER", "Popped", "Pops", "open_pops", "popped_of"]
 

@@ -145,8 +145,14 @@ FOLDERS: Final = {
     "store.tools": Kind.DECISIONS,
 }
 """Store and remoting have one kind for each folder."""
-WORDS_AT_THE_ROOT: Final = {"config", "errors", "results", "stats"}
-"""Modules that every file of a package may import, though they lie at its root."""
+AT_THE_ROOT: Final = {
+    "clock": Kind.HANDS,
+    "config": Kind.WORDS,
+    "errors": Kind.WORDS,
+    "results": Kind.WORDS,
+    "stats": Kind.WORDS,
+}
+"""Modules at the root of a package that are no roots, so that its other files may import them."""
 
 _BY_NAME = {
     ".".join(part for part in ("broker", folder, name) if part): kind
@@ -166,4 +172,4 @@ def kind_of(module: Module) -> Kind | None:
     for prefix, kind in FOLDERS.items():
         if folder == prefix or folder.startswith(f"{prefix}."):
             return kind
-    return Kind.WORDS if name in WORDS_AT_THE_ROOT else Kind.ROOTS
+    return AT_THE_ROOT.get(name, Kind.ROOTS)

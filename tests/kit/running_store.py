@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from aerobee.store.files.disk import Clock, Disk
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["TrioClock", "durable", "running_store"]
 
