@@ -27,6 +27,7 @@ from aerobee.broker.transactions.half_messages import (
     Half,
     Rules,
     Step,
+    given_up,
     next_step,
     op_draft,
     op_offsets,
@@ -67,7 +68,7 @@ QUESTION_BYTES: Final = 512 << 10
 ROUND_S: Final = 60.0
 """How long one round of checks may take."""
 LATE_MAX: Final = 10_000
-"""Halves given up last that a late commit may still deliver after a start."""
+"""Records about halves given up last, and their late ends, that a start reads."""
 CHANNEL_TRIES: Final = 3
 HOUR_MS: Final = 3_600_000
 SERVICE: Final = "transactions"
@@ -131,31 +132,51 @@ class HalfMessages:
         table.op_position = self._done_with(OP_TOPIC)
         self._saved = table.progress()
         end = self._store.max_offset(HALF_TOPIC, 0)
+        over = await self._load_given_up()
         named: set[int] = set()
         async for record in self._records(OP_TOPIC, table.op_position):
             half_offsets = [offset for offset in op_offsets(record.body) if offset < end]
             named.update(half_offsets)
             table.op_written(record.queue_offset, half_offsets)
-        places: dict[int, int] = {}
+        newest: dict[int, dict[int | None, int]] = {}
+        """Likeness → first place → newest offset of the open halves, in their order."""
         open_halves: dict[int, Half] = {}
         async for record in self._records(HALF_TOPIC, table.position):
             half, at = Half.of(record), record.queue_offset
-            if half.was_moved and (older := places.get(half.key)) is not None:
+            alike = newest.setdefault(half.likeness, {})
+            # A copy that does not say its place is that of the oldest: such copies keep the order.
+            first = next(iter(alike), None) if half.place is None else half.place
+            if half.was_moved and (older := alike.pop(first, None)) is not None:
                 table.decided.add(older)
                 open_halves.pop(older, None)
-            places[half.key] = at
-            if at in named or half.first_offset in named:
+            if at in named or half.first_offset in named or half.key in over:
                 table.decided.add(at)
             else:
+                alike[half.place] = at
                 open_halves[at] = half._replace(record=record._replace(body=b""))
         for at, half in open_halves.items():
             table.began(half.topic, half.record.store_timestamp)
             if half.was_moved:
                 table.remember_move(half.key, at)
         table.go_on(table.position)
-        newest = self._store.max_offset(GIVEN_UP_TOPIC, 0)
-        async for record in self._records(GIVEN_UP_TOPIC, max(0, newest - LATE_MAX)):
-            table.remember_given_up(Half.of(record).key)
+
+    async def _load_given_up(self) -> set[int]:
+        """Read which halves were given up last, and whether they have ended since.
+
+        Returns: the keys of those whose first place is known: their halves are over.
+        """
+        table = self._transactions
+        over: set[int] = set()
+        end = self._store.max_offset(GIVEN_UP_TOPIC, 0)
+        async for record in self._records(GIVEN_UP_TOPIC, max(0, end - LATE_MAX)):
+            half = Half.of(record)
+            if half.place is not None:
+                over.add(half.key)
+            if half.late_end:
+                table.given_up.pop(half.key, None)
+            else:
+                table.remember_given_up(half.key)
+        return over
 
     def _done_with(self, topic: str) -> int:
         known = self._offsets.query(GROUP, topic, 0)
@@ -251,7 +272,7 @@ class HalfMessages:
     def _give_up(self, half: Half, now_ms: int) -> bool:
         """Put it where people find it; False when the store takes nothing now."""
         self._topics.adopt(GIVEN_UP_TOPIC, 1, now_ms)
-        status = self._put(half, GIVEN_UP_TOPIC, half.record.properties).status
+        status = self._put(half, GIVEN_UP_TOPIC, given_up(half)).status
         if status in UNSTORABLE:
             self._set_aside(half, status.name)
         elif status is not PutStatus.PUT_OK:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aerobee.broker.answers import put_refused
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refused
-from aerobee.broker.transactions.half_messages import HALF_TOPIC, Half, op_draft
+from aerobee.broker.transactions.half_messages import HALF_TOPIC, Half, late_end, op_draft
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -144,15 +144,17 @@ class TransactionProcessor:
             self._commit(half)
             counters.commits += 1
             counters.latency.add(max(0, now_ms - half.record.born_timestamp) / 1000)
-        # A half that was given up has no place in the queue any more, and needs no record.
-        if self._transactions.is_open(at):
-            result = self._puts.put_as_is(op_draft(at, self._store_host, now_ms))
-            if result.status is PutStatus.PUT_OK:
-                self._transactions.op_written(result.queue_offset, (at,))
-            elif not commit:
+        is_open = self._transactions.is_open(at)
+        result = self._puts.put_as_is(
+            op_draft(at, self._store_host, now_ms) if is_open else late_end(half, commit=commit)
+        )
+        if result.status is not PutStatus.PUT_OK:
+            if not commit:
                 raise put_refused(result.status, self._store)
-            # After a commit there is no way back. Without the record, a kill before the next check
+            # After a commit there is no way back. Without the record, a start before the next check
             # makes the producer be asked again: it may deliver twice, as a kill in between may.
+        elif is_open:
+            self._transactions.op_written(result.queue_offset, (at,))
         if not commit:
             counters.rollbacks += 1
         self._transactions.decide(half, at, now_ms)

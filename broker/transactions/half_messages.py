@@ -12,6 +12,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.targets import Target, target
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_MASK, MessageDraft
@@ -32,8 +33,10 @@ __all__ = [
     "Half",
     "Rules",
     "Step",
+    "given_up",
     "half_of",
     "is_half",
+    "late_end",
     "next_step",
     "op_draft",
     "op_offsets",
@@ -53,6 +56,10 @@ UNIQUE: Final = "UNIQ_KEY"
 CHECKS: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+FIRST_PLACE: Final = "AEROBEE_HALF_OFFSET"
+"""Ours: the queue offset that a half had when it was sent, in every copy of it. Java keeps it."""
+LATE_END: Final = "AEROBEE_HALF_ENDED"
+"""Ours: what ended a half that had been given up, in a record behind it."""
 
 OP_TAG: Final = "d"
 OP_PROPERTIES: Final = f"TAGS\x01{OP_TAG}\x02".encode()
@@ -73,8 +80,8 @@ def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
 
 def half_of(draft: MessageDraft, properties: dict[str, str]) -> None:
     """Turn a message into its half. Its UNIQ_KEY is the transaction's id from now on."""
-    for name in (CHECKS, FIRST_OFFSET):
-        # What only a check may say, of a copy.
+    for name in (CHECKS, FIRST_OFFSET, FIRST_PLACE, LATE_END):
+        # What only a broker may say, of a copy.
         properties.pop(name, None)
     properties[REAL_TOPIC] = draft.topic
     properties[REAL_QUEUE] = str(draft.queue_id)
@@ -90,11 +97,18 @@ class Half(NamedTuple):
 
     record: Record
     properties: dict[str, str]
+    place: int | None
+    """The queue offset that it had when it was sent; None where a copy does not say it."""
 
     @classmethod
     def of(cls, record: Record) -> Half:
-        """Read the properties of a record of the half topic."""
-        return cls(record, decode(record.properties))
+        """Read the properties of a record of the half topic, or of one that was given up."""
+        properties = decode(record.properties)
+        place = _integer(properties.get(FIRST_PLACE, properties.get(FIRST_OFFSET)), -1)
+        if place >= 0:
+            return cls(record, properties, place)
+        is_copy = record.topic != HALF_TOPIC or CHECKS in properties
+        return cls(record, properties, None if is_copy else record.queue_offset)
 
     @property
     def producer_group(self) -> str:
@@ -143,9 +157,27 @@ class Half(NamedTuple):
     def key(self) -> int:
         """The same for every copy of one half and for no other; good within this process.
 
+        Its place alone would do, but a queue may have begun again at number 0.
+        """
+        return hash((self.likeness, self.place))
+
+    @property
+    def likeness(self) -> int:
+        """What a copy that does not say its place is found by; a producer may repeat it.
+
         Where it was born is what no other producer can claim.
         """
         return hash((self.transaction_id, self.record.born_timestamp, self.record.born_host))
+
+    @property
+    def keys(self) -> tuple[int, int]:
+        """The keys under which copies of it are known: those that say its place, and others."""
+        return self.key, hash((self.likeness, None))
+
+    @property
+    def late_end(self) -> bool:
+        """Whether it stands behind one that was given up, and says that this has ended."""
+        return LATE_END in self.properties
 
     def commit(self, draft: MessageDraft) -> dict[str, str]:
         """Make a copy of the record the committed message; its properties, which hooks may turn."""
@@ -154,7 +186,7 @@ class Half(NamedTuple):
         return {
             name: value
             for name, value in self.properties.items()
-            if name not in (REAL_TOPIC, REAL_QUEUE)
+            if name not in (REAL_TOPIC, REAL_QUEUE, FIRST_PLACE)
         }
 
 
@@ -203,12 +235,33 @@ def put_again(half: Half, step: Step) -> bytes:
 
     One that is not asked for yet is not counted as asked: given up, it would be lost unasked.
     """
-    changed = dict(half.properties)
+    changed = half.properties | _first_place(half)
     if step is Step.CHECK:
         changed[CHECKS] = str(half.checks + 1)
     else:
         changed.setdefault(FIRST_OFFSET, str(half.record.queue_offset))
     return encode(changed).encode()
+
+
+def given_up(half: Half) -> bytes:
+    """The properties of a half that goes where people find it."""
+    return encode(half.properties | _first_place(half)).encode()
+
+
+def late_end(half: Half, *, commit: bool) -> MessageDraft:
+    """The record that says: this half was given up, and has ended since.
+
+    No op record can say so: what an op record names in front of the open halves is forgotten.
+    """
+    said = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
+    properties = encode(said | _first_place(half)).encode()
+    draft = draft_again(half.record, GIVEN_UP_TOPIC, 0, properties)
+    draft.body = b""
+    return draft
+
+
+def _first_place(half: Half) -> dict[str, str]:
+    return {} if half.place is None else {FIRST_PLACE: str(half.place)}
 
 
 # ── Op records ──

@@ -51,8 +51,15 @@ class Transactions:
 
     def newest(self, half: Half) -> int | None:
         """The offset of the newest copy of a half, None when it is finished."""
-        at = self.moved.get(half.key, half.record.queue_offset)
-        return at if self.is_open(at) or half.key in self.given_up else None
+        at = half.record.queue_offset
+        if not self.is_open(at):
+            exact, alike = half.keys
+            at = self.moved.get(exact, self.moved.get(alike, at))
+        return at if self.is_open(at) or self.was_given_up(half) else None
+
+    def was_given_up(self, half: Half) -> bool:
+        """Whether it was given up, and a late end still counts."""
+        return any(key in self.given_up for key in half.keys)
 
     def is_open(self, at: int) -> bool:
         """Whether the half at this offset is neither finished nor given up."""
@@ -66,9 +73,11 @@ class Transactions:
 
     def decide(self, half: Half, at: int, now_ms: int) -> None:
         """Note the end of a half whose newest copy is at `at`: open, or given up."""
-        self.moved.pop(half.key, None)
+        key = next((key for key in half.keys if self.moved.get(key) == at), half.key)
+        self.moved.pop(key, None)
         if not self.is_open(at):
-            del self.given_up[half.key]
+            key = next(key for key in half.keys if key in self.given_up)
+            del self.given_up[key]
             return
         self._count(half.topic, -1, now_ms)
         self.decided.add(at)

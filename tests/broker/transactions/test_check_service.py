@@ -647,3 +647,73 @@ async def test_the_half_of_another_connection_is_never_taken_for_ones_own(
         assert (await bank.end(twin, ROLLBACK)).code == 0
         assert (await bank.end(victim, COMMIT)).code == 0
         assert bank.bodies() == [b"victim"]
+
+
+@pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("how", ["old", "checked"])
+@pytest.mark.trio
+async def test_the_late_end_of_a_half_that_was_given_up_stands_after_a_start(
+    tmp_path: Path, mock_clock: MockClock, first: int, how: str
+) -> None:
+    born_ms = START_MS - 400 * 86_400_000 if how == "old" else None
+    async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+        half = await bank.half(born_ms=born_ms)
+        await bank.pass_s(100)
+        assert bank.bodies(GIVEN_UP_TOPIC) == [b"pay"]
+        assert (await bank.end(half, first)).code == 0
+    for _ in range(2):
+        async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
+            assert (await bank.end(half, COMMIT)).code == 0
+            assert bank.bodies() == [b"pay"] * (first == COMMIT)
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+@pytest.mark.parametrize("born_ago_ms", [0, 400 * 86_400_000], ids=["asked for", "given up"])
+@pytest.mark.trio
+async def test_halves_that_say_the_same_of_themselves_have_an_end_each(
+    tmp_path: Path, mock_clock: MockClock, starts: int, born_ago_ms: int
+) -> None:
+    born_ms = START_MS - born_ago_ms
+    async with open_bank(tmp_path, mock_clock) as bank:
+        halves = [await bank.half(b"%d" % i, born_ms=born_ms, UNIQ_KEY="SAME") for i in range(5)]
+        await bank.pass_s(65)
+        if starts:
+            await bank.parts.saver.save_all()
+        else:
+            await commit_all_twice(bank, halves)
+    async with open_bank(tmp_path, mock_clock) as bank:
+        await commit_all_twice(bank, halves)
+        assert bank.parts.transactions.open.get("t", 0) == 0
+
+
+async def commit_all_twice(bank: Bank, halves: list[Answer]) -> None:
+    for half in halves * 2:
+        assert (await bank.end(half, COMMIT)).code == 0
+    assert bank.bodies() == [b"%d" % i for i in range(5)]
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.trio
+async def test_halves_that_java_has_put_again_are_found_by_what_they_say_of_themselves(
+    tmp_path: Path, mock_clock: MockClock, repeated: bool
+) -> None:
+    """Java's copies do not name their first place. After a kill both are read."""
+    keys = ["SAME"] * 3 if repeated else ["A", "B", "C"]
+    async with open_bank(tmp_path, mock_clock) as bank:
+        halves = [await bank.half(key.encode(), born_ms=START_MS, UNIQ_KEY=key) for key in keys]
+        for record in bank.records(HALF_TOPIC)[:2]:
+            java = record.properties + b"TRANSACTION_CHECK_TIMES\x011\x02"
+            bank.parts.puts.put_as_is(draft_again(record, HALF_TOPIC, 0, java))
+        bank.parts.puts.finish_round()
+    async with open_bank(tmp_path, mock_clock) as bank:
+        assert bank.parts.transactions.open == {"t": 3}
+        if not repeated:
+            for half in halves * 2:
+                assert (await bank.end(half, COMMIT)).code == 0
+        else:
+            producer = bank.producer()
+            await bank.pass_s(31)
+            for header in told(producer) * 2:
+                assert (await bank.end(header, COMMIT)).code == 0
+        assert sorted(bank.bodies()) == [key.encode() for key in keys]
+        assert bank.parts.transactions.open == {"t": 0}
