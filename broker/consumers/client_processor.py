@@ -106,16 +106,16 @@ class ClientProcessor:
 
         The answer says whether the client must send its subscriptions in full next time.
         """
+        noting = self.note(command, connection)
+        return finished(noting) if len(command.body) <= SHORT_BYTES else noting
+
+    def note(self, command: Command, connection: Connection) -> Generator[None, None, Answer]:
+        """Group by group: one heartbeat may speak of a thousand."""
         data = HeartbeatData.from_client(command.body)
         self.check_fits(data, connection)
         client = Client(
             connection, data.client_id, str(command.language), command.version, self.monotonic_ms()
         )
-        noting = self.note(data, client)
-        return finished(noting) if len(command.body) <= SHORT_BYTES else noting
-
-    def note(self, data: HeartbeatData, client: Client) -> Generator[None, None, Answer]:
-        """Group by group: one heartbeat may speak of a thousand."""
         subscriptions_wanted = False
         for consumer in data.consumer_data_set:
             subscriptions_wanted |= self.register(consumer, client, data)

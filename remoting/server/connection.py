@@ -316,6 +316,7 @@ class Connection:
         high_water = outbound.high_water_bytes
         if self.unsent > high_water:
             self.paused = True
+            selector.reactor.long_requests.leave(self)
         elif self.paused and self.unsent <= min(selector.limits.low_water_bytes, high_water):
             self._flow_again()
         self.watch()
@@ -341,6 +342,11 @@ class Connection:
         self.flowing_since = self.selector.now
         if self.waits:
             self.selector.waiting[self.sock.fileno()] = None
+
+    def end_steps(self) -> None:
+        """The request whose steps were taken is over."""
+        self.unfinished = None
+        self.selector.reactor.long_requests.leave(self)
 
     @property
     def waits(self) -> bool:
@@ -374,7 +380,7 @@ class Connection:
         self.unsent = 0
         self.selector.reactor.outbound.note(self, 0)
         self.backlog.clear()
-        self.unfinished = None
+        self.end_steps()
         for waiting in self._calls.values():
             waiting.done.set()
         for callback in self.on_close:

@@ -14,6 +14,7 @@ import trio
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.inbound import InboundBudget
 from aerobee.remoting.server.log_limit import LogLimit
+from aerobee.remoting.server.long_requests import LongRequests
 from aerobee.remoting.server.outbound import OutboundBudget
 from aerobee.remoting.server.poller import make_poller
 from aerobee.remoting.server.routes import resolve
@@ -78,6 +79,7 @@ class Reactor:
         self.outbound = OutboundBudget(limits.outbound_bytes, limits.high_water_bytes, self.stats)
         self.rejections = LogLimit()
         """Of `frame.rejected`, for all selectors: any peer can provoke that line."""
+        self.long_requests = LongRequests()
         self._door = boss.Door(self.stats, max_connections, descriptors)
         self._after_round = after_round
         self._refusals = refusals

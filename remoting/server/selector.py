@@ -31,7 +31,7 @@ from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.reactor import Reactor
@@ -266,8 +266,8 @@ class Selector:
             self._serve_good(connection, error, since)
             frames = []
         pending = connection.decoder.pending_bytes
-        if connection.backlog:
-            pending += _cost(connection.backlog)
+        if connection.waits:
+            pending += _cost(connection)
         if (pending != connection.inbound or (pending and frames)) and not connection.closed:
             self.reactor.inbound.note(connection, pending, self.now, renewed=bool(frames))
 
@@ -339,7 +339,7 @@ class Selector:
         elif error is not None and not connection.closed:
             self._reject(connection, error)
         if not backlog and not connection.closed:
-            pending = connection.decoder.pending_bytes
+            pending = connection.decoder.pending_bytes + _cost(connection)
             if pending != connection.inbound:
                 self.reactor.inbound.note(connection, pending, monotonic(), renewed=True)
 
@@ -365,9 +365,13 @@ class Selector:
         connection.close("frame rejected")
 
 
-def _cost(backlog: Iterable[tuple[int, bytes, bytes, float]]) -> int:
-    """About what frames that wait to be served take of the memory."""
-    return sum(BACKLOG_FRAME_BYTES + len(header) + len(body) for _, header, body, _ in backlog)
+def _cost(connection: Connection) -> int:
+    """About what frames that wait to be served, and the one that is, take of the memory."""
+    unfinished = connection.unfinished
+    cost = len(unfinished.command.body) if unfinished is not None else 0
+    for _, header, body, _ in connection.backlog:
+        cost += BACKLOG_FRAME_BYTES + len(header) + len(body)
+    return cost
 
 
 def _unread(sock: socket.socket) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from aerobee.remoting.errors import BodyError, HeaderError
+from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
     KEPT_BYTES_MAX,
     OVERLOAD_REMARK,
@@ -100,7 +101,8 @@ class Worker:
         """Take the steps of the unfinished request of a connection until its turn is over."""
         assert connection.unfinished is not None
         arrived, command, route, steps = connection.unfinished
-        self._run(connection, command, arrived, route, steps)
+        if connection.selector.reactor.long_requests.take(connection, len(command.body)):
+            self._run(connection, command, arrived, route, steps)
 
     def _run(
         self,
@@ -126,19 +128,23 @@ class Worker:
                     # The body is a view of the receive buffer, and the steps may outlive it.
                     command.body = bytes(command.body)
                     steps = begun
+                    connection.unfinished = Unfinished(arrived, command, route, steps)
+                    size = len(command.body)
+                    long_requests = connection.selector.reactor.long_requests
+                    if size > SHORT_BYTES and not long_requests.take(connection, size):
+                        return
                 else:
                     outcome = begun
             if steps is not None:
-                connection.unfinished = Unfinished(arrived, command, route, steps)
                 while True:
                     next(steps)
                     if monotonic() > connection.selector.turn_ends or connection.closed:
                         return
         except StopIteration as end:
-            connection.unfinished = None
+            connection.end_steps()
             outcome = end.value
         except Exception as error:
-            connection.unfinished = None
+            connection.end_steps()
             outcome = self.failed(command, connection, error)
         self._settle(outcome, command, connection, route.pool, arrived)
 

@@ -13,7 +13,10 @@ from aerobee.remoting.server.routes import Route, resolve
 from aerobee.remoting.server.selector import Limits, Selector
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.frame import FrameDecoder
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
+from tests.kit.raw_client import request_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,8 +26,18 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["LIMITS", "FakePoller", "HandTime", "Interest", "Stage", "TrickleSocket"]
+__all__ = [
+    "LIMITS",
+    "FakePoller",
+    "HandTime",
+    "Interest",
+    "Stage",
+    "TrickleSocket",
+    "bodies",
+    "frame_of",
+]
 
+MAX_OFFSET = int(RequestCode.GET_MAX_OFFSET)
 LIMITS = Limits(
     max_frame_bytes=1 << 20,
     max_header_bytes=1 << 16,
@@ -197,3 +210,13 @@ class Stage:
         self.selector.round(events)
         while self.selector.ready:
             self.selector.go_on()
+
+
+def frame_of(queue_id: int, body: bytes) -> bytes:
+    """One request: its handler reads the queue id as it likes."""
+    return request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": queue_id}, body)
+
+
+def bodies(sock: TrickleSocket) -> list[bytes]:
+    """The bodies of the answers that a peer has taken."""
+    return [bytes(body) for _, _, body in FrameDecoder().feed(bytes(sock.taken))]

@@ -15,9 +15,16 @@ from aerobee.remoting.server.pools import Pool
 from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
-from aerobee.remoting.wire.frame import FrameDecoder
 from tests.kit.raw_client import request_frame
-from tests.remoting.server.stage import LIMITS, HandTime, Interest, Stage, TrickleSocket
+from tests.remoting.server.stage import (
+    LIMITS,
+    HandTime,
+    Interest,
+    Stage,
+    TrickleSocket,
+    bodies,
+    frame_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +37,6 @@ MAX_ROUNDS = 5_000
 
 def frame(number: int, body: bytes = b"") -> bytes:
     return request_frame(MAX_OFFSET, number, {"topic": "t", "queueId": number}, body)
-
-
-def bodies(sock: TrickleSocket) -> list[bytes]:
-    return [bytes(body) for _, _, body in FrameDecoder().feed(bytes(sock.taken))]
 
 
 def run(stage: Stage, sock: TrickleSocket) -> int:
@@ -267,10 +270,6 @@ def time(monkeypatch: pytest.MonkeyPatch) -> HandTime:
 
 def costly(ms: int, count: int, who: str = "") -> bytes:
     return b"".join(frame_of(ms, f"{who}{number}".encode()) for number in range(count))
-
-
-def frame_of(ms: int, body: bytes) -> bytes:
-    return request_frame(MAX_OFFSET, 1, {"topic": "t", "queueId": ms}, body)
 
 
 def test_what_one_peer_sends_is_served_in_turns_with_others(time: HandTime) -> None:
