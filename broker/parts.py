@@ -368,7 +368,7 @@ class Parts:
 
     def _make_registration(self) -> Registration:
         broker, remoting = self.config.broker, self.config.remoting
-        ha_port = self.config.replication.ha_listen_port or remoting.listen_port + 1
+        ha_port = remoting.listen_port + 1 if remoting.listen_port < 65_535 else 0
         return Registration(
             identity=Identity(
                 cluster=broker.broker_cluster_name,

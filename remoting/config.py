@@ -1,16 +1,13 @@
 """The settings of the network layer: listeners, limits of a connection, pools, overload.
 
-Read like `store.config`: a field is one declaration. Beside the marks named there, `extra` has
-`cpus` (base, factor, limit: the default is base + factor × CPUs, at most the limit; the number
-written here is that of 4 CPUs).
-A pool is a bounded queue with a width, so the keys of RocketMQ's thread pools keep their meaning
-without threads. Source: configuration §3.3, §3.7. Long because every setting stands here whole.
+Where a default grows with the machine (`cpus`), the number written here is that of 4 CPUs. A pool
+is a bounded queue with a width, so the keys of RocketMQ's thread pools keep their meaning without
+threads. Source: configuration §3.3, §3.7.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from msgspec import Meta
+from aerobee.setting import setting
 
 __all__ = ["RemotingConfig"]
 
@@ -23,546 +20,210 @@ class RemotingConfig:
     """Listeners, connections, our own connections to name servers, pools, overload."""
 
     # Listeners
-    listen_port: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_535,
-            description="Port of the broker.",
-            extra={"key": "listenPort"},
-        ),
-    ] = 10_911
-    vip_listen_port: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=65_535,
-            description="Second port of the broker, for clients that prefer it; 0: none.",
-            extra={"key": "vipListenPort", "own": True, "derived": "listenPort - 2"},
-        ),
-    ] = 10_909
-    bind_address: Annotated[
-        str,
-        Meta(
-            description="Local address of every listener.",
-            extra={"key": "bindAddress", "derived": "127.0.0.1; 0.0.0.0 with insecure"},
-        ),
-    ] = "127.0.0.1"
-    server_socket_backlog: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_535,
-            description="Connections the system may hold before we accept them.",
-            extra={"key": "serverSocketBacklog"},
-        ),
-    ] = 1_024
-    server_selector_threads: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=64,
-            description="Selectors: tasks that read and write the sockets.",
-            extra={"key": "serverSelectorThreads"},
-        ),
-    ] = 3
-    server_worker_threads: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=1_024,
-            description="Kept for RocketMQ's sake: a selector does the worker's part itself.",
-            extra={"key": "serverWorkerThreads", "later": True},
-        ),
-    ] = 8
+    listen_port: int = setting("listenPort", 10_911, ge=1, le=65_535)
+    """Port of the broker."""
+    vip_listen_port: int = setting(
+        "vipListenPort", 10_909, ge=0, le=65_535, own=True, derived="listenPort - 2"
+    )
+    """Second port of the broker, for clients that prefer it; 0: none."""
+    bind_address: str = setting(
+        "bindAddress", "127.0.0.1", derived="127.0.0.1; 0.0.0.0 with insecure"
+    )
+    """Local address of every listener."""
+    server_socket_backlog: int = setting("serverSocketBacklog", 1_024, ge=1, le=65_535)
+    """Connections the system may hold before we accept them."""
+    server_selector_threads: int = setting("serverSelectorThreads", 3, ge=1, le=64)
+    """Selectors: tasks that read and write the sockets."""
 
     # Connections
-    server_channel_max_idle_time_s: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=86_400,
-            description="Silence after which a connection is closed.",
-            extra={"key": "serverChannelMaxIdleTimeSeconds", "unit": "s"},
-        ),
-    ] = 120
-    server_socket_snd_buf_size_bytes: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_073_741_824,
-            description="Send buffer of a socket; 0: the system decides.",
-            extra={"key": "serverSocketSndBufSize", "unit": "B"},
-        ),
-    ] = 0
-    server_socket_rcv_buf_size_bytes: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_073_741_824,
-            description="Receive buffer of a socket; 0: the system decides.",
-            extra={"key": "serverSocketRcvBufSize", "unit": "B"},
-        ),
-    ] = 0
-    write_buffer_high_water_mark_bytes: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_073_741_824,
-            description="Unsent bytes at which a connection is no longer read; 0: 4 MiB.",
-            extra={"key": "writeBufferHighWaterMark", "unit": "B"},
-        ),
-    ] = 0
-    write_buffer_low_water_mark_bytes: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_073_741_824,
-            description="Unsent bytes at which it is read again; 0: 1 MiB.",
-            extra={"key": "writeBufferLowWaterMark", "unit": "B"},
-        ),
-    ] = 0
-    write_stall_timeout_ms: Annotated[
-        int,
-        Meta(
-            ge=100,
-            le=3_600_000,
-            description="How long a peer may take nothing of what waits for it.",
-            extra={"key": "writeStallTimeout", "unit": "ms", "own": True},
-        ),
-    ] = 10_000
-    write_least_rate: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1_073_741_824,
-            description="Bytes that a peer must take in a second, over the time of"
-            " writeStallTimeout, while answers wait for it; 0: any. A slower one is closed.",
-            extra={"key": "writeLeastRate", "own": True},
-        ),
-    ] = 4_096
-    max_outbound_buffer_bytes: Annotated[
-        int,
-        Meta(
-            ge=1_048_576,
-            le=17_179_869_184,
-            description="What all connections together may have unsent. Beyond it one that has more"
-            " than its share is not read; at twice as much the one that has most is closed.",
-            extra={"key": "maxOutboundBufferBytes", "unit": "B", "own": True},
-        ),
-    ] = 268_435_456
-    max_frame_bytes: Annotated[
-        int,
-        Meta(
-            ge=65_536,
-            le=268_435_456,
-            description="Largest frame that is read.",
-            extra={"key": "maxFrameBytes", "unit": "B", "own": True},
-        ),
-    ] = 16_777_216
-    max_header_bytes: Annotated[
-        int,
-        Meta(
-            ge=32_768,
-            le=16_777_215,
-            description="Largest header that is read.",
-            extra={"key": "maxHeaderBytes", "unit": "B", "own": True},
-        ),
-    ] = 262_144
-    max_inbound_buffer_bytes: Annotated[
-        int,
-        Meta(
-            ge=1_048_576,
-            le=17_179_869_184,
-            description="What all connections together may keep of frames that have not ended, and"
-            " of whole ones that wait. Beyond it only who has most is read, and closed in the end.",
-            extra={"key": "maxInboundBufferBytes", "unit": "B", "own": True},
-        ),
-    ] = 134_217_728
-    max_connections: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=10_000_000,
-            description="Connections at once; the next is closed as it comes. 0: as many as the"
-            " limit on open files allows, but for a reserve of the store.",
-            extra={"key": "maxConnections", "own": True},
-        ),
-    ] = 0
-    server_oneway_semaphore_value: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_535,
-            description="One-way requests on their way to clients.",
-            extra={"key": "serverOnewaySemaphoreValue", "later": True},
-        ),
-    ] = 256
-    server_async_semaphore_value: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_535,
-            description="Requests to clients that wait for an answer.",
-            extra={"key": "serverAsyncSemaphoreValue", "later": True},
-        ),
-    ] = 64
+    server_channel_max_idle_time_s: int = setting(
+        "serverChannelMaxIdleTimeSeconds", 120, ge=1, le=86_400, unit="s"
+    )
+    """Silence after which a connection is closed."""
+    server_socket_snd_buf_size_bytes: int = setting(
+        "serverSocketSndBufSize", 0, ge=0, le=1_073_741_824, unit="B"
+    )
+    """Send buffer of a socket; 0: the system decides."""
+    server_socket_rcv_buf_size_bytes: int = setting(
+        "serverSocketRcvBufSize", 0, ge=0, le=1_073_741_824, unit="B"
+    )
+    """Receive buffer of a socket; 0: the system decides."""
+    write_buffer_high_water_mark_bytes: int = setting(
+        "writeBufferHighWaterMark", 0, ge=0, le=1_073_741_824, unit="B"
+    )
+    """Unsent bytes at which a connection is no longer read; 0: 4 MiB."""
+    write_buffer_low_water_mark_bytes: int = setting(
+        "writeBufferLowWaterMark", 0, ge=0, le=1_073_741_824, unit="B"
+    )
+    """Unsent bytes at which it is read again; 0: 1 MiB."""
+    write_stall_timeout_ms: int = setting(
+        "writeStallTimeout", 10_000, ge=100, le=3_600_000, unit="ms", own=True
+    )
+    """How long a peer may take nothing of what waits for it."""
+    write_least_rate: int = setting("writeLeastRate", 4_096, ge=0, le=1_073_741_824, own=True)
+    """Bytes that a peer must take in a second, over the time of writeStallTimeout, while
+    answers wait for it; 0: any. A slower one is closed.
+    """
+    max_outbound_buffer_bytes: int = setting(
+        "maxOutboundBufferBytes", 268_435_456, ge=1_048_576, le=17_179_869_184, unit="B", own=True
+    )
+    """What all connections together may have unsent. Beyond it one that has more than its share
+    is not read; at twice as much the one that has most is closed.
+    """
+    max_frame_bytes: int = setting(
+        "maxFrameBytes", 16_777_216, ge=65_536, le=268_435_456, unit="B", own=True
+    )
+    """Largest frame that is read."""
+    max_header_bytes: int = setting(
+        "maxHeaderBytes", 262_144, ge=32_768, le=16_777_215, unit="B", own=True
+    )
+    """Largest header that is read."""
+    max_inbound_buffer_bytes: int = setting(
+        "maxInboundBufferBytes", 134_217_728, ge=1_048_576, le=17_179_869_184, unit="B", own=True
+    )
+    """What all connections together may keep of frames that have not ended, and of whole ones
+    that wait. Beyond it only who has most is read, and closed in the end.
+    """
+    max_connections: int = setting("maxConnections", 0, ge=0, le=10_000_000, own=True)
+    """Connections at once; the next is closed as it comes. 0: as many as the limit on open
+    files allows, but for a reserve of the store.
+    """
 
     # As a client of name servers
-    connect_timeout_ms: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=600_000,
-            description="How long a connect may take.",
-            extra={"key": "connectTimeoutMillis", "unit": "ms"},
-        ),
-    ] = 3_000
-    channel_not_active_interval_ms: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=3_600_000,
-            description="How long a name server that failed is left alone.",
-            extra={"key": "channelNotActiveInterval", "unit": "ms", "later": True},
-        ),
-    ] = 60_000
-    client_channel_max_idle_time_s: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=86_400,
-            description="Silence after which our own connection is closed.",
-            extra={"key": "clientChannelMaxIdleTimeSeconds", "unit": "s", "later": True},
-        ),
-    ] = 120
-    client_close_socket_if_timeout: Annotated[
-        bool,
-        Meta(
-            description="Close a connection on which a call timed out.",
-            extra={"key": "clientCloseSocketIfTimeout", "later": True},
-        ),
-    ] = True
+    connect_timeout_ms: int = setting("connectTimeoutMillis", 3_000, ge=1, le=600_000, unit="ms")
+    """How long a connect may take."""
 
     # Pools: requests that run at once
-    send_message_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Send pool: requests at once.",
-            extra={"key": "sendMessageThreadPoolNums", "cpus": (0, 1, 4)},
-        ),
-    ] = 4
-    pull_message_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Pull pool: requests at once.",
-            extra={"key": "pullMessageThreadPoolNums", "cpus": (16, 2, None)},
-        ),
-    ] = 24
-    lite_pull_message_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Lite-pull pool: requests at once.",
-            extra={"key": "litePullMessageThreadPoolNums", "cpus": (16, 2, None)},
-        ),
-    ] = 24
-    process_reply_message_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Reply pool: requests at once.",
-            extra={
-                "key": "processReplyMessageThreadPoolNums",
-                "cpus": (16, 2, None),
-            },
-        ),
-    ] = 24
-    ack_message_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Ack pool: requests at once.",
-            extra={"key": "ackMessageThreadPoolNums"},
-        ),
-    ] = 16
-    query_message_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Query pool: requests at once.",
-            extra={"key": "queryMessageThreadPoolNums", "cpus": (8, 1, None)},
-        ),
-    ] = 12
-    admin_broker_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Admin pool: requests at once.",
-            extra={"key": "adminBrokerThreadPoolNums"},
-        ),
-    ] = 16
-    client_manage_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Client pool: requests at once.",
-            extra={"key": "clientManageThreadPoolNums"},
-        ),
-    ] = 32
-    consumer_manage_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Consumer pool: requests at once.",
-            extra={"key": "consumerManageThreadPoolNums"},
-        ),
-    ] = 32
-    load_balance_processor_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Assignment pool: requests at once.",
-            extra={"key": "loadBalanceProcessorThreadPoolNums"},
-        ),
-    ] = 32
-    heartbeat_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Heartbeat pool: requests at once.",
-            extra={"key": "heartbeatThreadPoolNums", "cpus": (0, 1, 32)},
-        ),
-    ] = 4
-    end_transaction_thread_pool_nums: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=65_536,
-            description="Transaction pool: requests at once.",
-            extra={"key": "endTransactionThreadPoolNums", "cpus": (8, 2, None)},
-        ),
-    ] = 16
+    send_message_thread_pool_nums: int = setting(
+        "sendMessageThreadPoolNums", 4, ge=1, le=65_536, cpus=(0, 1, 4)
+    )
+    """Send pool: requests at once."""
+    pull_message_thread_pool_nums: int = setting(
+        "pullMessageThreadPoolNums", 24, ge=1, le=65_536, cpus=(16, 2, None)
+    )
+    """Pull pool: requests at once."""
+    lite_pull_message_thread_pool_nums: int = setting(
+        "litePullMessageThreadPoolNums", 24, ge=1, le=65_536, cpus=(16, 2, None)
+    )
+    """Lite-pull pool: requests at once."""
+    process_reply_message_thread_pool_nums: int = setting(
+        "processReplyMessageThreadPoolNums", 24, ge=1, le=65_536, cpus=(16, 2, None)
+    )
+    """Reply pool: requests at once."""
+    ack_message_thread_pool_nums: int = setting("ackMessageThreadPoolNums", 16, ge=1, le=65_536)
+    """Ack pool: requests at once."""
+    query_message_thread_pool_nums: int = setting(
+        "queryMessageThreadPoolNums", 12, ge=1, le=65_536, cpus=(8, 1, None)
+    )
+    """Query pool: requests at once."""
+    admin_broker_thread_pool_nums: int = setting("adminBrokerThreadPoolNums", 16, ge=1, le=65_536)
+    """Admin pool: requests at once."""
+    client_manage_thread_pool_nums: int = setting("clientManageThreadPoolNums", 32, ge=1, le=65_536)
+    """Client pool: requests at once."""
+    consumer_manage_thread_pool_nums: int = setting(
+        "consumerManageThreadPoolNums", 32, ge=1, le=65_536
+    )
+    """Consumer pool: requests at once."""
+    load_balance_processor_thread_pool_nums: int = setting(
+        "loadBalanceProcessorThreadPoolNums", 32, ge=1, le=65_536
+    )
+    """Assignment pool: requests at once."""
+    heartbeat_thread_pool_nums: int = setting(
+        "heartbeatThreadPoolNums", 4, ge=1, le=65_536, cpus=(0, 1, 32)
+    )
+    """Heartbeat pool: requests at once."""
+    end_transaction_thread_pool_nums: int = setting(
+        "endTransactionThreadPoolNums", 16, ge=1, le=65_536, cpus=(8, 2, None)
+    )
+    """Transaction pool: requests at once."""
 
     # Pools: requests that wait or run; the next one gets SYSTEM_BUSY
-    send_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Send pool: bound of its queue.",
-            extra={"key": "sendThreadPoolQueueCapacity"},
-        ),
-    ] = 10_000
-    pull_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Pull pool: bound of its queue.",
-            extra={"key": "pullThreadPoolQueueCapacity"},
-        ),
-    ] = 100_000
-    lite_pull_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Lite-pull pool: bound of its queue.",
-            extra={"key": "litePullThreadPoolQueueCapacity"},
-        ),
-    ] = 100_000
-    ack_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Ack pool: bound of its queue.",
-            extra={"key": "ackThreadPoolQueueCapacity"},
-        ),
-    ] = 100_000
-    query_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Query pool: bound of its queue.",
-            extra={"key": "queryThreadPoolQueueCapacity"},
-        ),
-    ] = 20_000
-    reply_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Reply pool: bound of its queue.",
-            extra={"key": "replyThreadPoolQueueCapacity"},
-        ),
-    ] = 10_000
-    put_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Put pool: bound of its queue.",
-            extra={"key": "putThreadPoolQueueCapacity", "later": True},
-        ),
-    ] = 10_000
-    admin_broker_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Admin pool: bound of its queue.",
-            extra={"key": "adminBrokerThreadPoolQueueCapacity"},
-        ),
-    ] = 10_000
-    heartbeat_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Heartbeat pool: bound of its queue.",
-            extra={"key": "heartbeatThreadPoolQueueCapacity"},
-        ),
-    ] = 50_000
-    client_manager_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Client pool: bound of its queue.",
-            extra={"key": "clientManagerThreadPoolQueueCapacity"},
-        ),
-    ] = 1_000_000
-    consumer_manager_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Consumer pool: bound of its queue.",
-            extra={"key": "consumerManagerThreadPoolQueueCapacity"},
-        ),
-    ] = 1_000_000
-    load_balance_thread_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Assignment pool: bound of its queue.",
-            extra={"key": "loadBalanceThreadPoolQueueCapacity"},
-        ),
-    ] = 100_000
-    end_transaction_pool_queue_capacity: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=100_000_000,
-            description="Transaction pool: bound of its queue.",
-            extra={"key": "endTransactionPoolQueueCapacity"},
-        ),
-    ] = 100_000
+    send_thread_pool_queue_capacity: int = setting(
+        "sendThreadPoolQueueCapacity", 10_000, ge=1, le=100_000_000
+    )
+    """Send pool: bound of its queue."""
+    pull_thread_pool_queue_capacity: int = setting(
+        "pullThreadPoolQueueCapacity", 100_000, ge=1, le=100_000_000
+    )
+    """Pull pool: bound of its queue."""
+    lite_pull_thread_pool_queue_capacity: int = setting(
+        "litePullThreadPoolQueueCapacity", 100_000, ge=1, le=100_000_000
+    )
+    """Lite-pull pool: bound of its queue."""
+    ack_thread_pool_queue_capacity: int = setting(
+        "ackThreadPoolQueueCapacity", 100_000, ge=1, le=100_000_000
+    )
+    """Ack pool: bound of its queue."""
+    query_thread_pool_queue_capacity: int = setting(
+        "queryThreadPoolQueueCapacity", 20_000, ge=1, le=100_000_000
+    )
+    """Query pool: bound of its queue."""
+    reply_thread_pool_queue_capacity: int = setting(
+        "replyThreadPoolQueueCapacity", 10_000, ge=1, le=100_000_000
+    )
+    """Reply pool: bound of its queue."""
+    admin_broker_thread_pool_queue_capacity: int = setting(
+        "adminBrokerThreadPoolQueueCapacity", 10_000, ge=1, le=100_000_000
+    )
+    """Admin pool: bound of its queue."""
+    heartbeat_thread_pool_queue_capacity: int = setting(
+        "heartbeatThreadPoolQueueCapacity", 50_000, ge=1, le=100_000_000
+    )
+    """Heartbeat pool: bound of its queue."""
+    client_manager_thread_pool_queue_capacity: int = setting(
+        "clientManagerThreadPoolQueueCapacity", 1_000_000, ge=1, le=100_000_000
+    )
+    """Client pool: bound of its queue."""
+    consumer_manager_thread_pool_queue_capacity: int = setting(
+        "consumerManagerThreadPoolQueueCapacity", 1_000_000, ge=1, le=100_000_000
+    )
+    """Consumer pool: bound of its queue."""
+    load_balance_thread_pool_queue_capacity: int = setting(
+        "loadBalanceThreadPoolQueueCapacity", 100_000, ge=1, le=100_000_000
+    )
+    """Assignment pool: bound of its queue."""
+    end_transaction_pool_queue_capacity: int = setting(
+        "endTransactionPoolQueueCapacity", 100_000, ge=1, le=100_000_000
+    )
+    """Transaction pool: bound of its queue."""
 
     # Overload
-    broker_fast_failure_enable: Annotated[
-        bool,
-        Meta(
-            description="Answer SYSTEM_BUSY to requests that waited too long.",
-            extra={"key": "brokerFastFailureEnable", "hot": True},
-        ),
-    ] = True
-    wait_time_mills_in_send_queue: Annotated[
-        int,
-        Meta(
-            ge=10,
-            le=60_000,
-            description="Send pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInSendQueue", "unit": "ms", "hot": True},
-        ),
-    ] = 200
-    wait_time_mills_in_pull_queue: Annotated[
-        int,
-        Meta(
-            ge=100,
-            le=60_000,
-            description="Pull pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInPullQueue", "unit": "ms", "hot": True},
-        ),
-    ] = 5_000
-    wait_time_mills_in_lite_pull_queue: Annotated[
-        int,
-        Meta(
-            ge=100,
-            le=60_000,
-            description="Lite-pull pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInLitePullQueue", "unit": "ms", "hot": True},
-        ),
-    ] = 5_000
-    wait_time_mills_in_heartbeat_queue: Annotated[
-        int,
-        Meta(
-            ge=1_000,
-            le=120_000,
-            description="Heartbeat pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInHeartbeatQueue", "unit": "ms", "hot": True},
-        ),
-    ] = 31_000
-    wait_time_mills_in_transaction_queue: Annotated[
-        int,
-        Meta(
-            ge=100,
-            le=60_000,
-            description="Transaction pool: how long a request may wait.",
-            extra={
-                "key": "waitTimeMillsInTransactionQueue",
-                "unit": "ms",
-                "hot": True,
-            },
-        ),
-    ] = 3_000
-    wait_time_mills_in_ack_queue: Annotated[
-        int,
-        Meta(
-            ge=100,
-            le=60_000,
-            description="Ack pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInAckQueue", "unit": "ms", "hot": True},
-        ),
-    ] = 3_000
-    wait_time_mills_in_admin_broker_queue: Annotated[
-        int,
-        Meta(
-            ge=100,
-            le=60_000,
-            description="Admin pool: how long a request may wait.",
-            extra={"key": "waitTimeMillsInAdminBrokerQueue", "unit": "ms", "hot": True},
-        ),
-    ] = 5_000
-    os_page_cache_busy_time_out_ms: Annotated[
-        int,
-        Meta(
-            ge=50,
-            le=60_000,
-            description=(
-                "An append that takes longer makes the store busy: "
-                "sends that came before it ended are refused."
-            ),
-            extra={"key": "osPageCacheBusyTimeOutMills", "unit": "ms", "hot": True},
-        ),
-    ] = 1_000
+    broker_fast_failure_enable: bool = setting("brokerFastFailureEnable", True, live=True)
+    """Answer SYSTEM_BUSY to requests that waited too long."""
+    wait_time_mills_in_send_queue: int = setting(
+        "waitTimeMillsInSendQueue", 200, ge=10, le=60_000, unit="ms", live=True
+    )
+    """Send pool: how long a request may wait."""
+    wait_time_mills_in_pull_queue: int = setting(
+        "waitTimeMillsInPullQueue", 5_000, ge=100, le=60_000, unit="ms", live=True
+    )
+    """Pull pool: how long a request may wait."""
+    wait_time_mills_in_lite_pull_queue: int = setting(
+        "waitTimeMillsInLitePullQueue", 5_000, ge=100, le=60_000, unit="ms", live=True
+    )
+    """Lite-pull pool: how long a request may wait."""
+    wait_time_mills_in_heartbeat_queue: int = setting(
+        "waitTimeMillsInHeartbeatQueue", 31_000, ge=1_000, le=120_000, unit="ms", live=True
+    )
+    """Heartbeat pool: how long a request may wait."""
+    wait_time_mills_in_transaction_queue: int = setting(
+        "waitTimeMillsInTransactionQueue", 3_000, ge=100, le=60_000, unit="ms", live=True
+    )
+    """Transaction pool: how long a request may wait."""
+    wait_time_mills_in_ack_queue: int = setting(
+        "waitTimeMillsInAckQueue", 3_000, ge=100, le=60_000, unit="ms", live=True
+    )
+    """Ack pool: how long a request may wait."""
+    wait_time_mills_in_admin_broker_queue: int = setting(
+        "waitTimeMillsInAdminBrokerQueue", 5_000, ge=100, le=60_000, unit="ms", live=True
+    )
+    """Admin pool: how long a request may wait."""
+    os_page_cache_busy_time_out_ms: int = setting(
+        "osPageCacheBusyTimeOutMills", 1_000, ge=50, le=60_000, unit="ms", live=True
+    )
+    """An append that takes longer makes the store busy: sends that came before it ended are
+    refused.
+    """
 
     @property
     def high_water_bytes(self) -> int:

@@ -57,7 +57,6 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
     default("metricsPromExporterHost", values["bindAddress"])
     port = int(values.get("listenPort", SCHEMA["listenport"].default))
     default("vipListenPort", max(port - 2, 0))
-    default("haListenPort", port + 1 if port < 65_535 else 0)
     root = str(values.setdefault("storePathRootDir", f"{machine.home}/store")).rstrip("/")
     default("kvConfigPath", f"{root}/config/kvConfig.json")
     default("configOverlayPath", f"{root}/config/aerobee-overlay.yaml")
@@ -72,8 +71,8 @@ def derived(given: Mapping[str, Value], machine: Machine) -> dict[str, Value]:
 def pool_widths(cpu_count: int) -> Iterator[tuple[str, int]]:
     """The defaults that grow with the number of CPUs."""
     for key in SCHEMA.values():
-        if "cpus" in key.extra:
-            base, factor, limit = key.extra["cpus"]
+        if key.declaration.cpus:
+            base, factor, limit = key.declaration.cpus
             width = base + factor * cpu_count
             yield key.name, width if limit is None else min(width, limit)
 
@@ -194,8 +193,6 @@ def hints(
         yield "brokerRole", "SYNC_MASTER waits for nobody: there is no replication yet"
     for name, value in given.items():
         key = SCHEMA[canon(name)]
-        if key.extra.get("later") and value != key.default:
-            yield name, "has no effect yet"
-        if key.extra.get("kind") == "path" and str(value).startswith("./~"):
+        if key.declaration.kind == "path" and str(value).startswith("./~"):
             yield name, f"{value}: ~ is not expanded, a directory of that name is meant"
     yield from oddities(given, config)

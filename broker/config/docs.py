@@ -15,6 +15,7 @@ import yaml
 
 from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, snake
 from aerobee.broker.config.values import text_of
+from aerobee.setting import descriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,6 @@ TITLES = {
     "remoting": "The network",
     "namesrv": "The name server",
     "metrics": "Metrics and health",
-    "replication": "Replication (kept for later)",
 }
 
 YAML_HEAD = """\
@@ -70,23 +70,23 @@ does one that asks for something this broker does not do.
 `aerobee config convert FILE` turns one form into the other.
 
 *Live*: an administrator may change it while the broker runs; until requests to do so are served, at
-the next start. *Later*: checked and kept, without effect so far.
+the next start.
 """
 
 
 def default_text(key: Key) -> str:
     """The default as a person would say it."""
-    if "cpus" in key.extra:
-        base, factor, limit = key.extra["cpus"]
+    if key.declaration.cpus:
+        base, factor, limit = key.declaration.cpus
         count = "CPUs" if factor == 1 else f"{factor} × CPUs"
         text = f"{base} + {count}" if base else count
         return f"{text}, at most {limit}" if limit else text
-    return str(key.extra.get("derived") or text_of(key.default))
+    return key.declaration.derived or text_of(key.default)
 
 
 def has_constant_default(key: Key) -> bool:
     """Whether the default is a value and not a rule."""
-    return not {"cpus", "derived"} & set(key.extra)
+    return not (key.declaration.cpus or key.declaration.derived)
 
 
 def broker_yaml() -> str:
@@ -107,9 +107,9 @@ def yaml_lines() -> Iterator[str]:
 def yaml_lines_of(key: Key) -> Iterator[str]:
     """What it is for, how it may be, and the key itself, commented out."""
     limits = key.range if key.range != "text" else ""
-    marks = [name for name, set_ in (("live", key.hot), ("later", key.extra.get("later"))) if set_]
-    yield f"  # {key.meta.description}"
-    yield f"  # ({', '.join(part for part in (key.name, limits, *marks) if part)})"
+    live = "live" if key.declaration.live else ""
+    yield f"  # {MEANINGS[key.part, key.attribute]}"
+    yield f"  # ({', '.join(part for part in (key.name, limits, live) if part)})"
     if has_constant_default(key):
         value = str(key.default) if isinstance(key.default, str) else key.default
         yield "  #" + yaml.safe_dump({snake(key.name): value}, width=1_000).rstrip()
@@ -117,6 +117,12 @@ def yaml_lines_of(key: Key) -> Iterator[str]:
         yield f"  #{snake(key.name)}:    # {default_text(key)}"
 
 
+MEANINGS = {
+    (part, attribute): text
+    for part, cls in SECTIONS.items()
+    for attribute, text in descriptions(cls).items()
+}
+"""Part and attribute → what the setting is for."""
 SECTION_ORDER = list(dict.fromkeys(key.section for key in SCHEMA.values()))
 
 
@@ -134,17 +140,16 @@ def table(part: str) -> str:
 
 def row(key: Key) -> str:
     """One line of a table."""
-    theirs = "–" if key.extra.get("own") else key.name
-    unit = f" {key.unit}" if key.unit and has_constant_default(key) else ""
-    marks = "live" if key.hot else ""
-    marks += " later" if key.extra.get("later") else ""
+    said = key.declaration
+    theirs = "–" if said.own else key.name
+    unit = f" {said.unit}" if said.unit and has_constant_default(key) else ""
     cells = (
         f"`{snake(key.name)}`",
         theirs,
         default_text(key) + unit or "empty",
         key.range,
-        marks.strip(),
-        str(key.meta.description),
+        "live" if said.live else "",
+        MEANINGS[key.part, key.attribute],
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 

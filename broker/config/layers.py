@@ -15,19 +15,14 @@ from aerobee.broker.config.schema import KNOWN, SCHEMA, canon, env, nearest
 from aerobee.broker.config.values import FreeSpace, read, rocketmq_takes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from aerobee.broker.config.schema import Key, Value
 
 __all__ = ["Layer", "Setting", "command_line_entries", "environment_entries", "take"]
 
-NAMESRV_TWINS = {"listenport": "namesrvlistenport", "configblacklist": "namesrvconfigblacklist"}
+NAMESRV_TWINS = {"listenport": "namesrvlistenport"}
 """Keys that both of RocketMQ's daemons have → what they mean in the section `namesrv`."""
-
-FORMERLY: Mapping[str, Key] = {
-    canon(str(key.extra["formerly"])): key for key in SCHEMA.values() if "formerly" in key.extra
-}
-"""Canonical old name → the setting that took its place."""
 
 
 class Setting(NamedTuple):
@@ -48,17 +43,16 @@ class Layer:
     warnings: list[str] = field(default_factory=list)
 
 
-def take(entries: Sequence[Entry], *, only_hot: bool = False) -> Layer:
-    """All of one source. `only_hot`: the file of runtime changes, which may hold no other key."""
+def take(entries: Sequence[Entry], *, only_live: bool = False) -> Layer:
+    """All of one source. `only_live`: the file of runtime changes, which may hold no other key."""
     layer = Layer()
-    present = {canon(entry.name) for entry in entries}
     for entry in entries:
         if is_absent(entry):
             continue
-        key = find(entry, layer, present)
+        key = find(entry, layer)
         if key is None:
             continue
-        if only_hot and not key.hot:
+        if only_live and not key.declaration.live:
             layer.problems.append(f"{entry.where}: can not change while running")
         else:
             put(layer, key, entry)
@@ -70,7 +64,7 @@ def is_absent(entry: Entry) -> bool:
     return isinstance(entry.value, Scalar) and entry.value.kind == "null"
 
 
-def find(entry: Entry, layer: Layer, present: Iterable[str]) -> Key | None:
+def find(entry: Entry, layer: Layer) -> Key | None:
     """The setting that an entry means; without one, what it is goes into the layer."""
     name = canon(entry.name)
     if entry.section == "namesrv":
@@ -83,13 +77,9 @@ def find(entry: Entry, layer: Layer, present: Iterable[str]) -> Key | None:
     if entry.form is Form.PROPERTIES and not is_spelled_exactly(entry.name, key):
         note_spelling(layer, entry, key)
         return None
-    if key is not None:
-        return key
-    successor = FORMERLY.get(name)
-    if successor is not None:
-        return None if canon(successor.name) in present else successor
-    note_foreign(layer, entry)
-    return None
+    if key is None:
+        note_foreign(layer, entry)
+    return key
 
 
 def is_spelled_exactly(name: str, key: Key | None) -> bool:
@@ -130,7 +120,7 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
         return
     if entry.form is Form.PROPERTIES:
         warn_of_blanks(layer, key, entry)
-    if value == "" and "derived" in key.extra:
+    if value == "" and key.declaration.derived:
         return  # RocketMQ writes what nobody set as an empty value
     name = canon(key.name)
     before = layer.settings.get(name)

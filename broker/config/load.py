@@ -32,7 +32,6 @@ from aerobee.broker.config.services import (
     MetricsConfig,
     MetricsExporterType,
     NamesrvConfig,
-    ReplicationConfig,
 )
 from aerobee.broker.config.values import FreeSpace
 from aerobee.remoting.config import RemotingConfig
@@ -53,7 +52,6 @@ __all__ = [
     "MetricsExporterType",
     "NamesrvConfig",
     "RemotingConfig",
-    "ReplicationConfig",
     "StoreConfig",
     "check_report",
     "convert",
@@ -166,7 +164,7 @@ def overlay_layer(file: Path) -> Layer:
     if not file.is_file():
         return Layer()
     try:
-        return take(read_file(file), only_hot=True)
+        return take(read_file(file), only_live=True)
     except ConfigurationError as error:
         return Layer(problems=list(error.problems))
 
@@ -232,7 +230,7 @@ def parts(values: Mapping[str, Value], settings: Mapping[str, Setting]) -> dict[
         attributes[key.part][key.attribute] = value
     for name, setting in settings.items():
         if isinstance(setting.value, FreeSpace):
-            free = str(SCHEMA[name].extra["free"])
+            free = str(SCHEMA[name].declaration.free)
             attributes[SCHEMA[name].part][free] = setting.value.size_bytes
     return {part: cls(**attributes[part]) for part, cls in SECTIONS.items()}
 

@@ -31,7 +31,7 @@ def value_of(config: BrokerConfig, key: Key) -> Value:
 
 def free_bytes(config: BrokerConfig, key: Key) -> int:
     """The space to keep free that stands in for a disk limit; 0: the limit itself holds."""
-    free = key.extra.get("free")
+    free = key.declaration.free
     return int(getattr(getattr(config, key.part), free)) if free else 0
 
 
@@ -83,7 +83,7 @@ def differs(config: BrokerConfig, key: Key) -> bool:
 
 def deserves_a_line(config: BrokerConfig, key: Key) -> bool:
     """Whether the short report shows the setting."""
-    return differs(config, key) and (key.name in config.sources or "cpus" not in key.extra)
+    return differs(config, key) and (key.name in config.sources or not key.declaration.cpus)
 
 
 def source_of(config: BrokerConfig, key: Key) -> str:

@@ -10,17 +10,18 @@ import re
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from msgspec import Meta
 
 from aerobee.broker.config.options import BrokerOptions
-from aerobee.broker.config.services import MetricsConfig, NamesrvConfig, ReplicationConfig
+from aerobee.broker.config.services import MetricsConfig, NamesrvConfig
 from aerobee.remoting.config import RemotingConfig
+from aerobee.setting import KEY, Declaration
 from aerobee.store.config import StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from msgspec import Meta
 
 __all__ = [
     "KNOWN",
@@ -41,7 +42,7 @@ Value = int | str
 SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
 """Keys whose value is never printed."""
 
-YAML_SECTIONS = {"metrics": "broker", "replication": "store"}
+YAML_SECTIONS = {"metrics": "broker"}
 """Where the parts go that are no section of their own in a file."""
 
 
@@ -65,32 +66,23 @@ def env(name: str) -> str:
 class Key:
     """One setting: its names, its type with range, where it lives and what it is for."""
 
-    name: str
     part: str
     attribute: str
     type: type[Value]
-    meta: Meta
     default: Value
+    declaration: Declaration
 
     @property
-    def extra(self) -> Mapping[str, Any]:
-        """The marks of the declaration; see `store.config`."""
-        return self.meta.extra or {}
+    def name(self) -> str:
+        """RocketMQ's spelling."""
+        return self.declaration.key
 
     @property
     def hint(self) -> Any:
-        """The annotation of the declaration, as msgspec takes it."""
-        return Annotated[self.type, self.meta]
-
-    @property
-    def unit(self) -> str:
-        """Unit of the bare number in a file: ms, s, h, B, % or nothing."""
-        return str(self.extra.get("unit", ""))
-
-    @property
-    def hot(self) -> bool:
-        """Whether it may change while running."""
-        return bool(self.extra.get("hot"))
+        """Its type with its range, as msgspec takes it."""
+        said = self.declaration
+        limits = Meta(pattern=said.pattern) if said.ge is None else Meta(ge=said.ge, le=said.le)
+        return Annotated[self.type, limits]
 
     @property
     def section(self) -> str:
@@ -102,7 +94,7 @@ class Key:
         """The only values, where there are only some."""
         if issubclass(self.type, StrEnum):
             return tuple(member.value for member in self.type)
-        return tuple(self.extra.get("choices", ()))
+        return self.declaration.choices
 
     @property
     def range(self) -> str:
@@ -111,20 +103,19 @@ class Key:
             return ", ".join(str(choice) for choice in self.choices)
         if self.type is bool:
             return "true, false"
-        if self.meta.ge is None:
+        said = self.declaration
+        if said.ge is None:
             return "text"
-        return f"{self.meta.ge}\N{EN DASH}{self.meta.le}{self.unit and ' ' + self.unit}"
+        return f"{said.ge}\N{EN DASH}{said.le}{said.unit and ' ' + said.unit}"
 
 
 def declared(part: str, cls: type[Any]) -> Iterator[Key]:
     """The keys of one class of settings, in the order of the declaration."""
-    hints = get_type_hints(cls, include_extras=True)
+    hints = get_type_hints(cls)
     for item in fields(cls):
-        hint = hints[item.name]
-        if get_origin(hint) is Annotated:
-            kind, meta = get_args(hint)
+        if KEY in item.metadata:
             default: Any = item.default
-            yield Key(meta.extra["key"], part, item.name, kind, meta, default)
+            yield Key(part, item.name, hints[item.name], default, item.metadata[KEY])
 
 
 SECTIONS: Mapping[str, type[Any]] = {
@@ -133,7 +124,6 @@ SECTIONS: Mapping[str, type[Any]] = {
     "remoting": RemotingConfig,
     "namesrv": NamesrvConfig,
     "metrics": MetricsConfig,
-    "replication": ReplicationConfig,
 }
 """Part of `BrokerConfig` → the class of its settings."""
 

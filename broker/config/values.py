@@ -71,9 +71,9 @@ def written_text(key: Key, entry: Entry) -> str:
     value = entry.value
     if isinstance(value, Scalar):
         return scalar_text(key, value)
-    if isinstance(value, dict) and key.extra.get("kind") == "dedupe":
+    if isinstance(value, dict) and key.declaration.kind == "dedupe":
         return dedupe.from_mapping(value)
-    separator = str(key.extra.get("list", ""))
+    separator = key.declaration.separator
     if not separator or isinstance(value, dict):
         raise ValueError(f"one value is expected ({key.range})")
     return separator.join(item_text(key, item) for item in value)
@@ -83,7 +83,7 @@ def item_text(key: Key, item: Tree) -> str:
     """One item of a list."""
     if isinstance(item, Scalar):
         return scalar_text(key, item)
-    if isinstance(item, dict) and key.extra.get("kind") == "advertised":
+    if isinstance(item, dict) and key.declaration.kind == "advertised":
         return advertised.from_mapping(item)
     raise ValueError("a list holds plain values")
 
@@ -104,7 +104,7 @@ def scalar_text(key: Key, scalar: Scalar) -> str:
 
 def is_hours(key: Key) -> bool:
     """Whether the setting is a list of hours, for which YAML sees numbers."""
-    return key.extra.get("kind") == "hours_of_day"
+    return key.declaration.kind == "hours_of_day"
 
 
 def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
@@ -115,7 +115,7 @@ def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
         return whole(text.strip()) if java else number(key, text.strip())
     if issubclass(key.type, StrEnum):
         return text.strip() if java else text.strip().upper()
-    check = KINDS.get(str(key.extra.get("kind", "")))
+    check = KINDS.get(key.declaration.kind)
     return check(text.strip()) if check and text.strip() else text.strip()
 
 
@@ -144,23 +144,23 @@ def number(key: Key, text: str) -> int | FreeSpace:
     if not unit:
         return count
     kind, factor = UNITS.get(unit, ("", 0))
-    if kind == "size" and key.unit == "%" and "free" in key.extra:
+    if kind == "size" and key.declaration.unit == "%" and key.declaration.free:
         return free_space(text, count * factor)
-    own_kind, own_factor = UNITS.get(key.unit, ("no unit", 1))
+    own_kind, own_factor = UNITS.get(key.declaration.unit, ("no unit", 1))
     if kind != own_kind:
         raise ValueError(f"{text} has the wrong unit{unit_hint(key)}")
     if count * factor % own_factor:
-        raise ValueError(f"{text} is no whole number of {key.unit}")
+        raise ValueError(f"{text} is no whole number of {key.declaration.unit}")
     return count * factor // own_factor
 
 
 def unit_hint(key: Key) -> str:
     """Which units the key takes, as the end of a sentence."""
-    if not key.unit:
+    if not key.declaration.unit:
         return " (a bare number is expected)"
-    kind = UNITS[key.unit][0]
+    kind = UNITS[key.declaration.unit][0]
     units = ", ".join(unit for unit, (of, _) in UNITS.items() if of == kind)
-    return f" (a bare number is {key.unit}; units: {units})"
+    return f" (a bare number is {key.declaration.unit}; units: {units})"
 
 
 def free_space(text: str, size_bytes: int) -> FreeSpace:
@@ -219,8 +219,8 @@ def rocketmq_takes(key: Key, text: str) -> str:
         return "false"
     if key.type is int and JAVA_NUMBER.fullmatch(text):
         count = int(text)
-        low, high = key.meta.ge, key.meta.le
-        return str(min(max(count, low), high) if key.extra.get("clamp") and low and high else count)
+        low, high = key.declaration.ge, key.declaration.le
+        return str(min(max(count, low), high) if key.declaration.clamp and low and high else count)
     if key.type is str:
         return text.strip()
     return f"its default {text_of(key.default)}"

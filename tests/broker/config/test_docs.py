@@ -48,7 +48,7 @@ def test_all_keys_uncommented_are_the_defaults(tmp_path: Path) -> None:
         "host_name": "b",
     }
     spelled_out, plain = load_config(file, **machine), load_config(None, **machine)
-    for part in ("broker", "store", "remoting", "namesrv", "metrics", "replication"):
+    for part in ("broker", "store", "remoting", "namesrv", "metrics"):
         assert getattr(spelled_out, part) == getattr(plain, part)
     assert spelled_out.warnings == ()
     assert len(spelled_out.sources) > 100

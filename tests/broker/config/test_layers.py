@@ -48,11 +48,11 @@ def test_the_same_key_twice_is_a_problem_however_it_is_spelled() -> None:
 
 
 def test_the_listen_port_of_the_name_server_is_its_own() -> None:
-    layer = yaml("listen_port: 1\nnamesrv:\n  listen_port: 2\n  config_black_list: a;b")
+    layer = yaml("listen_port: 1\nnamesrv:\n  listen_port: 2\n  order_message_enable: true")
     assert values(layer) == {
         "listenport": 1,
         "namesrvlistenport": 2,
-        "namesrvconfigblacklist": "a;b",
+        "ordermessageenable": True,
     }
 
 
@@ -145,15 +145,9 @@ def test_an_empty_value_where_rocketmq_has_none_leaves_the_default() -> None:
     assert java("brokerIP1=\nkvConfigPath=").settings == {}
 
 
-def test_an_old_key_is_taken_where_the_new_one_is_absent() -> None:
-    assert values(java("haSlaveFallbehindMax=5000")) == {"hamaxgapnotinsync": 5_000}
-    both = java("haSlaveFallbehindMax=5000\nhaMaxGapNotInSync=6000")
-    assert values(both) == {"hamaxgapnotinsync": 6_000}
-
-
 def test_the_file_of_runtime_changes_holds_only_what_may_change() -> None:
     entries = read_yaml(b"trace_on: false\nstore_path_root_dir: /etc", "o.yaml")
-    layer = take(entries, only_hot=True)
+    layer = take(entries, only_live=True)
     assert values(layer) == {"traceon": False}
     assert layer.problems == ["o.yaml:2: store_path_root_dir: can not change while running"]
 

@@ -46,7 +46,6 @@ def test_without_any_source_the_defaults_hold() -> None:
     config = load()
     assert config.remoting == BrokerConfig().remoting
     assert config.metrics == BrokerConfig().metrics
-    assert config.replication == BrokerConfig().replication
     assert config.broker.broker_name == "box"
     assert config.store.store_path_root_dir == "/home/me/store"
     assert config.warnings == ()
@@ -179,7 +178,7 @@ def test_settings_that_do_nothing_are_taken_with_a_warning() -> None:
     texts = " ".join(config.warnings)
     assert "a master has the id 0" in texts
     assert "there is no replication yet" in texts
-    assert "haListenPort: has no effect yet" in texts
+    assert "kept, but without effect here: haListenPort" in texts
 
 
 def test_a_tilde_is_a_directory_like_any_other_and_that_is_said() -> None:
@@ -243,7 +242,6 @@ def test_a_name_servers_own_file_says_only_what_is_about_it(write: Any) -> None:
     assert config.namesrv.namesrv_listen_port == 19_876
     assert config.namesrv.order_message_enable
     assert config.remoting.listen_port == 10_911
-    assert config.remoting.server_worker_threads == 8
 
 
 def test_what_is_exported_has_every_key_in_order_and_no_secret(write: Any) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from aerobee.broker.config.docs import MEANINGS
 from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, canon, env, nearest, snake
 
 UNIT_SUFFIX = {"ms": "_ms", "s": "_s", "h": "_h", "B": "_bytes", "%": "_percent"}
@@ -48,7 +49,7 @@ def test_the_data_file_knows_every_key_of_both_reference_versions() -> None:
 
 def test_a_key_is_either_rocketmqs_or_marked_as_our_own() -> None:
     for name, key in SCHEMA.items():
-        assert (name in KNOWN) != bool(key.extra.get("own")), key.name
+        assert (name in KNOWN) != key.declaration.own, key.name
         assert key.name == KNOWN.get(name, key.name)
 
 
@@ -57,32 +58,35 @@ def test_the_attribute_is_the_yaml_spelling_with_the_unit_behind_it() -> None:
         words = snake(key.name)
         ending = next((word for word in UNIT_WORDS if words.endswith("_" + word)), "")
         stem = words.removesuffix("_" + ending) if ending else words
-        suffix = UNIT_SUFFIX.get(key.unit, "")
+        suffix = UNIT_SUFFIX.get(key.declaration.unit, "")
         said = re.search(r"(^|_)(bytes|mills)(_|$)", stem)
         assert key.attribute == stem + ("" if said else suffix), key.name
 
 
 def test_every_setting_has_a_meaning_and_every_number_a_range_that_holds_its_default() -> None:
     for key in SCHEMA.values():
-        assert key.meta.description, key.name
+        said = key.declaration
+        assert MEANINGS[key.part, key.attribute], key.name
         if key.type is int:
-            assert key.meta.ge is not None, key.name
-            assert key.meta.le is not None, key.name
+            assert said.ge is not None, key.name
+            assert said.le is not None, key.name
             assert isinstance(key.default, int)
-            assert key.meta.ge <= key.default <= key.meta.le, key.name
+            assert said.ge <= key.default <= said.le, key.name
 
 
-def test_seventy_eight_settings_may_change_while_running_and_none_of_them_is_dangerous() -> None:
-    hot = [key for key in SCHEMA.values() if key.hot]
-    assert len(hot) == 78
-    for key in hot:
+def test_sixty_five_settings_may_change_while_running_and_none_of_them_is_dangerous() -> None:
+    live = [key for key in SCHEMA.values() if key.declaration.live]
+    assert len(live) == 65
+    for key in live:
         assert not re.search(r"path|name|addr|port|class|host", snake(key.name)), key.name
         assert key.type in (int, bool) or key.name == "deleteWhen"
 
 
 def test_every_field_of_every_part_is_a_setting_or_belongs_to_one() -> None:
     attributes = {(key.part, key.attribute) for key in SCHEMA.values()}
-    attributes |= {(key.part, key.extra["free"]) for key in SCHEMA.values() if "free" in key.extra}
+    attributes |= {
+        (key.part, key.declaration.free) for key in SCHEMA.values() if key.declaration.free
+    }
     fields = {(part, name) for part, cls in SECTIONS.items() for name in cls.__dataclass_fields__}
     assert fields == attributes
 
