@@ -1,49 +1,231 @@
 """The texts of options as values. Pure.
 
-Each parser takes the option's name, for errors, and its text; it raises ConfigurationError, which
-says what the option wants.
+`values_of` reads the fields of a class of `options`; what a type with its bounds cannot say is read
+by a function that takes the option's name, for errors, and its text. What is wrong is said by a
+ConfigurationError, which names the option and what it wants.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeAlias
+from difflib import get_close_matches
+from functools import cache
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import Meta
 
 from aerobee.config import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.message import GROUP_MAX, TOPIC_MAX, check_name
-from aerobee.spark.offsets import LARGEST_QUEUE, At, Earliest, Latest, Queue, Since, from_json
+from aerobee.spark.offsets import (
+    LARGEST_QUEUE,
+    At,
+    Committed,
+    Earliest,
+    Latest,
+    Queue,
+    Since,
+    from_json,
+)
+
+if TYPE_CHECKING:
+    from aerobee.spark.options import Options
 
 __all__ = [
+    "BYTES",
+    "MADE",
+    "SECONDS",
+    "STREAM",
+    "WITHOUT",
+    "Declared",
     "Parse",
     "addresses",
     "assignment",
-    "boolean",
-    "choice",
-    "duration_s",
+    "declared",
     "group",
-    "integer",
     "names",
     "offsets",
     "pattern",
-    "size_bytes",
     "text",
     "time_ms",
     "times",
+    "topic",
     "topics",
+    "value",
+    "values_of",
 ]
 
 Parse: TypeAlias = Callable[[str, str], Any]
 """Option name, text → value."""
 
-TRUE = {"true", "1", "yes", "on"}
-FALSE = {"false", "0", "no", "off"}
-BYTES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-LARGEST = 2**63 - 1
+BYTES: Final = "bytes"
+SECONDS: Final = "seconds"
+STREAM: Final = "stream"
+MADE: Final = "made"
+"""Marks of a field, beside its type."""
+
+SWITCH: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+"""What Spark's users write, and msgspec does not know."""
+UNITS: Final[dict[str, dict[str, float]]] = {
+    BYTES: {
+        f"{unit}{ending}": factor
+        for unit, factor in {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.items()
+        for ending in ("", "b", "ib")
+    },
+    SECONDS: {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0},
+}
+LARGEST: Final = 2**63 - 1
+
+WITHOUT: Final = ("accessKey", "secretKey", "credentialsFile", "tls", "tlsCaFile")
+"""Known only to be refused: silently ignored, they would look like safety."""
+PUSH_FILTERS: Final = "pushfilters"
+NOT_OURS: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
+"""What Spark itself puts among the options of a table or a stream."""
+
+
+# ── Fields ──
+
+
+class Declared(NamedTuple):
+    """One option, as its field declares it."""
+
+    field: str
+    names: tuple[str, ...]
+    """Its own one first, then its aliases."""
+    hint: Any
+    default: Any
+
+    @property
+    def stream_only(self) -> bool:
+        """Whether a batch ignores it."""
+        return STREAM in get_args(self.hint)
+
+
+@cache
+def declared(cls: type[Options]) -> tuple[Declared, ...]:
+    """The options of a class, in the order of its fields."""
+    hints = get_type_hints(cls, include_extras=True)
+    return tuple(
+        Declared(
+            one.name,
+            (
+                one.encode_name,
+                *(alias for alias, name in cls.aliases.items() if name == one.encode_name),
+            ),
+            hints[one.name],
+            None if one.default is msgspec.NODEFAULT else one.default,
+        )
+        for one in msgspec.structs.fields(cls)
+        if MADE not in get_args(hints[one.name])
+    )
+
+
+def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
+    """The values that texts give to the fields of a class. Raises: ConfigurationError."""
+    known = {name.lower(): option for option in declared(cls) for name in option.names}
+    given: dict[str, Any] = {}
+    said: dict[str, str] = {}
+    for key, written in raw.items():
+        option = known.get(key.lower())
+        if option is None:
+            _refuse(key, known)
+            continue
+        name, *aliases = option.names
+        if said.setdefault(name, written) != written:
+            raise ConfigurationError(f"option {name}: given twice, also as {' or '.join(aliases)}")
+        given[option.field] = value(name, written, option.hint)
+    return given
+
+
+def _refuse(key: str, known: Mapping[str, Declared]) -> None:
+    """Refuse a name that is no option here, unless Spark put it there for itself."""
+    word = key.lower()
+    if refused := next((name for name in WITHOUT if name.lower() == word), None):
+        raise ConfigurationError(
+            f"option {refused}: this version has neither access keys nor TLS; leave it out, and "
+            "reach the cluster over a network that you trust"
+        )
+    if word == PUSH_FILTERS:
+        raise ConfigurationError(
+            "option pushFilters: there is none, because Spark keeps the filters of one query for "
+            "the next ones of the same DataFrame or view, which gives wrong rows. Say by options "
+            "what is read: subscribe, assign, startingTimestamp, offsets, subExpression"
+        )
+    if word in NOT_OURS:
+        return
+    hint = ""
+    if close := get_close_matches(word, known, n=1, cutoff=0.6):
+        spelled = {name.lower(): name for name in known[close[0]].names}
+        hint = f"; did you mean {spelled[close[0]]}?"
+    raise ConfigurationError(f"option {key}: there is no such option here{hint}")
+
+
+def value(name: str, given: str, hint: Any) -> Any:
+    """The value of a text for a field of that type. Raises: ConfigurationError."""
+    kind, *marks = _parts(hint)
+    if read := next((mark for mark in marks if callable(mark)), None):
+        return read(name, given)
+    unit = next((UNITS[mark] for mark in marks if mark in (BYTES, SECONDS)), None)
+    try:
+        return msgspec.convert(_plain(given.strip(), kind, unit), hint, strict=False)
+    except (ValueError, msgspec.ValidationError):
+        bounds = next((mark for mark in marks if isinstance(mark, Meta)), Meta())
+        raise wrong(name, given, _wanted(kind, unit, bounds)) from None
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The type and all marks of a type that may be annotated, and optional."""
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        return (*_parts(inner), *marks)
+    if NoneType in get_args(hint):
+        return _parts(get_args(hint)[0])
+    return (hint,)
+
+
+def _plain(word: str, kind: Any, unit: Mapping[str, float] | None) -> Any:
+    """What msgspec is to check: a number, a word of the type, or the text as it is."""
+    if unit is not None:
+        found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", word.lower())
+        if found is None or found[2] not in unit:
+            raise ValueError(word)
+        return int(found[1]) * unit[found[2]]
+    if kind is bool:
+        return SWITCH.get(word.lower(), word)
+    if get_origin(kind) is Literal:
+        return {str(one).lower(): one for one in get_args(kind)}.get(word.lower(), word)
+    if not re.fullmatch(r"-?[0-9]{1,19}", word) or int(word) > LARGEST:
+        raise ValueError(word)
+    return int(word)
+
+
+def _wanted(kind: Any, unit: Mapping[str, float] | None, bounds: Meta) -> str:
+    """What a field of that type takes, for people."""
+    if unit is UNITS[BYTES]:
+        return f"a size of {bounds.ge} to {bounds.le} bytes, such as 32m"
+    if unit is UNITS[SECONDS]:
+        return "a duration such as 500ms, 30s, 15m or 1h"
+    if kind is bool:
+        return "true or false"
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))}"
+    return f"a whole number, {bounds.ge} " + (f"to {bounds.le}" if bounds.le else "or more")
 
 
 def wrong(name: str, given: str, wanted: str) -> ConfigurationError:
@@ -51,54 +233,14 @@ def wrong(name: str, given: str, wanted: str) -> ConfigurationError:
     return ConfigurationError(f"option {name}: {given[:200]!r} is not {wanted}")
 
 
+# ── Texts that have a form of their own ──
+
+
 def text(name: str, given: str) -> str:
     """Any text but none."""
     if not given.strip():
         raise wrong(name, given, "a text of at least one character")
     return given.strip()
-
-
-def boolean(name: str, given: str) -> bool:
-    """True or false, in any case."""
-    word = given.strip().lower()
-    if word not in TRUE | FALSE:
-        raise wrong(name, given, "true or false")
-    return word in TRUE
-
-
-def integer(lowest: int, highest: int = LARGEST) -> Parse:
-    """A parser of whole numbers in these bounds, both included."""
-
-    def parse(name: str, given: str) -> int:
-        word = given.strip()
-        if not re.fullmatch(r"-?[0-9]{1,19}", word) or not lowest <= int(word) <= highest:
-            upto = "" if highest == LARGEST else f" to {highest}"
-            more = " or more" if highest == LARGEST else ""
-            raise wrong(name, given, f"a whole number, {lowest}{more}{upto}")
-        return int(word)
-
-    return parse
-
-
-def size_bytes(lowest: int, highest: int) -> Parse:
-    """A parser of sizes in bytes; k, m and g (also kb, KiB, …) count in powers of 1024."""
-
-    def parse(name: str, given: str) -> int:
-        found = re.fullmatch(r"([0-9]{1,15})\s*([kmg]?)(?:i?b)?", given.strip().lower())
-        size = int(found[1]) * BYTES[found[2]] if found else -1
-        if not lowest <= size <= highest:
-            raise wrong(name, given, f"a size of {lowest} to {highest} bytes, such as 32m")
-        return size
-
-    return parse
-
-
-def duration_s(name: str, given: str) -> float:
-    """Seconds of a duration such as 500ms, 30s, 15m, 1h; a plain number is milliseconds."""
-    found = re.fullmatch(r"([0-9]{1,12})\s*([a-z]*)", given.strip().lower())
-    if not found or found[2] not in SECONDS:
-        raise wrong(name, given, "a duration such as 500ms, 30s, 15m or 1h")
-    return int(found[1]) * SECONDS[found[2]]
 
 
 def time_ms(name: str, given: str) -> int:
@@ -115,19 +257,6 @@ def time_ms(name: str, given: str) -> int:
     return max(0, int(at.timestamp() * 1000))
 
 
-def choice(*words: str) -> Parse:
-    """A parser of one of these words, in any case."""
-    by_lower = {word.lower(): word for word in words}
-
-    def parse(name: str, given: str) -> str:
-        try:
-            return by_lower[given.strip().lower()]
-        except KeyError:
-            raise wrong(name, given, f"one of {', '.join(words)}") from None
-
-    return parse
-
-
 def names(name: str, given: str) -> tuple[str, ...]:
     """A comma list, each name once."""
     found = tuple(dict.fromkeys(word.strip() for word in given.split(",") if word.strip()))
@@ -141,6 +270,14 @@ def topics(name: str, given: str) -> tuple[str, ...]:
     found = names(name, given)
     for topic in found:
         _check_name(name, "topic", topic, TOPIC_MAX)
+    return found
+
+
+def topic(name: str, given: str) -> str:
+    """One topic."""
+    found, *others = topics(name, given)
+    if others:
+        raise ConfigurationError(f"option {name}: rows go to one topic; use the column for more")
     return found
 
 
@@ -194,8 +331,8 @@ def assignment(name: str, given: str) -> tuple[Queue, ...]:
     return tuple(sorted(found))
 
 
-def offsets(name: str, given: str) -> Earliest | Latest | At | str:
-    """A position: earliest, latest, JSON; `committed` is left to who knows of the fallback."""
+def offsets(name: str, given: str) -> Earliest | Latest | Committed | At:
+    """A position: earliest, latest, committed or JSON."""
     word = given.strip()
     match word.lower():
         case "earliest":
@@ -203,7 +340,7 @@ def offsets(name: str, given: str) -> Earliest | Latest | At | str:
         case "latest":
             return Latest()
         case "committed":
-            return "committed"
+            return Committed()
     if not word.startswith("{"):
         wanted = 'earliest, latest, committed or {"topic": {"broker": {"0": 23}}}'
         raise wrong(name, given, wanted)

@@ -2,21 +2,23 @@
 
 A mapping of texts (Spark gives the names in lower case) → ReadOptions, WriteOptions, StoreOptions,
 LagOptions. Everything wrong is refused here, before anything is asked of a broker.
-`python -m aerobee.spark.options` renews the tables in docs/spark/options.md.
+
+Each field is an option, named in camel case, unless it is marked as MADE of others. A function
+among the marks of its type reads its text, BYTES and SECONDS take units, STREAM says that batches
+ignore it. docs/spark/options.md has tables of the fields: `python -m aerobee.spark.option_docs`.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import sys
 import zlib
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+
+from msgspec import Meta, Struct, field, structs
 
 from aerobee.errors import ConfigurationError
+from aerobee.spark import option_values as values
 from aerobee.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -28,129 +30,264 @@ from aerobee.spark.offsets import (
     Queue,
     Since,
 )
-from aerobee.spark.option_table import TABLE, Option
-from aerobee.spark.option_values import addresses
+from aerobee.spark.option_values import BYTES, MADE, SECONDS, STREAM, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "LagOptions",
-    "Option",
+    "Options",
     "ReadOptions",
     "StoreOptions",
     "WriteOptions",
     "lag_options",
     "read_options",
-    "reference",
     "store_options",
     "write_options",
 ]
 
-WITHOUT: Final = ("accessKey", "secretKey", "credentialsFile", "tls", "tlsCaFile")
-"""Known only to be refused: silently ignored, they would look like safety."""
-PUSH_FILTERS: Final = "pushfilters"
-NOT_OURS: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
-"""What Spark itself puts among the options of a table or a stream."""
-ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
+MiB: Final = 1 << 20
+LARGEST_BATCH: Final = 1 << 30
+"""A batch of Arrow holds less than 2 GiB, with its other columns."""
+LARGEST_BODY: Final = 4 * MiB
+LARGEST_NUMBER: Final = 2**31 - 1
+LONGEST_MS: Final = 3_600_000
+
+Count = Annotated[int, Meta(ge=1)]
+PhysicalOffset = Annotated[int, Meta(ge=0)]
+TriggerBytes = Annotated[int, Meta(ge=1, le=1 << 50), BYTES]
+BatchBytes = Annotated[int, Meta(ge=1, le=LARGEST_BATCH), BYTES]
+TimeoutMs = Annotated[int, Meta(ge=1, le=LONGEST_MS)]
+
+ENDINGS: Final = {
+    "ending_offsets": "endingOffsets",
+    "ending_timestamp": "endingTimestamp",
+    "ending_offsets_by_timestamp": "endingOffsetsByTimestamp",
+}
+
+SUBSCRIPTIONS: Final = {
+    "subscribe": "subscribe",
+    "subscribe_pattern": "subscribePattern",
+    "assign": "assign",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """What to read. Times and sizes have their unit in the name; all fields are plain values."""
+class Options(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Plain values, which travel to the tasks. Times and sizes have their unit in the name."""
 
-    name_servers: tuple[str, ...]
-    subscribe: tuple[str, ...] | None
-    subscribe_pattern: str | None
-    assign: tuple[Queue, ...] | None
-    group: str
-    group_given: bool
-    sub_expression: str
-    expression_type: Literal["TAG", "SQL92"]
-    starting: Position
-    ending: Position
-    fallback_offsets: Literal["earliest", "latest"]
-    commit_offsets: bool
-    state_location: str | None
-    max_offsets_per_trigger: int | None
-    min_offsets_per_trigger: int | None
-    max_trigger_delay_s: float
-    max_bytes_per_trigger: int | None
-    min_partitions: int | None
-    max_records_per_partition: int
-    fail_on_data_loss: bool
-    columns: str | None
-    """As given; `columns.chosen` reads it."""
-    schema_preset: Literal["aerobee", "rocketmq-spark", "kafka"]
-    decompress: bool
-    batch_rows: int
-    batch_bytes: int
-    pull_batch_size: int
-    pull_timeout_ms: int
-    pull_window: int
-    read_ahead_bytes: int
-    read_from: Literal["master", "slave", "any"]
+    aliases: ClassVar[dict[str, str]] = {}
+    """Further names → options."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
+class ClusterOptions(Options, frozen=True, kw_only=True):
+    """Which cluster."""
+
+    aliases = {"bootstrap": "nameServer"}
+
+    name_servers: Annotated[tuple[str, ...], values.addresses] = field(name="nameServer")
+    """Name servers, `host:port;host:port`; required, unless `NAMESRV_ADDR` is set in the
+    environment of the driver.
+    """
+
+
+class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
+    """What to read."""
+
+    aliases = {"bootstrap": "nameServer", "topic": "subscribe", "tags": "subExpression"}
+
+    group_given: Annotated[bool, MADE]
+    starting: Annotated[Position, MADE]
+    ending: Annotated[Position, MADE]
+    subscribe: Annotated[tuple[str, ...] | None, values.topics] = None
+    """Topics, comma between; exactly one of `subscribe`, `subscribePattern` and `assign`.
+    `%RETRY%group`, `%DLQ%group` and system topics may be named. One that is missing or may not
+    be read is an error.
+    """
+    subscribe_pattern: Annotated[str | None, values.pattern] = None
+    """A regular expression for whole topic names. System topics never match; retry and dead-letter
+    topics only if the pattern begins with `%RETRY%` or `%DLQ%`.
+    """
+    assign: Annotated[tuple[Queue, ...] | None, values.assignment] = None
+    """These queues and no others: `{"orders": {"broker-a": [0, 1]}}`."""
+    group: Annotated[str, values.group]
+    """Consumer group named in pulls and commits. Reading with it takes nothing away from other
+    members. Without it: `spark_` and 8 hex digits of name servers and topics.
+    """
+    sub_expression: Annotated[str, values.text] = "*"
+    """Which messages: `TagA||TagB`, or a condition with `expressionType=SQL92`."""
+    expression_type: Literal["TAG", "SQL92"] = "TAG"
+    """`TAG`, or `SQL92` for conditions over properties."""
+    starting_offsets: Annotated[Earliest | Latest | Committed | At | None, values.offsets] = None
+    """`earliest`, `latest`, `committed` (where `group` stands) or JSON; see Offsets. A stream
+    begins at `latest` and a batch at `earliest` unless told; a batch may not begin at `latest`.
+    """
+    starting_timestamp: Annotated[int | None, values.time_ms] = None
+    """The first message stored at that time or later: milliseconds since the epoch or ISO-8601
+    with a zone. Counts more than the next two.
+    """
+    starting_offsets_by_timestamp: Annotated[Since | None, values.times] = None
+    """Such a time for each topic, `{"orders": 1700000000000}`, or queue. Counts more than
+    `startingOffsets`.
+    """
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] = "error"
+    """Where no message is that new: `error`, or `latest` for the end of the queue."""
+    ending_offsets: Annotated[Earliest | Latest | Committed | At, values.offsets] = Latest()
+    """Where a batch ends, exclusive: `latest` or JSON. Refused by streams."""
+    ending_timestamp: Annotated[int | None, values.time_ms] = None
+    """A batch ends before the first message stored at that time or later. Refused by streams."""
+    ending_offsets_by_timestamp: Annotated[Since | None, values.times] = None
+    """Such a time for each topic or queue. Refused by streams."""
+    fallback_offsets: Literal["earliest", "latest"] = "earliest"
+    """Where `committed` begins in queues for which the broker has nothing."""
+    commit_offsets: Annotated[bool, STREAM] = False
+    """Tell the broker how far the query is, so that its tools show the lag. `true` when `group` is
+    given.
+    """
+    state_location: Annotated[str | None, values.text, STREAM] = None
+    """Directory (`file:`, `s3:`, `hdfs:`) that keeps where the first batch began; see Offsets."""
+    max_offsets_per_trigger: Annotated[Count | None, STREAM] = None
+    """About how many offsets a batch has, shared out by what waits in each queue."""
+    min_offsets_per_trigger: Annotated[Count | None, STREAM] = None
+    """Wait for that many, but at most `maxTriggerDelay`."""
+    max_trigger_delay_s: Annotated[float, SECONDS, STREAM] = field(
+        name="maxTriggerDelay", default=900.0
+    )
+    """Such as `500ms`, `30s`, `15m`, `1h`."""
+    max_bytes_per_trigger: Annotated[
+        Annotated[int, Meta(ge=1, le=1 << 50), BYTES] | None, STREAM
+    ] = None
+    """As `maxOffsetsPerTrigger`, by the mean size of the messages; such as `64m`."""
+    min_partitions: Annotated[int, Meta(ge=1, le=LARGEST_NUMBER)] | None = None
+    """At least about so many tasks: long ranges are cut when there are fewer queues to read."""
+    max_records_per_partition: Count = 1_000_000
+    """No task reads more than that."""
+    fail_on_data_loss: bool = True
+    """Fail when messages are not there any more; `false` logs them and goes on."""
+    columns: Annotated[str | None, values.text] = None
+    """Which columns, comma between; else the default set."""
+    decompress: bool = True
+    """Unpack compressed bodies."""
+    batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
+    """Rows per Arrow batch."""
+    schema_preset: Literal["aerobee", "rocketmq-spark", "kafka"] = "aerobee"
+    """Column names as other sources have them: `rocketmq-spark` or `kafka`."""
+    batch_bytes: BatchBytes = 16 * MiB
+    """Bytes per Arrow batch, about, packed and unpacked."""
+    pull_batch_size: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
+    """Messages asked for in one request."""
+    pull_timeout_ms: TimeoutMs = 3_000
+    """How long one request may take; a task that gets nothing for five times as long fails."""
+    pull_window: Annotated[int, Meta(ge=1, le=1024)] = 8
+    """Requests on their way at once, per task."""
+    read_ahead_bytes: BatchBytes = 16 * MiB
+    """Bytes that a task has received or asked for beyond its batch, about; a broker answers with
+    one message at least.
+    """
+    read_from: Literal["master", "slave", "any"] = "master"
+    """Whom to ask first: `master`, `slave`, or `any`. The others follow if it is silent, refuses
+    or does not have the messages.
+    """
+
+
+class WriteOptions(ClusterOptions, frozen=True, kw_only=True):
     """How to write."""
 
-    name_servers: tuple[str, ...]
-    topic: str | None
-    tags: str | None
-    order_by: str | None
-    producer_group: str
-    batch_bytes: int
-    batch_rows: int
-    window: int
-    send_timeout_ms: int
-    retries: int
-    delivery_timeout_ms: int
-    compress: Literal["zlib", "zstd", "lz4"] | None
-    compress_over: int
-    on_error: Literal["fail"]
-    dedupe: Literal["none", "fence"]
-    sink_id: str | None
+    topic: Annotated[str | None, values.topic] = None
+    """The topic of all rows; counts more than the column `topic`."""
+    tags: Annotated[str | None, values.text] = None
+    """The tag of rows that have none."""
+    order_by: Annotated[str | None, values.text] = None
+    """Column whose equal values go to the same queue, as the column `shardingKey` does."""
+    producer_group: Annotated[str, values.group] = "spark_sink"
+    """Producer group named in sends."""
+    batch_bytes: Annotated[int, Meta(ge=1, le=LARGEST_BODY), BYTES] = MiB
+    """Bytes per request, at most 4 MiB; keep it below the broker's `maxMessageSize`."""
+    batch_rows: Annotated[int, Meta(ge=1, le=10_000)] = 256
+    """Messages per request."""
+    window: Annotated[int, Meta(ge=1, le=1024)] = 8
+    """Requests on their way at once, per task and broker."""
+    send_timeout_ms: TimeoutMs = 3_000
+    """How long the broker may take to answer one request."""
+    retries: Annotated[int, Meta(ge=0, le=100)] = 2
+    """Further tries of a failed request, at other brokers where the row names none."""
+    delivery_timeout_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 120_000
+    """How long a request is tried again while its broker, or every name server, is away or not
+    ready, beyond `retries`: a restart in that time passes.
+    """
+    compress: Literal["none", "zlib", "zstd", "lz4"] = "none"
+    """Pack bodies: `none`, `zlib`, `zstd` or `lz4`."""
+    compress_over: Annotated[int, Meta(ge=0, le=LARGEST_BODY), BYTES] = 4096
+    """Only bodies of more bytes than that."""
+    on_error: Literal["fail"] = "fail"
+    """`fail`: a message that cannot be stored fails its task."""
+    dedupe: Literal["none", "fence"] = "none"
+    """`fence` keeps in the broker which batches a stream has written, so that a restart does not
+    write them again; needs `sinkId`.
+    """
+    sink_id: Annotated[str | None, values.group] = None
+    """Name of this sink, for `fence` and in the property `AB_SINK` of each message."""
+
+    @property
+    def codec(self) -> Literal["zlib", "zstd", "lz4"] | None:
+        """What bodies are packed with, None for nothing."""
+        return None if self.compress == "none" else self.compress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(Options, frozen=True, kw_only=True):
     """Which part of a store directory to read, and as what. Timestamps are ms since the epoch."""
 
-    path: str
-    topics: tuple[str, ...]
-    """Empty for all."""
-    exclude_system: bool
-    starting_physical_offset: int | None
-    ending_physical_offset: int | None
-    starting_timestamp: int | None
-    ending_timestamp: int | None
-    sealed_only: bool
-    split_bytes: int
-    via: Literal["commitlog", "consumequeue"]
-    verify_crc: bool
-    on_corrupt: Literal["drop", "fail"]
-    mode: Literal["read", "audit", "segments"]
-    broker_name: str | None
-    columns: str | None
-    """As given; `columns.chosen` reads it."""
-    batch_rows: int
-    decompress: bool
-    fail_on_data_loss: bool
+    path: Annotated[str, values.text]
+    """The store directory, or a copy of it; required."""
+    topics: Annotated[tuple[str, ...], values.topics] = ()
+    """Only these topics, comma between."""
+    exclude_system: bool = True
+    """Leave system topics out, and what no consumer can see; topics that `topics` names are read
+    all the same.
+    """
+    starting_physical_offset: PhysicalOffset | None = None
+    """Only records from that place in the log on."""
+    ending_physical_offset: PhysicalOffset | None = None
+    """Only records before that place in the log."""
+    starting_timestamp: Annotated[int | None, values.time_ms] = None
+    """Only records stored at that time or later; leaves whole segments unread."""
+    ending_timestamp: Annotated[int | None, values.time_ms] = None
+    """Only records stored before that time; leaves whole segments unread."""
+    sealed_only: bool = False
+    """Leave the last segment out."""
+    split_bytes: Annotated[int, Meta(ge=64 << 10, le=1 << 40), BYTES] = 128 * MiB
+    """Bytes per task."""
+    via: Literal["commitlog", "consumequeue"] = "commitlog"
+    """`commitlog` reads the log from end to end; `consumequeue` only the chosen topics, in the
+    order of their queues.
+    """
+    verify_crc: bool = False
+    """Check the CRC of each body."""
+    on_corrupt: Literal["drop", "fail"] = "fail"
+    """`fail`: a damaged record fails the read, which names it; `drop`: it is left out, logged and
+    counted.
+    """
+    mode: Literal["read", "audit", "segments"] = "read"
+    """`read`: messages; `audit`: faults; `segments`: the files of the log."""
+    broker_name: Annotated[str | None, values.text] = None
+    """What the column `brokerName` holds; else null."""
+    fail_on_data_loss: bool = True
+    """Fail when messages are not there any more; `false` logs them and goes on."""
+    columns: Annotated[str | None, values.text] = None
+    """Which columns, comma between; else the default set."""
+    decompress: bool = True
+    """Unpack compressed bodies."""
+    batch_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
+    """Rows per Arrow batch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LagOptions:
+class LagOptions(ClusterOptions, frozen=True, kw_only=True):
     """Whose progress to look at; empty for all."""
 
-    name_servers: tuple[str, ...]
-    groups: tuple[str, ...]
-    topics: tuple[str, ...]
-
-
-# ── Reading ──
+    groups: Annotated[tuple[str, ...], values.names] = ()
+    """Only these groups, comma between."""
+    topics: Annotated[tuple[str, ...], values.topics] = ()
+    """Only these topics, comma between."""
 
 
 def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
@@ -158,207 +295,122 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
 
     Raises: ConfigurationError that names the option.
     """
-    given = _given(raw, "batch stream")
-    if stream and (endings := [name for name in ENDINGS if name in given]):
+    given = values_of(ReadOptions, raw)
+    if stream and (endings := [name for key, name in ENDINGS.items() if key in given]):
         raise ConfigurationError(f"option {endings[0]}: a stream has no end; use it with read")
-    found = [name for name in SUBSCRIPTIONS if name in given]
+    found = [name for key, name in SUBSCRIPTIONS.items() if key in given]
     if len(found) != 1:
         told = f"not {' and '.join(found)} together" if found else "none is given"
         raise ConfigurationError(
-            f"options: exactly one of {', '.join(SUBSCRIPTIONS)} says what to read; {told}"
+            f"options: exactly one of {', '.join(SUBSCRIPTIONS.values())} says what to read; {told}"
         )
-    fields = _fields(_filled(given, "batch stream"))
-    fields["name_servers"] = _name_servers(given)
-    fields["starting"] = _starting(given, fields, stream)
-    fields["ending"] = _ending(given, fields)
-    _check_times(fields["starting"], fields["ending"])
-    fields["group_given"] = "group" in given
-    if not fields["group_given"]:
-        fields["group"] = _made_up_group(fields)
-    if fields["commit_offsets"] is None:
-        fields["commit_offsets"] = fields["group_given"]
-    least, most = fields["min_offsets_per_trigger"], fields["max_offsets_per_trigger"]
+    _fill_name_servers(given)
+    group_given = "group" in given
+    given.setdefault("group", _made_up_group(given))
+    given.setdefault("commit_offsets", group_given)
+    default = Latest() if stream else Earliest()
+    options = ReadOptions(**given, group_given=group_given, starting=default, ending=Latest())
+    options = structs.replace(options, starting=_starting(options, stream), ending=_ending(options))
+    _check_times(options.starting, options.ending)
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if least is not None and most is not None and least > most:
         raise ConfigurationError(
             f"option minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}"
         )
-    return ReadOptions(**_of(ReadOptions, fields))
+    return options
 
 
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
     """How to write. Raises: ConfigurationError that names the option."""
-    given = _given(raw, "write")
-    fields = _fields(_filled(given, "write"))
-    fields["name_servers"] = _name_servers(given)
-    if fields["topic"] is not None:
-        fields["topic"], *others = fields["topic"]
-        if others:
-            raise ConfigurationError("option topic: rows go to one topic; use the column for more")
-    if fields["dedupe"] == "fence" and fields["sink_id"] is None:
+    given = values_of(WriteOptions, raw)
+    _fill_name_servers(given)
+    options = WriteOptions(**given)
+    if options.dedupe == "fence" and options.sink_id is None:
         raise ConfigurationError("option dedupe: fence needs sinkId, a name for this sink")
-    if fields["compress"] == "none":
-        fields["compress"] = None
-    return WriteOptions(**_of(WriteOptions, fields))
+    return options
 
 
 def store_options(raw: Mapping[str, str]) -> StoreOptions:
     """Which part of a store directory. Raises: ConfigurationError that names the option."""
-    given = _given(raw, "store")
+    given = values_of(StoreOptions, raw)
     if "path" not in given:
         raise ConfigurationError("option path: name the store directory, as in load(path)")
-    fields = _fields(_filled(given, "store"))
-    for kind in ("PhysicalOffset", "Timestamp"):
-        first, last = given.get(f"starting{kind}"), given.get(f"ending{kind}")
+    for what, name in {"physical_offset": "PhysicalOffset", "timestamp": "Timestamp"}.items():
+        first, last = given.get(f"starting_{what}"), given.get(f"ending_{what}")
         if first is not None and last is not None and first > last:
             raise ConfigurationError(
-                f"options: starting{kind} {first} lies after ending{kind} {last}"
+                f"options: starting{name} {first} lies after ending{name} {last}"
             )
-    fields["topics"] = fields["topics"] or ()
-    return StoreOptions(**_of(StoreOptions, fields))
+    return StoreOptions(**given)
 
 
 def lag_options(raw: Mapping[str, str]) -> LagOptions:
     """Whose progress. Raises: ConfigurationError that names the option."""
-    given = _given(raw, "lag")
-    fields = _fields(_filled(given, "lag"))
-    fields["name_servers"] = _name_servers(given)
-    fields["groups"] = fields["groups"] or ()
-    fields["topics"] = fields["topics"] or ()
-    return LagOptions(**_of(LagOptions, fields))
+    given = values_of(LagOptions, raw)
+    _fill_name_servers(given)
+    return LagOptions(**given)
 
 
-def _uses(option: Option, uses: str) -> bool:
-    return not set(uses.split()).isdisjoint(option.uses.split())
-
-
-def _given(raw: Mapping[str, str], uses: str) -> dict[str, Any]:
-    """Parsed values by the options' own names. Raises: ConfigurationError."""
-    known: dict[str, Option] = {}
-    for option in TABLE:
-        if _uses(option, uses):
-            known |= {name.lower(): option for name in (option.name, *option.aliases)}
-    given: dict[str, Any] = {}
-    said: dict[str, str] = {}
-    for key, text in raw.items():
-        word = key.lower()
-        if word not in known:
-            _refuse(word, key, known)
-            continue
-        option = known[word]
-        if option.name in given and said[option.name] != text:
-            raise ConfigurationError(
-                f"option {option.name}: given twice, also as {' or '.join(option.aliases)}"
-            )
-        said[option.name] = text
-        given[option.name] = option.parse(option.name, text)
-    return given
-
-
-def _refuse(word: str, key: str, known: Mapping[str, Option]) -> None:
-    """Refuse a name that is no option here, unless Spark put it there for itself."""
-    if refused := next((name for name in WITHOUT if name.lower() == word), None):
-        raise ConfigurationError(
-            f"option {refused}: this version has neither access keys nor TLS; leave it out, and "
-            "reach the cluster over a network that you trust"
-        )
-    if word == PUSH_FILTERS:
-        raise ConfigurationError(
-            "option pushFilters: there is none, because Spark keeps the filters of one query for "
-            "the next ones of the same DataFrame or view, which gives wrong rows. Say by options "
-            "what is read: subscribe, assign, startingTimestamp, offsets, subExpression"
-        )
-    if word in NOT_OURS:
-        return
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {_spelled(close[0], known[close[0]])}?" if close else ""
-    raise ConfigurationError(f"option {key}: there is no such option here{hint}")
-
-
-def _spelled(word: str, option: Option) -> str:
-    return next(name for name in (option.name, *option.aliases) if name.lower() == word)
-
-
-def _filled(given: Mapping[str, Any], uses: str) -> dict[str, Any]:
-    """The values with the defaults where none is given; None without a default."""
-    filled: dict[str, Any] = {}
-    for option in TABLE:
-        if _uses(option, uses):
-            unset = option.default is None
-            default = None if unset else option.parse(option.name, option.default or "")
-            filled[option.name] = given.get(option.name, default)
-    return filled
-
-
-def _fields(filled: Mapping[str, Any]) -> dict[str, Any]:
-    """By the names of fields: maxTriggerDelay is max_trigger_delay_s."""
-    fields = {
-        re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): value
-        for name, value in filled.items()
-    }
-    fields["max_trigger_delay_s"] = fields.get("max_trigger_delay")
-    return fields
-
-
-def _of(kind: type[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: fields[name] for name in kind.__dataclass_fields__}
-
-
-def _name_servers(given: Mapping[str, Any]) -> tuple[str, ...]:
-    found: tuple[str, ...] | None = given.get("nameServer")
-    if found is None:
+def _fill_name_servers(given: dict[str, Any]) -> None:
+    """Take the name servers of the environment where none are given."""
+    if "name_servers" not in given:
         listed = os.environ.get("NAMESRV_ADDR", "")
         if not listed.strip():
             raise ConfigurationError(
                 "option nameServer: give the name servers, as in "
                 '.option("nameServer", "host1:9876;host2:9876")'
             )
-        found = addresses("NAMESRV_ADDR", listed)
-    return found
+        given["name_servers"] = values.addresses("NAMESRV_ADDR", listed)
 
 
-def _made_up_group(fields: Mapping[str, Any]) -> str:
+def _made_up_group(given: Mapping[str, Any]) -> str:
     """The same name for the same topics of the same cluster, query after query."""
-    assign = fields["assign"]
-    what = fields["subscribe"] or fields["subscribe_pattern"] or sorted({q.topic for q in assign})
-    about = (
-        f"{';'.join(fields['name_servers'])} {what if isinstance(what, str) else ','.join(what)}"
-    )
+    what = given.get("subscribe") or given.get("subscribe_pattern")
+    what = what or sorted({queue.topic for queue in given["assign"]})
+    about = f"{';'.join(given['name_servers'])} {what if isinstance(what, str) else ','.join(what)}"
     return f"spark_{zlib.crc32(about.encode()):08x}"
 
 
 # ── Positions ──
 
 
-def _starting(given: Mapping[str, Any], fields: Mapping[str, Any], stream: bool) -> Position:
-    since = _since(given, "starting")
-    if since is not None:
-        return replace(since, otherwise=fields["starting_offsets_by_timestamp_strategy"])
-    default = Latest() if stream else Earliest()
-    position = given.get("startingOffsets", default)
-    if position == "committed":
-        if "group" not in given:
+def _starting(options: ReadOptions, stream: bool) -> Position:
+    """Where to begin. `options.starting` is the default."""
+    if options.starting_timestamp is not None:
+        return Since(
+            options.starting_timestamp, otherwise=options.starting_offsets_by_timestamp_strategy
+        )
+    if options.starting_offsets_by_timestamp is not None:
+        return replace(
+            options.starting_offsets_by_timestamp,
+            otherwise=options.starting_offsets_by_timestamp_strategy,
+        )
+    position = options.starting_offsets or options.starting
+    if isinstance(position, Committed):
+        if not options.group_given:
             raise ConfigurationError("option startingOffsets: committed needs the option group")
-        latest = fields["fallback_offsets"] == "latest"
-        return Committed(Latest() if latest else Earliest())
+        return Committed(Latest() if options.fallback_offsets == "latest" else Earliest())
     if not stream and (isinstance(position, Latest) or _has(position, LATEST)):
         raise ConfigurationError(
             "option startingOffsets: a batch that begins at latest (-1) would read nothing"
         )
-    _check_assigned("startingOffsets", position, fields)
-    return _as_position(position)
+    _check_assigned("startingOffsets", position, options)
+    return position
 
 
-def _ending(given: Mapping[str, Any], fields: Mapping[str, Any]) -> Position:
-    since = _since(given, "ending")
-    if since is not None:
-        return replace(since, otherwise="latest")
-    position = given.get("endingOffsets", Latest())
+def _ending(options: ReadOptions) -> Position:
+    """Where to end. `latest` where no message is as new as a time."""
+    if options.ending_timestamp is not None:
+        return Since(options.ending_timestamp, otherwise="latest")
+    if options.ending_offsets_by_timestamp is not None:
+        return replace(options.ending_offsets_by_timestamp, otherwise="latest")
+    position = options.ending_offsets
     if not isinstance(position, Latest | At) or _has(position, EARLIEST):
         raise ConfigurationError(
             "option endingOffsets: a batch ends at latest (-1) or at given offsets, not before"
         )
-    _check_assigned("endingOffsets", position, fields)
-    return _as_position(position)
+    _check_assigned("endingOffsets", position, options)
+    return position
 
 
 def _check_times(starting: Position, ending: Position) -> None:
@@ -371,82 +423,15 @@ def _check_times(starting: Position, ending: Position) -> None:
             )
 
 
-def _as_position(position: Any) -> Position:
-    assert isinstance(position, Earliest | Latest | Committed | At | Since)
-    return position
-
-
-def _since(given: Mapping[str, Any], which: str) -> Since | None:
-    """The times given, the plain one above the others."""
-    if (ms := given.get(f"{which}Timestamp")) is not None:
-        return Since(ms)
-    found: Since | None = given.get(f"{which}OffsetsByTimestamp")
-    return found
-
-
 def _has(position: object, mark: int) -> bool:
     return isinstance(position, At) and mark in position.offsets.values()
 
 
-def _check_assigned(name: str, position: object, fields: Mapping[str, Any]) -> None:
-    """With `assign` it can be told at once which offsets are missing or too many."""
-    assign = fields["assign"]
-    if not isinstance(position, At) or assign is None:
+def _check_assigned(name: str, position: Position, options: ReadOptions) -> None:
+    """With `assign` it is known at once which offsets are missing or too many."""
+    if not isinstance(position, At) or options.assign is None:
         return
-    if wrong := set(assign) ^ set(position.offsets):
+    if wrong := set(options.assign) ^ set(position.offsets):
         one = min(wrong)
-        verb = "misses" if one in assign else "has an offset for a queue outside of assign:"
+        verb = "misses" if one in options.assign else "has an offset for a queue outside of assign:"
         raise ConfigurationError(f"option {name}: {verb} {one}")
-
-
-# ── On paper ──
-
-PAGE = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
-BEGIN = "<!-- options: printed by python -m aerobee.spark.options -->"
-END = "<!-- end of options -->"
-SECTIONS: Final = (
-    ("Reading with `aerobee`", "batch stream"),
-    ("Writing with `aerobee`", "write"),
-    ("Reading a store directory with `aerobee.store`", "store"),
-    ("Lag with `aerobee.lag`", "lag"),
-)
-
-
-def reference() -> str:
-    """The tables of docs/spark/options.md, with the marks between which they stand."""
-    parts = [BEGIN]
-    for title, uses in SECTIONS:
-        wide = " use |" if " " in uses else ""
-        parts += ["", f"### {title}", "", f"| option | default |{wide} meaning |"]
-        parts.append("|---" * (4 if wide else 3) + "|")
-        parts += [_row(option, uses) for option in TABLE if _uses(option, uses)]
-    refused = ", ".join(f"`{name}`" for name in WITHOUT)
-    parts += ["", f"{refused} are refused: this version has neither access keys nor TLS.", "", END]
-    return "\n".join(parts)
-
-
-def _row(option: Option, uses: str) -> str:
-    cells = [", ".join(f"`{name}`" for name in (option.name, *option.aliases))]
-    cells.append("" if option.default is None else f"`{option.default}`")
-    if " " in uses:
-        cells.append(", ".join(word for word in uses.split() if word in option.uses.split()))
-    cells.append(option.text.replace("|", "\\|"))
-    return f"| {' | '.join(cells)} |"
-
-
-def renewed(page: str) -> str:
-    """The page with its tables as they should be. Raises: ValueError without the marks."""
-    before, after = page.index(BEGIN), page.index(END) + len(END)
-    return page[:before] + reference() + page[after:]
-
-
-def main() -> None:
-    """Write docs/spark/options.md anew, if its tables are stale."""
-    page = PAGE.read_text(encoding="utf-8")
-    if (new := renewed(page)) != page:
-        PAGE.write_text(new, encoding="utf-8")
-        sys.stdout.write(f"written: {PAGE}\n")
-
-
-if __name__ == "__main__":
-    main()

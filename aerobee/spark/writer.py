@@ -168,7 +168,7 @@ class WriterBase:
             tags=options.tags,
             batch_bytes=options.batch_bytes,
             batch_rows=options.batch_rows,
-            compress=options.compress,
+            compress=options.codec,
             compress_over=options.compress_over,
             stamp=stamp,
         )
@@ -301,7 +301,7 @@ def checked(options: Mapping[str, str]) -> WriteOptions:
     from aerobee.spark.fence import group_of
 
     found = write_options(options)
-    compression.check(found.compress)
+    compression.check(found.codec)
     check_separators(found.tags or "")
     if "||" in (found.tags or ""):
         raise ConfigurationError(

@@ -2,6 +2,10 @@
 
 Names and bytes flow in and out, on whatever file system Spark reaches by a path: local, HDFS, an
 object store. A file appears whole or not at all where the file system can rename.
+
+Through Hadoop's API and not through pyarrow.fs, which `stateLocation` uses: these files belong to
+tables that Spark writes with the file systems, end points and credentials of its configuration.
+pyarrow knows none of these: it opens no `s3a:`, and `hdfs:` only where libhdfs is installed.
 """
 
 from __future__ import annotations

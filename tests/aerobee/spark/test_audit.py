@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from aerobee.spark.audit import Finding, audit, plan_audit
 from aerobee.spark.audit_queues import QueueAudit

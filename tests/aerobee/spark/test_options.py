@@ -1,13 +1,14 @@
 from copy import deepcopy
-from dataclasses import fields
-from typing import Any
 
+import msgspec
 import pytest
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark import options
+from aerobee.spark import option_docs
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
+from aerobee.spark.option_values import declared, value
 from aerobee.spark.options import (
+    Options,
     ReadOptions,
     lag_options,
     read_options,
@@ -195,8 +196,8 @@ def test_the_least_batch_is_not_above_the_most() -> None:
 def test_writing() -> None:
     found = write_options({"nameserver": "h", "topic": "t", "batchbytes": "2m"})
     assert (found.topic, found.batch_bytes, found.batch_rows) == ("t", 2 << 20, 256)
-    assert (found.producer_group, found.compress, found.dedupe) == ("spark_sink", None, "none")
-    assert write_options({"nameserver": "h", "compress": "LZ4"}).compress == "lz4"
+    assert (found.producer_group, found.codec, found.dedupe) == ("spark_sink", None, "none")
+    assert write_options({"nameserver": "h", "compress": "LZ4"}).codec == "lz4"
     assert write_options({"nameserver": "h"}).topic is None
 
 
@@ -244,36 +245,30 @@ def test_looking_at_lag() -> None:
     assert (found.groups, found.topics) == (("g",), ())
 
 
-def test_every_option_is_read_somewhere_and_every_field_comes_from_one() -> None:
-    kinds: dict[str, Any] = {
-        "batch stream": ReadOptions,
-        "write": options.WriteOptions,
-        "store": options.StoreOptions,
-        "lag": options.LagOptions,
-    }
-    made_of_others = {"group_given", "starting", "ending", "max_trigger_delay_s"}
-    parts_of_others = {
-        "starting_offsets_by_timestamp_strategy",
-        "max_trigger_delay",
-        *(f"{which}_{what}" for which in ("starting", "ending") for what in (
-            "offsets", "timestamp", "offsets_by_timestamp",
-        )),
-    }  # fmt: skip
-    for uses, kind in kinds.items():
-        named = set(options._fields(options._filled({}, uses))) - {"max_trigger_delay_s"}
-        named = {"name_servers" if name == "name_server" else name for name in named}
-        taken = {field.name for field in fields(kind)}
-        assert taken - named <= made_of_others
-        assert named - taken <= parts_of_others if uses == "batch stream" else named == taken
+@pytest.mark.parametrize("cls", option_docs.SECTIONS.values())
+def test_every_option_has_a_meaning_a_name_and_a_default_that_it_takes(cls: type[Options]) -> None:
+    told = option_docs.meanings(cls)
+    for option in declared(cls):
+        assert told[option.field]
+        text = option_docs.shown(option).strip("`")
+        if text:
+            assert value("x", text, option.hint) == option.default
+    assert {name for option in declared(cls) for name in option.names} >= cls.aliases.keys()
+
+
+def test_the_fields_that_are_no_options_are_made_of_others() -> None:
+    made = {one.name for one in msgspec.structs.fields(ReadOptions)}
+    made -= {option.field for option in declared(ReadOptions)}
+    assert made == {"group_given", "starting", "ending"}
 
 
 def test_the_page_has_the_tables_of_the_source() -> None:
-    page = options.PAGE.read_text(encoding="utf-8")
-    assert options.renewed(page) == page, "run: python -m aerobee.spark.options"
+    page = option_docs.PAGE.read_text(encoding="utf-8")
+    assert option_docs.renewed(page) == page, "run: python -m aerobee.spark.option_docs"
 
 
 def test_a_stale_page_is_renewed() -> None:
-    page = options.PAGE.read_text(encoding="utf-8")
+    page = option_docs.PAGE.read_text(encoding="utf-8")
     stale = page.replace("| `subscribe`", "| `subscribbe`")
     assert stale != page
-    assert options.renewed(stale) == page
+    assert option_docs.renewed(stale) == page

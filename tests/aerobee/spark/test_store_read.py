@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from aerobee.errors import ConfigurationError, DataLossError, RecordDamagedError
 from aerobee.spark.store_choice import CLOCK_SLACK_MS

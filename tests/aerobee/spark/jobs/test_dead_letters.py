@@ -132,6 +132,20 @@ def test_a_redrive_sends_what_was_chosen_once_and_with_its_ids(
     assert job(*chosen, "--yes").rows == [{"messages": 0, "bodyBytes": 0}], "never twice"
 
 
+def test_a_redrive_that_was_killed_is_completed_by_one_of_its_name(
+    job: Job, raw: RawConnection
+) -> None:
+    """What it has sent is found where the dead letters came from; other runs do not count."""
+    named = ("--group", "billing", "--redrive", "--run", "run-9", "--yes")
+    part = job(*named, "--where", "queueOffset IN (0, 3)")
+    assert part.rows == [{"messages": 2, "bodyBytes": 14}]
+    assert "where it is interrupted, repeat --run run-9" in part.said
+    assert job(*named).rows == [{"messages": 2, "bodyBytes": 14}]
+    again = [one for one in pulled(raw, "orders") if properties_of(one).get(REPLAY) == "run-9"]
+    assert sorted(one.body for one in again) == [b"order %d" % number for number in range(4)]
+    assert job(*named).rows == [{"messages": 0, "bodyBytes": 0}]
+
+
 def test_nothing_is_sent_when_the_record_cannot_be_written(
     job: Job, raw: RawConnection, tmp_path: Path
 ) -> None:

@@ -1,0 +1,97 @@
+"""The tables of docs/spark/options.md, printed from the classes of `options`.
+
+`python -m aerobee.spark.option_docs` renews them: the docstring of a field is what it means.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, get_args
+
+from aerobee.spark.offsets import Latest
+from aerobee.spark.option_values import BYTES, SECONDS, UNITS, WITHOUT, declared
+from aerobee.spark.options import LagOptions, Options, ReadOptions, StoreOptions, WriteOptions
+
+if TYPE_CHECKING:
+    from aerobee.spark.option_values import Declared
+
+__all__ = ["PAGE", "meanings", "renewed"]
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
+BEGIN: Final = "<!-- options: printed by python -m aerobee.spark.option_docs -->"
+END: Final = "<!-- end of options -->"
+SECTIONS: Final[dict[str, type[Options]]] = {
+    "Reading with `aerobee`": ReadOptions,
+    "Writing with `aerobee`": WriteOptions,
+    "Reading a store directory with `aerobee.store`": StoreOptions,
+    "Lag with `aerobee.lag`": LagOptions,
+}
+
+
+def meanings(cls: type[Options]) -> dict[str, str]:
+    """The docstrings below the fields of a class and of those that it comes from, in one line."""
+    found: dict[str, str] = {}
+    for one in reversed([one for one in cls.__mro__ if issubclass(one, Options)]):
+        body = ast.parse(inspect.getsource(one)).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[ast.unparse(field.target)] = " ".join(ast.literal_eval(text.value).split())
+    return found
+
+
+def shown(option: Declared) -> str:
+    """The default as one would give it; empty when there is none."""
+    match option.default:
+        case None | ():
+            return ""
+        case bool() as switch:
+            return f"`{str(switch).lower()}`"
+        case Latest():
+            return "`latest`"
+    text = str(option.default)
+    for unit in {BYTES, SECONDS}.intersection(map(str, get_args(option.hint))):
+        largest = {factor: name for name, factor in UNITS[unit].items() if name in ("m", "k", "")}
+        factor = next(one for one in sorted(largest, reverse=True) if option.default % one == 0)
+        text = f"{option.default / factor:.0f}{largest[factor]}"
+    return f"`{text}`"
+
+
+def tables() -> str:
+    """The tables, with the marks between which they stand."""
+    parts = [BEGIN]
+    for title, cls in SECTIONS.items():
+        told, wide = meanings(cls), cls is ReadOptions
+        parts += ["", f"### {title}", ""]
+        parts.append(f"| option | default |{' use |' if wide else ''} meaning |")
+        parts.append("|---" * (4 if wide else 3) + "|")
+        for option in declared(cls):
+            cells = [", ".join(f"`{name}`" for name in option.names), shown(option)]
+            if wide:
+                cells.append("stream" if option.stream_only else "batch, stream")
+            cells.append(told[option.field].replace("|", "\\|"))
+            parts.append(f"| {' | '.join(cells)} |")
+    refused = ", ".join(f"`{name}`" for name in WITHOUT)
+    parts += ["", f"{refused} are refused: this version has neither access keys nor TLS.", "", END]
+    return "\n".join(parts)
+
+
+def renewed(page: str) -> str:
+    """The page with its tables as they should be. Raises: ValueError without the marks."""
+    before, after = page.index(BEGIN), page.index(END) + len(END)
+    return page[:before] + tables() + page[after:]
+
+
+def main() -> None:
+    """Write docs/spark/options.md anew, if its tables are stale."""
+    page = PAGE.read_text(encoding="utf-8")
+    if (new := renewed(page)) != page:
+        PAGE.write_text(new, encoding="utf-8")
+        sys.stdout.write(f"written: {PAGE}\n")
+
+
+if __name__ == "__main__":
+    main()
