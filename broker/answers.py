@@ -34,15 +34,6 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str | None]]] = {
         int(ResponseCode.SERVICE_NOT_AVAILABLE),
         "service not available now: {cause}",
     ),
-    PutStatus.OS_PAGE_CACHE_BUSY: (
-        int(ResponseCode.SYSTEM_BUSY),
-        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-    ),
-    PutStatus.CREATE_MAPPED_FILE_FAILED: (
-        int(ResponseCode.SYSTEM_ERROR),
-        "create mapped file failed, server is busy or broken.",
-    ),
-    PutStatus.UNKNOWN_ERROR: (int(ResponseCode.SYSTEM_ERROR), "UNKNOWN_ERROR"),
 }
 
 PULL_CODES: Final[dict[GetStatus, int]] = {
@@ -50,7 +41,6 @@ PULL_CODES: Final[dict[GetStatus, int]] = {
     GetStatus.NO_MATCHED_MESSAGE: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetStatus.MESSAGE_WAS_REMOVING: int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     GetStatus.NO_MESSAGE_IN_QUEUE: int(ResponseCode.PULL_NOT_FOUND),
-    GetStatus.NO_MATCHED_LOGIC_QUEUE: int(ResponseCode.PULL_NOT_FOUND),
     GetStatus.OFFSET_FOUND_NULL: int(ResponseCode.PULL_NOT_FOUND),
     GetStatus.OFFSET_OVERFLOW_ONE: int(ResponseCode.PULL_NOT_FOUND),
     GetStatus.OFFSET_OVERFLOW_BADLY: int(ResponseCode.PULL_OFFSET_MOVED),

@@ -36,9 +36,6 @@ class PutStatus(Enum):
     PROPERTIES_SIZE_EXCEEDED = auto()
     SERVICE_NOT_AVAILABLE = auto()
     """Not stored: shut down, disk full, or a sync of the store failed."""
-    OS_PAGE_CACHE_BUSY = auto()
-    CREATE_MAPPED_FILE_FAILED = auto()
-    UNKNOWN_ERROR = auto()
 
 
 UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
@@ -91,7 +88,6 @@ class GetStatus(Enum):
     OFFSET_OVERFLOW_BADLY = auto()
     OFFSET_OVERFLOW_ONE = auto()
     OFFSET_TOO_SMALL = auto()
-    NO_MATCHED_LOGIC_QUEUE = auto()
     NO_MESSAGE_IN_QUEUE = auto()
     OFFSET_RESET = auto()
 

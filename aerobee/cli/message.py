@@ -25,8 +25,6 @@ __all__ = ["consume", "produce"]
 
 CLI_GROUP = "aerobee_cli"
 POLL_S = 0.5
-QUIET_BELOW_S = 1.0
-"""A progress bar is drawn for more than one message, and removed when done."""
 
 
 # ── produce ──

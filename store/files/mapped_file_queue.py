@@ -171,11 +171,6 @@ class MappedFileQueue:
         self._remove(file)
         return file
 
-    def remove_all(self) -> None:
-        """Drop every file. Raises: OSError."""
-        while self.files:
-            self._remove(self.files.pop())
-
     def close(self) -> None:
         """Let go of all files."""
         for file in self.files:
