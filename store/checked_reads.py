@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import structlog
 
 from aerobee.store.files.cold_reads import Stretch
-from aerobee.store.format.record import FIXED_BYTES, HEAD, explain, parse
+from aerobee.store.format.faults import NoRecord
+from aerobee.store.format.record import FIXED_BYTES, HEAD, RecordHeader, parse
 from aerobee.store.format.unit import UNIT
+from aerobee.store.format.walk import fault_at
 from aerobee.store.results import GetStatus
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queue import ConsumeQueue
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.format.record import Digest
     from aerobee.store.results import GetResult
     from aerobee.store.stats import StoreStats
 
@@ -147,11 +148,11 @@ class CheckedReads:
             found = parse(records, at, physical, True)
             at += size
             if (
-                not isinstance(found, int)
-                and found[0] == size
-                and found[3] == queue_offset
-                and found[2] == queue_id
-                and found[1] == topic
+                isinstance(found, RecordHeader)
+                and found.size == size
+                and found.queue_offset == queue_offset
+                and found.queue_id == queue_id
+                and found.topic == topic
             ):
                 continue
             reason = _doubt(records[at - size : at], physical, found)
@@ -187,21 +188,21 @@ class CheckedReads:
         log.error("record.damaged", path=path, **damaged._asdict(), left_out=left_out)
 
 
-def _doubt(record: memoryview, physical_offset: int, found: Digest | int) -> str:
+def _doubt(record: memoryview, physical_offset: int, found: RecordHeader | NoRecord) -> str:
     """Why this is not the message of its place in the queue; `found` is what `parse` said."""
-    if isinstance(found, int):
-        return explain(record, 0, physical_offset)
-    if found[0] != len(record):
-        return f"size {found[0]}, its unit says {len(record)}"
-    return f"it is message {found[3]} of {found[1]}-{found[2]}"
+    if isinstance(found, NoRecord):
+        return fault_at(record, 0, physical_offset).detail
+    if found.size != len(record):
+        return f"size {found.size}, its unit says {len(record)}"
+    return f"it is message {found.queue_offset} of {found.topic}-{found.queue_id}"
 
 
 def damage_of(record: bytes | memoryview, physical_offset: int) -> Damaged | None:
     """What is wrong with the body of a record that is whole in itself; None: nothing."""
-    if not isinstance(parse(record, 0, physical_offset, crc=True), int):
+    if isinstance(parse(record, 0, physical_offset, crc=True), RecordHeader):
         return None
-    reason = explain(record, 0, physical_offset)
+    reason = fault_at(record, 0, physical_offset).detail
     found = parse(record, 0, physical_offset)
-    if isinstance(found, int):
+    if isinstance(found, NoRecord):
         return Damaged(physical_offset, "", -1, -1, reason)
-    return Damaged(physical_offset, found[1], found[2], found[3], reason)
+    return Damaged(physical_offset, found.topic, found.queue_id, found.queue_offset, reason)

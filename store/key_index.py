@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.store.checked_reads import damage_of
 from aerobee.store.files.indexes import Indexes
+from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.index import IndexShape, index_key, key_hash, keys_of
 from aerobee.store.format.record import parse
 from aerobee.store.results import QueryResult
@@ -184,7 +185,8 @@ class KeyIndex:
 def _answers(record: bytes, physical_offset: int, topic: str, key: bytes, begin_ms: int) -> bool:
     """Whether the record is what was asked for, and not one that shares its hash."""
     found = parse(record, 0, physical_offset)
-    if isinstance(found, int):
+    if isinstance(found, NoRecord):
         return False
-    _, found_topic, _, _, _, stored, properties = found
-    return found_topic == topic and stored >= begin_ms and key in keys_of(properties)
+    if found.topic != topic or found.store_timestamp < begin_ms:
+        return False
+    return key in keys_of(found.properties)

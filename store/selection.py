@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.record import HEAD, parse
 from aerobee.store.format.unit import UNIT_SIZE
 from aerobee.store.results import GetResult, GetStatus
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aerobee.store.clock import Clock
-    from aerobee.store.format.record import Digest
+    from aerobee.store.format.record import RecordHeader
     from aerobee.store.message_store import MessageStore
 
 __all__ = ["SCAN_BYTES", "SCAN_S", "SelectiveReader", "Wanted"]
@@ -90,14 +91,14 @@ class SelectiveReader:
         run: memoryview | None = None
         begin = end = 0  # of the run: wanted records side by side, not yet in the views
         looked = count = total = 0
-        for view, at, digest in _records(found.views):
-            size, queue_offset, properties = digest[0], digest[3], digest[6]
+        for view, at, header in _records(found.views):
+            size = header.size
             full = count == count_limit or (count and total + size > byte_limit)
             if full or (looked % STRIDE == STRIDE - 1 and self._clock.monotonic() > until):
-                result.next_begin_offset = queue_offset
+                result.next_begin_offset = header.queue_offset
                 break
             looked += 1
-            if not wanted(properties):
+            if not wanted(header.properties):
                 continue
             if view is not run or at != end:
                 if run is not None:
@@ -113,14 +114,14 @@ class SelectiveReader:
         return result
 
 
-def _records(views: list[memoryview]) -> Iterator[tuple[memoryview, int, Digest]]:
+def _records(views: list[memoryview]) -> Iterator[tuple[memoryview, int, RecordHeader]]:
     """Each record, with its place. What follows a damaged one in the same view is left out."""
     for view in views:
         at = 0
         while at < len(view):
             place = int.from_bytes(view[at + PLACE_AT : at + PLACE_AT + 8])
-            digest = parse(view, at, place)
-            if isinstance(digest, int):
+            header = parse(view, at, place)
+            if isinstance(header, NoRecord):
                 break
-            yield view, at, digest
-            at += digest[0]
+            yield view, at, header
+            at += header.size

@@ -19,6 +19,7 @@ from aerobee.compression import COMPRESSED, TYPE_MASK, TYPE_NAMES, UNPACKED_MAX,
 from aerobee.errors import CompressionError, RecordDamagedError
 from aerobee.spark.arrowproperties import Properties
 from aerobee.store.format import record
+from aerobee.store.format.walk import fault_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +66,7 @@ def damaged(view: memoryview, at: int) -> RecordDamagedError:
     if not 0 <= at < len(view):
         return RecordDamagedError(f"no whole record at byte {at} of a buffer of {len(view)} bytes")
     place = record.HEAD.read(view, at).physical_offset if left >= record.HEAD.size else 0
-    why = record.explain(view, at, place, crc=False)
+    why = fault_at(view, at, place).detail
     return RecordDamagedError(
         f"no whole record at byte {at} of a buffer of {len(view)} bytes: {why}"
     )

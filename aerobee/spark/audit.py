@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from aerobee.spark.audit_queues import QueueAudit, QueueRows
-from aerobee.spark.segments import CRC, TAIL, Fault, Segment, Split, crc_faults, field_at
+from aerobee.spark.segments import Segment, Split
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import LogFiles, Passage
 from aerobee.spark.store_read import log_of, splits_in
+from aerobee.store.format.faults import CRC, TAIL, Fault
 from aerobee.store.format.record import HEAD, TRANSACTION_PREPARED
+from aerobee.store.format.record_arrays import crc_faults, field_at
 from aerobee.store.format.tags import tags_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aerobee.spark.options import StoreOptions
-    from aerobee.spark.segments import Bools, Ints
     from aerobee.spark.store_files import Fragment, SegmentFile
+    from aerobee.store.format.record_arrays import Bools, Ints
 
 __all__ = ["TIME_BACKWARDS", "AuditPiece", "Finding", "audit", "plan_audit"]
 
@@ -125,7 +127,7 @@ class _Audit:
         yield from self._look_behind(passage.at)
         if piece.fault is not None:
             yield self._of(piece.fault)
-            self._queues.regions.append((piece.fault.position, split.segment.end))
+            self._queues.regions.append((piece.fault.physical_offset, split.segment.end))
         elif piece.tail:
             yield self._of(Fault(TAIL, split.limit, piece.tail))
         # What lies between the records of two tasks belongs to the first of them.
@@ -142,7 +144,7 @@ class _Audit:
     def _told(self, fault: Fault, following: int | None) -> None:
         self._faults.append(fault)
         end = self._piece.split.limit if following is None else following
-        self._queues.regions.append((fault.position, end))
+        self._queues.regions.append((fault.physical_offset, end))
 
     def _told_so_far(self) -> Iterator[Finding]:
         faults, self._faults = self._faults, []
@@ -150,7 +152,9 @@ class _Audit:
             yield self._of(fault)
 
     def _of(self, fault: Fault) -> Finding:
-        return Finding(self._segment, fault.position, fault.kind, None, None, None, fault.detail)
+        return Finding(
+            self._segment, fault.physical_offset, fault.kind, None, None, None, fault.detail
+        )
 
     # ── Records ──
 
@@ -188,15 +192,17 @@ class _Audit:
         split, following = self._piece.split, self._piece.following
         name = self._segment
         if at is not None and split.end <= at < split.limit and not split.last:
-            found = self._file.digest(at)
+            found = self._file.header_at(at)
         elif following is not None:
             at, name = following.start, following.name
-            found = self._others.digest(at)
+            found = self._others.header_at(at)
         else:
             return
-        if found is not None and found[5] < self._stored:
-            detail = _backwards(self._stored, found[5])
-            yield Finding(name, at, TIME_BACKWARDS, found[1], found[2], found[3], detail)
+        if found is not None and found.store_timestamp < self._stored:
+            detail = _backwards(self._stored, found.store_timestamp)
+            yield Finding(
+                name, at, TIME_BACKWARDS, found.topic, found.queue_id, found.queue_offset, detail
+            )
 
 
 def _backwards(before: int, stored: int) -> str:

@@ -33,8 +33,8 @@ from aerobee.store.format.unit import BLANK_SIZE, SCHEDULE_TOPIC, UNIT_SIZE, is_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aerobee.spark.segments import Ints
     from aerobee.spark.store_files import LogFiles
+    from aerobee.store.format.record_arrays import Ints
 
 __all__ = ["CQ_MISSING", "CQ_TAG_MISMATCH", "QUEUE_GAP", "QueueAudit", "QueueFinding", "QueueRows"]
 
@@ -228,8 +228,10 @@ class QueueAudit:
         """Whether the unit leads to a later message of the same number: the topic was made anew."""
         if place <= old:
             return False
-        found = self._files.digest(place)
-        return found is not None and (found[1], found[2], found[3]) == (*line.key, queue_offset)
+        found = self._files.header_at(place)
+        if found is None:
+            return False
+        return (found.topic, found.queue_id, found.queue_offset) == (*line.key, queue_offset)
 
     # ── From the queues ──
 

@@ -23,11 +23,12 @@ from aerobee.spark.queue_files import (
     places_of,
     queues_of,
 )
-from aerobee.spark.segments import Fault, field_at, heads_of
 from aerobee.spark.store_choice import topic_filter
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import WINDOW_BYTES, Fragment, LogFiles, all_segments
+from aerobee.store.format.faults import Fault
 from aerobee.store.format.record import FIXED_BYTES, HEAD
+from aerobee.store.format.record_arrays import field_at, heads_of
 from aerobee.store.format.unit import BLANK_SIZE
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
     from aerobee.spark.options import StoreOptions
     from aerobee.spark.queue_files import Units
-    from aerobee.spark.segments import Bools, Ints, Segment
+    from aerobee.spark.segments import Segment
     from aerobee.spark.store_damage import Damage
+    from aerobee.store.format.record_arrays import Bools, Ints
 
 __all__ = ["CQ_MISMATCH", "QueuePiece", "queue_fragments", "queue_pieces"]
 

@@ -10,11 +10,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from aerobee.errors import DataLossError, RecordDamagedError
-from aerobee.spark.segments import CRC
+from aerobee.store.format.faults import CRC
 
 if TYPE_CHECKING:
     from aerobee.spark.options import StoreOptions
-    from aerobee.spark.segments import Fault
+    from aerobee.store.format.faults import Fault
 
 __all__ = ["Damage", "data_lost", "removed"]
 

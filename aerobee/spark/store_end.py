@@ -7,21 +7,17 @@ Source: spark §9.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.spark import store_files
-from aerobee.spark.segments import (
-    BAD_LENGTHS,
-    BLANK,
-    MORE,
-    Fault,
-    Segment,
-    magics,
-    named_place,
-    records_in,
-)
 from aerobee.spark.store_files import SegmentFile
-from aerobee.store.format.record import check
+from aerobee.store.format.faults import BAD_LENGTHS, BLANK, END, MORE, Fault
+from aerobee.store.format.record import RecordHeader, parse
+from aerobee.store.format.record_arrays import records_in
+from aerobee.store.format.walk import magics, named_offset
+
+if TYPE_CHECKING:
+    from aerobee.spark.segments import Segment
 
 __all__ = ["End", "end_of_data"]
 
@@ -59,10 +55,10 @@ def end_of_data(segment: Segment) -> End:
             if closed:
                 return End(at, 0, "", None, closed=True)
             following = file.next_whole(at + 1, segment.end)
-            if file.digest(at) is not None:
+            if file.header_at(at) is not None:
                 # Written since we looked.
                 continue
-            if following is None or following[1][5] < stored:
+            if following is None or following[1].store_timestamp < stored:
                 end = _judged(file, at, stale=following is not None)
                 if end.used and _walk(file, at, stored) != (at, stored, False):
                     # Written while we judged: a record, or the blank that closes the segment.
@@ -82,10 +78,10 @@ def _walk(file: SegmentFile, at: int, stored: int) -> tuple[int, int, bool]:
         if walked.names:
             stored = int(walked.heads.stored[-1])
         stop = walked.stop
-        at += stop.at
-        if stop.kind not in (MORE, "") or len(data) < asked:
+        at = stop.physical_offset
+        if stop.kind not in (MORE, END) or len(data) < asked:
             return at, stored, stop.kind == BLANK
-        size = max(stop.need, min(2 * size, store_files.WINDOW_BYTES))
+        size = max(stop.size, min(2 * size, store_files.WINDOW_BYTES))
     return at, stored, True
 
 
@@ -110,7 +106,7 @@ def _reused(file: SegmentFile, at: int) -> bool:
     """Whether a whole record that names another place lies behind."""
     data = file.read(at, min(at + REUSED_WITHIN, file.segment.end))
     for begin in magics(data):
-        place = named_place(data, begin)
-        if place != at + begin and check(data, begin, place) > 0:
+        place = named_offset(data, begin)
+        if place != at + begin and isinstance(parse(data, begin, place), RecordHeader):
             return True
     return False

@@ -15,29 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.segments import (
-    BAD_SIZE,
-    BLANK,
-    HEAD_BYTES_MAX,
-    MORE,
-    ZEROS,
-    Fault,
-    Heads,
-    Segment,
-    Split,
-    candidates,
-    claimed_size,
-    fault_at,
-    records_in,
-)
+from aerobee.spark.segments import Segment, Split
+from aerobee.store.format.faults import BAD_SIZE, BLANK, END, MORE, ZEROS, Fault
 from aerobee.store.format.names import COMMIT_LOG, segment_start
-from aerobee.store.format.record import BAD, FIXED_BYTES, Digest, parse
+from aerobee.store.format.record import FIXED_BYTES, RecordHeader, parse
+from aerobee.store.format.record_arrays import Heads, records_in
+from aerobee.store.format.walk import HEAD_BYTES_MAX, candidates, claimed_size, fault_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
-    from aerobee.spark.segments import Ints
+    from aerobee.store.format.record_arrays import Ints
 
 __all__ = [
     "FIRST_WINDOW_BYTES",
@@ -102,21 +91,21 @@ class SegmentFile:
         """When the file was last written to, in seconds since the epoch. Raises: OSError."""
         return os.fstat(self.fd).st_mtime
 
-    def digest(self, position: int) -> Digest | None:
+    def header_at(self, position: int) -> RecordHeader | None:
         """The whole record at a physical offset; None for anything else. Raises: OSError."""
         data = self._claimed(position)
-        found = parse(data, 0, position) if len(data) >= FIXED_BYTES else BAD
-        return None if isinstance(found, int) else found
+        found = parse(data, 0, position) if len(data) >= FIXED_BYTES else None
+        return found if isinstance(found, RecordHeader) else None
 
     def fault(self, position: int) -> Fault:
         """What is wrong at a physical offset where no whole record is. Raises: OSError."""
-        return fault_at(self._claimed(position), position, self.segment.end)
+        return fault_at(self._claimed(position), 0, position, self.segment.end)
 
     def _claimed(self, position: int) -> bytes:
         """What it takes to tell what is there."""
         end = self.segment.end
         head = self.read(position, min(position + HEAD_BYTES_MAX, end))
-        size = claimed_size(head, position, end)
+        size = claimed_size(head, 0, position, end)
         return head if size <= len(head) else self.read(position, position + size)
 
     def damage(self, position: int) -> Fault:
@@ -128,7 +117,7 @@ class SegmentFile:
         """What the first bytes there say the size is; 0 behind the end. Raises: OSError."""
         return int.from_bytes(self.read(position, position + 4), "big", signed=True)
 
-    def next_whole(self, begin: int, end: int) -> tuple[int, Digest] | None:
+    def next_whole(self, begin: int, end: int) -> tuple[int, RecordHeader] | None:
         """The first whole record that begins in [begin, end). Raises: OSError."""
         step = SEARCH_FIRST_BYTES
         for low, high in self._data_ranges(begin, end):
@@ -141,7 +130,7 @@ class SegmentFile:
                 for position in candidates(data, base):
                     if position >= end:
                         return None
-                    found = self.digest(position)
+                    found = self.header_at(position)
                     if found is not None:
                         return position, found
         return None
@@ -241,11 +230,11 @@ class Passage:
             if walked.names:
                 yield Fragment(data, walked.heads, walked.heads.starts + at, walked.names)
             stop = walked.stop
-            self.at = at = at + stop.at
-            size = max(stop.need, min(2 * size, WINDOW_BYTES))
+            self.at = at = stop.physical_offset
+            size = max(stop.size, min(2 * size, WINDOW_BYTES))
             if stop.kind == BLANK:
                 self.at = None
-            elif stop.kind not in (MORE, "") or at + stop.need > split.limit or len(data) < asked:
+            elif stop.kind not in (MORE, END) or at + stop.size > split.limit or len(data) < asked:
                 self._pass_over(at)
                 size = min(FIRST_WINDOW_BYTES, WINDOW_BYTES)
         if self.at is not None and self.at < split.limit and not split.last:
@@ -285,7 +274,7 @@ class Passage:
 
     def _see_next(self, at: int) -> None:
         """What follows the last record belongs to the next split, if it is a record."""
-        if self._file.digest(at) is None and self._file.fault(at).kind != BLANK:
+        if self._file.header_at(at) is None and self._file.fault(at).kind != BLANK:
             self._pass_over(at)
 
 
@@ -368,13 +357,13 @@ class LogFiles:
             self._file = SegmentFile(segment)
         return self._file
 
-    def digest(self, position: int) -> Digest | None:
+    def header_at(self, position: int) -> RecordHeader | None:
         """The whole record at a physical offset; None for anything else. Raises: OSError."""
         segment = self.segment_of(position)
         if segment is None:
             return None
         try:
-            return self.opened(segment).digest(position)
+            return self.opened(segment).header_at(position)
         except FileNotFoundError:
             return None
 
@@ -394,5 +383,5 @@ def first_store_time(segment: Segment) -> int | None:
     Raises: FileNotFoundError, OSError.
     """
     with SegmentFile(segment) as file:
-        found = file.digest(segment.start)
-        return None if found is None else found[5]
+        found = file.header_at(segment.start)
+        return None if found is None else found.store_timestamp

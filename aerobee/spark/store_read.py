@@ -16,16 +16,7 @@ import numpy as np
 
 from aerobee.spark.arrowdecode import Decoder
 from aerobee.spark.queue_read import QueuePiece, queue_fragments, queue_pieces
-from aerobee.spark.segments import (
-    CRC,
-    Fault,
-    Segment,
-    Split,
-    crc_faults,
-    holes_between,
-    splits_of,
-    visible,
-)
+from aerobee.spark.segments import Segment, Split, holes_between, splits_of
 from aerobee.spark.store_choice import topic_filter, within_times
 from aerobee.spark.store_damage import Damage, data_lost, removed
 from aerobee.spark.store_end import End, end_of_data
@@ -36,6 +27,8 @@ from aerobee.spark.store_files import (
     first_store_time,
     segments_of,
 )
+from aerobee.store.format.faults import CRC, Fault
+from aerobee.store.format.record_arrays import crc_faults, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,8 +36,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from aerobee.spark.options import StoreOptions
-    from aerobee.spark.segments import Bools, Heads, Ints
     from aerobee.spark.store_files import Fragment
+    from aerobee.store.format.record_arrays import Bools, Heads, Ints
 
 __all__ = ["Log", "Part", "log_of", "plan", "read", "splits_in"]
 

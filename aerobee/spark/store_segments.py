@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aerobee.spark.options import StoreOptions
-    from aerobee.spark.segments import Fault
     from aerobee.spark.store_read import Part
+    from aerobee.store.format.faults import Fault
 
 __all__ = ["SegmentRow", "plan_segments", "segment_rows"]
 
@@ -88,4 +88,4 @@ def _microseconds(ms: int | None) -> int | None:
 
 
 def _log_fault(path: str, fault: Fault) -> None:
-    log.warning("%s: damaged at %d (%s: %s)", path, fault.position, fault.kind, fault.detail)
+    log.warning("%s: damaged at %d (%s: %s)", path, fault.physical_offset, fault.kind, fault.detail)

@@ -16,26 +16,26 @@ from zlib import crc32
 from aerobee.store.errors import StoreDamaged
 from aerobee.store.files.mapped_file import MappedFile
 from aerobee.store.files.mapped_file_queue import MappedFileQueue
+from aerobee.store.format.faults import BLANK, END, NoRecord, Stop
 from aerobee.store.format.record import (
-    BAD,
     BLANK_BYTES,
-    BLANK_FOUND,
     MAGIC_V1,
     MAGIC_V2,
     parse,
     store_timestamp_at,
 )
+from aerobee.store.format.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk, Handle
-    from aerobee.store.format.record import Digest
+    from aerobee.store.format.record import RecordHeader
 
     ReadLog = Callable[[MappedFile, int, int], memoryview]
 
-__all__ = ["CommitLog", "Stop", "SyncPlan", "Walk"]
+__all__ = ["CommitLog", "LogWalk", "SyncPlan"]
 
 HEAD_BYTES = 88
 """Enough of a record to tell it from every other one: places, times and the CRC of its body."""
@@ -55,13 +55,6 @@ class SyncPlan(NamedTuple):
     end_offset: int
     store_timestamp: int
     """Of the last record covered; 0 when this run appended none."""
-
-
-class Stop(NamedTuple):
-    """Where a walk ended, and what stands there: `found` as `parse` says."""
-
-    physical_offset: int
-    found: int
 
 
 class CommitLog:
@@ -227,7 +220,7 @@ class CommitLog:
         if length > len(data):
             data = read(file, position, length)
         found = parse(data[:length], 0, physical_offset)
-        return None if isinstance(found, int) else data[:length]
+        return None if isinstance(found, NoRecord) else data[:length]
 
     def store_time(self, physical_offset: int, read: ReadLog | None = None) -> int:
         """Store time of the record there, in ms; −1 when it cannot be read.
@@ -244,22 +237,24 @@ class CommitLog:
         at = store_timestamp_at(int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]))
         return int.from_bytes(head[at : at + STORE_TIME_BYTES], signed=True)
 
-    def walk(self, start: int, end: int | None = None, *, crc: bool = False) -> Walk:
+    def walk(self, start: int, end: int | None = None, *, crc: bool = False) -> LogWalk:
         """Whole records from `start`, a record's begin, up to `end` or the last readable byte."""
-        return Walk(self, start, self.max_offset if end is None else end, crc)
+        return LogWalk(self, start, self.max_offset if end is None else end, crc)
 
     def parse_at(
         self, file: MappedFile, physical_offset: int, *, crc: bool = False
-    ) -> Digest | int:
+    ) -> RecordHeader | NoRecord:
         """One record of a segment as dispatch and recovery need it. Raises: OSError."""
         at = physical_offset - file.start
         return parse(file.readable()[: file.wrote], at, physical_offset, crc)
 
-    def digest_at(self, physical_offset: int) -> Digest | None:
+    def header_at(self, physical_offset: int) -> RecordHeader | None:
         """The whole record there; None when there is none. Raises: OSError."""
         file = self.queue.find(physical_offset)
-        found = BAD if file is None else self.parse_at(file, physical_offset)
-        return None if isinstance(found, int) else found
+        if file is None:
+            return None
+        found = self.parse_at(file, physical_offset)
+        return None if isinstance(found, NoRecord) else found
 
     def head_crc(self, physical_offset: int) -> int:
         """Of the fixed fields of the record there, whole or not; 0 outside the log.
@@ -323,33 +318,31 @@ def _names(head: memoryview, physical_offset: int) -> bool:
     return magic in (MAGIC_V1, MAGIC_V2) and place == physical_offset
 
 
-class Walk:
-    """Iterates (physical offset, digest) of whole records; `stop` then says where it ended, why."""
+class LogWalk:
+    """Walks the segments one after the other, as `Walk` does each; afterwards `stop` says why."""
 
-    __slots__ = ("_crc", "_end", "_log", "_start", "stop")
+    __slots__ = ("_begin", "_crc", "_log", "_until", "stop")
 
-    def __init__(self, log: CommitLog, start: int, end: int, crc: bool) -> None:
+    def __init__(self, log: CommitLog, begin: int, until: int, crc: bool) -> None:
         self._log = log
-        self._start = start
-        self._end = end
+        self._begin = begin
+        self._until = until
         self._crc = crc
-        self.stop = Stop(start, BLANK_FOUND)
+        self.stop = Stop(END, begin)
 
-    def __iter__(self) -> Iterator[tuple[int, Digest]]:
-        at, end, crc = self._start, self._end, self._crc
+    def __iter__(self) -> Iterator[tuple[int, RecordHeader]]:
+        at, until = self._begin, self._until
         file = self._log.queue.find(at)
-        while file is not None and at < end:
-            data = file.readable()[: file.wrote]
-            found: Digest | int = BLANK_FOUND
-            while at < end:
-                found = parse(data, at - file.start, at, crc)
-                if isinstance(found, int):
-                    break
-                yield at, found
-                at += found[0]
-            self.stop = Stop(at, found if isinstance(found, int) else BLANK_FOUND)
-            following = self._log.queue.after(file) if found == BLANK_FOUND else None
-            if following is None:
+        while file is not None and at < until:
+            # No further than was written: behind it may be what an earlier run has left.
+            end = min(until, file.max_offset)
+            walk = Walk(file.readable()[: file.wrote], file.start, at, end, crc=self._crc)
+            yield from walk
+            self.stop = walk.stop
+            at = walk.stop.physical_offset
+            if walk.stop.kind != BLANK and at < file.end:
                 return
-            file, at = following, following.start
-            self.stop = Stop(at, BLANK_FOUND)
+            file = self._log.queue.after(file)
+            if file is not None:
+                at = file.start
+                self.stop = Stop(END, at)

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import msgspec
 
 from aerobee.store.errors import MessageIllegal, PropertiesTooLong, RecordDamaged
+from aerobee.store.format.faults import (
+    BAD_LENGTHS,
+    BAD_MAGIC,
+    BAD_SIZE,
+    BLANK,
+    CRC,
+    WRONG_OFFSET,
+    ZEROS,
+    NoRecord,
+)
 from aerobee.store.format.layout import Buffer, Layout, host4, host6, i8, i16, i32, i64, u32
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
 
@@ -22,9 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
-    "BAD",
     "BLANK_BYTES",
-    "BLANK_FOUND",
     "BLANK_MAGIC",
     "BORN_HOST_IPV6",
     "FIXED_BYTES",
@@ -38,16 +46,14 @@ __all__ = [
     "TRANSACTION_MASK",
     "TRANSACTION_PREPARED",
     "TRANSACTION_ROLLBACK",
-    "Digest",
     "MessageDraft",
     "Record",
     "RecordDamaged",
+    "RecordHeader",
     "batch_item_size",
     "batch_items",
     "blank",
-    "check",
     "encode",
-    "explain",
     "parse",
     "queue_offsets",
     "read",
@@ -265,12 +271,18 @@ def blank(remaining: int) -> bytes:
 
 # ── Reading ──
 
-Digest: TypeAlias = tuple[int, str, int, int, int, int, bytes]
-"""(size, topic, queue id, queue offset, sysFlag, store timestamp, properties) of a whole record."""
-BLANK_FOUND = 0
-"""`parse`: the blank; go on in the next file."""
-BAD = -1
-"""`parse`: not a record, length unknown. Below: −n, a length whose parts do not add up."""
+
+class RecordHeader(msgspec.Struct, gc=False):
+    """What dispatch, recovery and the tools need of a whole record."""
+
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    properties: bytes
+
 
 GLANCES = {
     family: (
@@ -285,7 +297,14 @@ GLANCES = {
 _glance = GLANCES[0][0]
 _head = HEAD.unpack_from
 _new = tuple.__new__
-PLACE = list(HEAD.offset).index("physical_offset")
+_OFFSET = list(HEAD.offset).index("physical_offset")
+_ZEROS = NoRecord(ZEROS)
+_BLANK = NoRecord(BLANK)
+_BAD_MAGIC = NoRecord(BAD_MAGIC)
+_BAD_SIZE = NoRecord(BAD_SIZE)
+_WRONG_OFFSET = NoRecord(WRONG_OFFSET)
+_BAD_LENGTHS = NoRecord(BAD_LENGTHS)
+_CRC = NoRecord(CRC)
 _start = START.unpack_from
 _size_and_offset = HEAD.pick("size", "queue_offset")
 _length16 = LENGTH16.unpack_from
@@ -293,18 +312,20 @@ _TOPICS: dict[bytes, str] = {}
 _TOPICS_MAX = 16_384
 
 
-def parse(buffer: Buffer, at: int, position: int, crc: bool = False) -> Digest | int:
-    """What dispatch and recovery need of the record at `buffer[at]`, or why there is none.
+def parse(
+    buffer: Buffer, at: int, physical_offset: int, crc: bool = False
+) -> RecordHeader | NoRecord:
+    """The header of the whole record at `buffer[at]`, or why there is none.
 
-    `position` is the physical offset the record must name. Never reads beyond the buffer and never
-    raises, whatever the bytes. A whole record gives a Digest, else BLANK_FOUND, BAD, or −size.
+    `physical_offset` is the one that the record must name. Never reads beyond the buffer and never
+    raises, whatever the bytes. Hot.
     """
     try:
-        size, magic, body_crc, queue_id, queue_offset, place, sys_flag, stored, length = _glance(
+        size, magic, body_crc, queue_id, queue_offset, named, sys_flag, stored, length = _glance(
             buffer, at
         )
         if magic != MAGIC_V1 and magic != MAGIC_V2:
-            return BLANK_FOUND if magic == BLANK_MAGIC else BAD
+            return _no_magic(size, magic)
         topic_at = at + 88 + length
         if sys_flag & HOST_FLAGS:
             glance, head_bytes = GLANCES[sys_flag & HOST_FLAGS]
@@ -313,10 +334,12 @@ def parse(buffer: Buffer, at: int, position: int, crc: bool = False) -> Digest |
     except struct.error:
         return _short(buffer, at)
     end = at + size
-    if place != position or length < 0 or topic_at >= end or end > len(buffer):
-        return BAD
+    if named != physical_offset or length < 0 or topic_at >= end or end > len(buffer):
+        if size < FIXED_BYTES or end > len(buffer):
+            return _BAD_SIZE
+        return _BAD_LENGTHS if named == physical_offset else _WRONG_OFFSET
     if crc and length and crc32(buffer[topic_at - length : topic_at]) & 0x7FFFFFFF != body_crc:
-        return BAD
+        return _CRC
     rest = bytes(buffer[topic_at:end])
     topic_at = 1
     topic_end = 1 + rest[0]
@@ -324,26 +347,33 @@ def parse(buffer: Buffer, at: int, position: int, crc: bool = False) -> Digest |
         topic_at = 2
         topic_end = 2 + int.from_bytes(rest[:2], "big")
     elif topic_end > 1 + TOPIC_BYTES_MAX_V1:
-        return BAD
+        return _BAD_LENGTHS
     properties_at = topic_end + 2
     properties_length = len(rest) - properties_at
     if (
         not 0 <= properties_length <= PROPERTIES_BYTES_MAX
         or rest[topic_end] << 8 | rest[topic_end + 1] != properties_length
     ):
-        return -int(size)
+        return NoRecord(BAD_LENGTHS, size)
     name = rest[topic_at:topic_end]
     topic = _TOPICS.get(name) or _topic(name)
     if topic is None:
-        return BAD
-    return size, topic, queue_id, queue_offset, sys_flag, stored, rest[properties_at:]
+        return _BAD_LENGTHS
+    return RecordHeader(size, topic, queue_id, queue_offset, sys_flag, stored, rest[properties_at:])
 
 
-def _short(buffer: Buffer, at: int) -> int:
+def _no_magic(size: int, magic: int) -> NoRecord:
+    if magic == BLANK_MAGIC:
+        return _BLANK
+    return _BAD_MAGIC if size or magic else _ZEROS
+
+
+def _short(buffer: Buffer, at: int) -> NoRecord:
     """Fewer bytes left than a record's head: at most the blank fits."""
-    if len(buffer) - at >= BLANK_BYTES and _start(buffer, at)[1] == BLANK_MAGIC:
-        return BLANK_FOUND
-    return BAD
+    if len(buffer) - at < BLANK_BYTES:
+        return _BAD_SIZE
+    size, magic = _start(buffer, at)
+    return _BAD_SIZE if magic in (MAGIC_V1, MAGIC_V2) else _no_magic(size, magic)
 
 
 def _topic(raw: bytes) -> str | None:
@@ -360,33 +390,6 @@ def _topic(raw: bytes) -> str | None:
     return topic
 
 
-def check(buffer: Buffer, at: int, position: int, crc: bool = True) -> int:
-    """Size of the whole record there, else BLANK_FOUND, BAD or −size, as `parse`."""
-    found = parse(buffer, at, position, crc)
-    return found if isinstance(found, int) else found[0]
-
-
-def explain(buffer: Buffer, at: int, position: int, crc: bool = True) -> str:
-    """Why `parse` finds no record there, in words. For logs and the verifier, not for decisions."""
-    left = len(buffer) - at
-    if left < BLANK_BYTES:
-        return f"{left} bytes left"
-    size, magic = _start(buffer, at)
-    if magic not in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC):
-        return f"magic {magic:#010x}"
-    if magic == BLANK_MAGIC:
-        return "the blank"
-    if not FIXED_BYTES <= size <= left:
-        return f"size {size}, {left} bytes left"
-    place = HEAD.read(buffer, at).physical_offset if left >= HEAD.size else -1
-    if place != position:
-        return f"physicalOffset {place} at position {position}"
-    found = parse(buffer, at, position, crc=False)
-    if not isinstance(found, int):
-        return "body CRC" if crc and check(buffer, at, position) < 0 else "a whole record"
-    return "lengths do not add up" if found < BAD else "body length or topic"
-
-
 def read(buffer: Buffer, at: int = 0) -> Record:
     """The record at `buffer[at]`, its body a slice of the buffer; the CRC is not checked.
 
@@ -395,19 +398,19 @@ def read(buffer: Buffer, at: int = 0) -> Record:
     if len(buffer) - at < FIXED_BYTES:
         raise RecordDamaged(f"no record at {at}: {len(buffer) - at} bytes left")
     head = _head(buffer, at)
-    found = parse(buffer, at, head[PLACE])
-    if isinstance(found, int):
-        raise RecordDamaged(f"no record at {at}: {explain(buffer, at, head[PLACE])}")
+    found = parse(buffer, at, head[_OFFSET])
+    if isinstance(found, NoRecord):
+        raise RecordDamaged(f"no record at {at}: {found.kind}")
     body_at = at + HEAD.size
-    if found[4] & HOST_FLAGS:
-        layout = HEADS[found[4] & HOST_FLAGS]
+    if found.sys_flag & HOST_FLAGS:
+        layout = HEADS[found.sys_flag & HOST_FLAGS]
         head = layout.unpack_from(buffer, at)
         body_at = at + layout.size
     body = buffer[body_at : body_at + head[-1]]
     if isinstance(body, bytearray):
         body = bytes(body)
     # As Record(…) does it, for half of its time.
-    return _new(Record, (*head[:-1], body, found[1], found[6]))
+    return _new(Record, (*head[:-1], body, found.topic, found.properties))
 
 
 def records(views: Iterable[Buffer]) -> Iterator[Record]:

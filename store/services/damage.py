@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import structlog
 
 from aerobee.store.errors import StoreDamaged
+from aerobee.store.format.faults import BLANK, NoRecord
 from aerobee.store.format.properties import is_closed
 from aerobee.store.format.record import (
-    BAD,
-    BLANK_FOUND,
     BLANK_MAGIC,
     MAGIC_V1,
     MAGIC_V2,
     START,
-    explain,
+    RecordHeader,
     parse,
 )
+from aerobee.store.format.walk import CANDIDATE_BYTES, fault_at
+from aerobee.store.format.walk import candidates as named_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from aerobee.store.files.consume_queue import ConsumeQueue
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.format.checkpoint import Checkpoint
-    from aerobee.store.format.record import Digest
 
 __all__ = [
     "LogEnd",
@@ -53,9 +53,7 @@ __all__ = [
 _log = structlog.get_logger("store.recovery")
 
 SEARCH_BYTES = 1 << 20
-_ZEROS = bytes(SEARCH_BYTES + 8)
-_MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
-"""What both versions of a record begin with, behind the size."""
+_ZEROS = bytes(SEARCH_BYTES + CANDIDATE_BYTES)
 
 
 class LogEnd(NamedTuple):
@@ -95,19 +93,23 @@ def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
     )
 
 
-def refuse_short(log: CommitLog, end_offset: int, led_to: Sequence[int], crc: bool) -> None:
+def refuse_short(log: CommitLog, end_offset: int, led_to: Sequence[int]) -> None:
     """After a clean stop: the log lacks its end, a segment is short or missing.
 
     `led_to` are the places at or behind the end that last units lead to. A lone one that leads
     further than to the end is itself wrong. Raises: StoreDamaged, OSError.
     """
     last = log.queue.find(end_offset)
-    if last is log.queue.last and last and log.parse_at(last, end_offset) == BLANK_FOUND:
+    if last is log.queue.last and last and _is_blank(log.parse_at(last, end_offset)):
         # The log goes on in the next segment.
         end_offset = last.end
     if end_offset in led_to or len(led_to) > 1:
         more = f", consume queues know of messages up to the one at {max(led_to)}"
-        refuse_damage(log, end_offset, crc, more)
+        refuse_damage(log, end_offset, more)
+
+
+def _is_blank(found: RecordHeader | NoRecord) -> bool:
+    return isinstance(found, NoRecord) and found.kind == BLANK
 
 
 def refuse_strangers(log: CommitLog, end_offset: int) -> None:
@@ -137,7 +139,7 @@ def refuse_loss(log: CommitLog, end: LogEnd, crc: bool) -> None:
             and stored >= end.last_store_timestamp
             and (end.safe_before is None or stored < end.safe_before)
         ):
-            refuse_damage(log, end.physical_offset, crc, f", whole messages follow at {position}")
+            refuse_damage(log, end.physical_offset, f", whole messages follow at {position}")
 
 
 def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int) -> None:
@@ -150,35 +152,35 @@ def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int)
     torn = file is not None and not any(_start_of(file, physical_offset - file.start))
     appends: set[tuple[str, int, int]] = set()
     for position in _behind(log, physical_offset):
-        place = log.queue.find(position)
-        found = BAD if place is None else log.parse_at(place, position, crc=True)
+        segment = log.queue.find(position)
+        found = None if segment is None else log.parse_at(segment, position, crc=True)
         # Older ones are what an earlier cut by another broker has left, which erases nothing.
-        if isinstance(found, int) or found[5] < last_store_timestamp:
+        if not isinstance(found, RecordHeader) or found.store_timestamp < last_store_timestamp:
             continue
-        appends.add((found[1], found[2], found[5]))
+        appends.add((found.topic, found.queue_id, found.store_timestamp))
         if not torn or len(appends) > 1:
             more = f", whole messages follow at {position}"
-            refuse_damage(log, physical_offset, True, more)
+            refuse_damage(log, physical_offset, more)
 
 
 def _start_of(file: MappedFile, position: int) -> memoryview:
     return file.readable()[position : position + START.size]
 
 
-def refuse_damage(log: CommitLog, physical_offset: int, crc: bool, more: str = "") -> NoReturn:
+def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoReturn:
     """Something that was on disk for certain cannot be read. Raises: StoreDamaged, OSError."""
     file = log.queue.find(physical_offset)
     path = file.path if file else log.queue.path_of(physical_offset)
     raise StoreDamaged(
         f"{path} is damaged at physical offset {physical_offset} "
-        f"({reason_at(log, physical_offset, crc)}){more}: restore the file from "
+        f"({reason_at(log, physical_offset)}){more}: restore the file from "
         "a copy; to give up everything behind the damage, remove `checkpoint` and create an empty "
         "file `abort` beside it"
     )
 
 
 def refuse_number(
-    log: CommitLog, physical_offset: int, queue: ConsumeQueue, queue_offset: int, crc: bool
+    log: CommitLog, physical_offset: int, queue: ConsumeQueue, queue_offset: int
 ) -> NoReturn:
     """A record that is not the next of its queue, though the queue is whole.
 
@@ -186,29 +188,29 @@ def refuse_number(
     """
     name = f"{queue.topic}-{queue.queue_id}"
     more = f", a record of {name} has number {queue_offset} in place of {queue.end_offset}"
-    refuse_damage(log, physical_offset, crc, more)
+    refuse_damage(log, physical_offset, more)
 
 
 def altered(
     log: CommitLog, file: MappedFile, physical_offset: int, *, safe: int, killed: bool
-) -> Digest | int:
-    """A record whose body is not what was written, if that is damage and no torn end; else BAD.
+) -> RecordHeader | None:
+    """A record whose body is not what was written, if that is damage and no torn end; else None.
 
     It keeps its place and its unit: readers leave it out and go on behind it. Everything before
     `safe` was on disk; after a kill everything is there but the end of the last append.
     """
     found = log.parse_at(file, physical_offset)
-    if isinstance(found, int):
-        return BAD
-    end = physical_offset + found[0]
+    if isinstance(found, NoRecord):
+        return None
+    end = physical_offset + found.size
     if end > safe:
         following = log.parse_at(file, end)
-        if not killed or (isinstance(following, int) and following != BLANK_FOUND):
-            return BAD
+        if not killed or (isinstance(following, NoRecord) and not _is_blank(following)):
+            return None
     _log.error(
         "commit_log.corrupt_record",
         physical_offset=physical_offset,
-        reason=explain(file.readable(), physical_offset - file.start, physical_offset),
+        reason=reason_at(log, physical_offset),
         continued_at=end,
     )
     return found
@@ -223,11 +225,11 @@ def sound_end(
     leaves one that is not whole, the last; a power cut leaves out any page. `before` begins the
     record in front of them, `last` the last one before `end`.
     """
-    found = log.digest_at(last)
-    if killed and (found is None or is_closed(found[6])):
+    found = log.header_at(last)
+    if killed and (found is None or is_closed(found.properties)):
         return end, last
-    for position, digest in log.walk(begin, end):
-        if not is_closed(digest[6]) and (position == last or not killed):
+    for position, header in log.walk(begin, end):
+        if not is_closed(header.properties) and (position == last or not killed):
             return position, before
         before = position
     return end, last
@@ -250,11 +252,9 @@ def candidates(file: MappedFile, position: int) -> Iterator[int]:
     # Reading makes holes look like data to whoever asks later, so all is asked first.
     for begin, end in list(handle.data_ranges(position, file.size)):
         for at in range(begin, end, SEARCH_BYTES):
-            piece = handle.pread(SEARCH_BYTES + len(_MAGIC) - 1, at)
-            found = -1 if piece == _ZEROS[: len(piece)] else piece.find(_MAGIC)
-            while found >= 0:
-                yield file.start + at + found - START.offset["magic"]
-                found = piece.find(_MAGIC, found + 1)
+            piece = handle.pread(SEARCH_BYTES + CANDIDATE_BYTES - 1, at)
+            if piece != _ZEROS[: len(piece)]:
+                yield from named_records(piece, file.start + at)
 
 
 def record_time_at(log: CommitLog, physical_offset: int, crc: bool) -> int:
@@ -263,12 +263,12 @@ def record_time_at(log: CommitLog, physical_offset: int, crc: bool) -> int:
     if file is None:
         return 0
     found = parse(file.readable(), physical_offset - file.start, physical_offset, crc)
-    return 0 if isinstance(found, int) else found[5]
+    return 0 if isinstance(found, NoRecord) else found.store_timestamp
 
 
-def reason_at(log: CommitLog, physical_offset: int, crc: bool) -> str:
+def reason_at(log: CommitLog, physical_offset: int) -> str:
     """Why the log ends there, in words. Raises: OSError."""
     file = log.queue.find(physical_offset)
     if file is None:
         return "no segment"
-    return explain(file.readable(), physical_offset - file.start, physical_offset, crc)
+    return fault_at(file.readable(), physical_offset - file.start, physical_offset).detail

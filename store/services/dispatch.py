@@ -17,8 +17,10 @@ import trio
 
 from aerobee.store.errors import CONTENT_ERRORS
 from aerobee.store.files.consume_queue import ConsumeQueue
-from aerobee.store.format.record import BAD, BLANK_FOUND, TRANSACTION_PREPARED, explain
+from aerobee.store.format.faults import BLANK, END
+from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.unit import DelayLevels, code_of, has_place
+from aerobee.store.format.walk import fault_at, resumes_at
 from aerobee.store.results import Place, UnitStatus
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from aerobee.store.clock import Clock
     from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.format.record import Digest
+    from aerobee.store.format.faults import Stop
+    from aerobee.store.format.record import RecordHeader
     from aerobee.store.set_aside import SetAside
     from aerobee.store.stats import StoreStats
 
@@ -190,21 +192,43 @@ class Dispatcher:
 
     def _parse_batch(self, until: int) -> None:
         """Parse and dispatch records before `until`, at most a batch of them."""
-        for _ in range(PARSE_BATCH):
-            if self.dispatched >= until:
-                return
-            file = self._log.queue.find(self.dispatched)
-            if file is None or self.dispatched >= file.max_offset:
-                if not self._next_file():
+        left = PARSE_BATCH
+        while left and self.dispatched < until:
+            walk = self._log.walk(self.dispatched, until)
+            for physical_offset, header in walk:
+                self.dispatched = physical_offset
+                if physical_offset + header.size > until:
                     return
-                continue
-            found = self._log.parse_at(file, self.dispatched)
-            if isinstance(found, int):
-                self._skip(file, found, until)
-            elif self.dispatched + found[0] > until:
+                self._dispatch_parsed(header)
+                left -= 1
+                if not left:
+                    return
+            if not self._pass_over(walk.stop, until):
                 return
-            else:
-                self._dispatch_parsed(found)
+            left -= 1
+
+    def _pass_over(self, stop: Stop, until: int) -> bool:
+        """Go on behind the blank, or behind bytes that are no record; those are reported.
+
+        False when no segment follows.
+        """
+        at = self.dispatched = stop.physical_offset
+        file = self._log.queue.find(at)
+        if file is None or at >= file.max_offset:
+            return self._next_file()
+        if stop.kind == END:
+            return True
+        self.dispatched = resumes_at(stop, file.max_offset, file.end)
+        if stop.kind != BLANK:
+            # What begins at `until` is known to be a record.
+            self.dispatched = min(self.dispatched, until)
+            log.error(
+                "commit_log.corrupt_record",
+                physical_offset=at,
+                reason=fault_at(file.readable()[: file.wrote], at - file.start, at).detail,
+                continued_at=self.dispatched,
+            )
+        return True
 
     def _next_file(self) -> bool:
         """Go on where the next segment begins; False when there is none."""
@@ -213,47 +237,34 @@ class Dispatcher:
             self.dispatched = later[0]
         return bool(later)
 
-    def _skip(self, file: MappedFile, found: int, until: int) -> None:
-        """The blank, or bytes that are no record: those are reported and passed over."""
-        at = self.dispatched
-        if found == BLANK_FOUND:
-            self.dispatched = file.end
-            return
-        # What begins at `until` is known to be a record.
-        self.dispatched = min(at - found if found < BAD else file.max_offset, until)
-        log.error(
-            "commit_log.corrupt_record",
-            physical_offset=at,
-            reason=explain(file.readable()[: file.wrote], at - file.start, at, crc=False),
-            continued_at=self.dispatched,
-        )
-
-    def _dispatch_parsed(self, found: Digest) -> None:
-        size, topic, queue_id, queue_offset, sys_flag, stored, properties = found
+    def _dispatch_parsed(self, header: RecordHeader) -> None:
+        """The record at `dispatched`."""
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
         queue = self._queues.find(topic, queue_id)
         # Name and number of a queue that is there were looked at when it was made.
         known = queue is not None and 0 <= queue_offset < _HIGH
         if not known and not has_place(topic, queue_id, queue_offset):
             place = Place(topic, queue_id, queue_offset, self.dispatched)
             self.aside.note("dispatch", place, "no queue can be of that name or number")
-            self.dispatched += size
+            self.dispatched += header.size
             return
         queue = queue or self._queues.obtain(topic, queue_id)
+        stored, properties = header.store_timestamp, header.properties
         tags_code = code_of(topic, properties, stored, self._levels)
         self.pending.appendleft(
             (
                 queue,
                 self.dispatched,
-                size,
+                header.size,
                 tags_code,
                 queue_offset,
                 stored,
-                sys_flag,
+                header.sys_flag,
                 properties,
             )
         )
         self._stats.dispatch_parsed += 1
-        self._hand_over(self.dispatched + size)
+        self._hand_over(self.dispatched + header.size)
 
 
 class DispatchService:

@@ -21,14 +21,10 @@ import trio
 
 from aerobee.store.errors import CONTENT_ERRORS, SyncFailed
 from aerobee.store.files.index_file import IndexBuilder
+from aerobee.store.format.faults import END, MORE
 from aerobee.store.format.index import KeyHasher
-from aerobee.store.format.record import (
-    BAD,
-    BLANK_FOUND,
-    TRANSACTION_MASK,
-    TRANSACTION_ROLLBACK,
-    parse,
-)
+from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from aerobee.store.format.walk import Walk, claimed_size, resumes_at
 from aerobee.store.results import Place
 
 if TYPE_CHECKING:
@@ -383,13 +379,13 @@ class IndexService:
             later = [other.start for other in self._log.queue.files if other.start > at]
             self._keys_end = min([*later, until])
             return True
-        there = min(until, file.max_offset) - at
-        data = await self._read(file, at, min(CHUNK_BYTES, there))
-        if data is not None and (size := int.from_bytes(data[:4])) > len(data) and size <= there:
+        end = min(until, file.max_offset)
+        data = await self._read(file, at, min(CHUNK_BYTES, end - at))
+        if data and (size := claimed_size(data, 0, at, end)) > len(data):
             data = await self._read(file, at, size)
         if data is None:
             return False
-        self._take_parsed(file, memoryview(data), until)
+        self._take_parsed(file, data, until)
         return True
 
     async def _read(self, file: MappedFile, at: int, size: int) -> bytes | None:
@@ -408,28 +404,29 @@ class IndexService:
         with self._disk.open(path, writable=False) as handle:
             return handle.pread(size, position)
 
-    def _take_parsed(self, file: MappedFile, data: memoryview, until: int) -> None:
+    def _take_parsed(self, file: MappedFile, data: bytes, until: int) -> None:
         """Records of a chunk that begins at `_keys_end`; one cut off is left for the next."""
-        begin = at = self._keys_end
-        keys = self._keys
-        for number in range(PARSE_SLICE):
-            found = parse(data, at - begin, at)
-            if isinstance(found, int):
-                if found == BLANK_FOUND:
-                    at = min(file.end, until)
-                elif not number and data:
-                    # No record: dispatch has reported it.
-                    at = min(at - found if found < BAD else file.max_offset, until)
-                break
-            size, topic, queue_id, queue_offset, sys_flag, stored, properties = found
-            if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+        begin = end = self._keys_end
+        collect, keys = self._hasher.collect, self._keys
+        readable_end = min(file.max_offset, until)
+        walk = Walk(memoryview(data), begin, begin, until, segment_end=readable_end)
+        for number, (at, header) in enumerate(walk, 1):
+            if header.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                topic = header.topic
                 try:
-                    self._hasher.collect(keys, topic, properties, at, stored)
+                    collect(keys, topic, header.properties, at, header.store_timestamp)
                 except CONTENT_ERRORS as error:
-                    self._set_aside(error, topic, queue_id, queue_offset, at)
-            at += size
+                    self._set_aside(error, topic, header.queue_id, header.queue_offset, at)
+            end = at + header.size
             self._stats.index_parsed += 1
-        self._keys_end = at
+            if number == PARSE_SLICE:
+                break
+        else:
+            stop = walk.stop
+            # What is no record was reported by dispatch. Without data the segment was deleted.
+            if data and (stop.kind not in (END, MORE) or end == begin):
+                end = min(resumes_at(stop, readable_end, file.end), until)
+        self._keys_end = end
         self._drop_known()
 
     # ── The front ──

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from aerobee.store.format.record import BAD, BLANK_FOUND, HOST_FLAGS, TRANSACTION_PREPARED
+from aerobee.store.format.faults import BLANK, CRC, NoRecord
+from aerobee.store.format.record import HOST_FLAGS, TRANSACTION_PREPARED
 from aerobee.store.format.sweep import NEVER, line_key, sweep
 from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of, has_place
 from aerobee.store.results import Recovery, RecoveryProgress, UnitStatus
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.files.recovery_point import RecoveryPoint
     from aerobee.store.format.checkpoint import Checkpoint
-    from aerobee.store.format.record import Digest
+    from aerobee.store.format.record import RecordHeader
     from aerobee.store.services.recovery_start import Known
 
 __all__ = ["recover"]
@@ -152,8 +153,7 @@ class _Recovery:
         self.levels = levels
         self.crc = crc
         self.known = known
-        self.start = 0
-        self.end = 0
+        self.start = self.end = 0
         self.records = self.cut_bytes = self.last_store_timestamp = 0
         self.physic = checkpoint.physic_msg_timestamp
         self.last_stop: LastStop | None = None
@@ -238,10 +238,8 @@ class _Recovery:
         self.end = self._pass()
         self._refuse()
         stop = self.last_stop
-        whole = stop is not None and (stop.log_begin, stop.log_end) == (
-            self.log.min_offset,
-            self.end,
-        )
+        bounds = self.log.min_offset, self.end
+        whole = stop is not None and (stop.log_begin, stop.log_end) == bounds
         short = short_of(stop, self.queues, self.known) if stop and whole else {}
         self.lost |= {
             key
@@ -267,9 +265,9 @@ class _Recovery:
         refuse_strangers(self.log, self.end)
         if self.end < self.safe:
             more = f", though all of the log was on disk up to {self.safe}"
-            refuse_damage(self.log, self.end, self.crc, more)
+            refuse_damage(self.log, self.end, more)
         if self.led_to >= self.end:
-            refuse_short(self.log, self.end, led_behind(self.queues, self.end), self.crc)
+            refuse_short(self.log, self.end, led_behind(self.queues, self.end))
         if self.killed:
             refuse_hole(self.log, self.end, self.last_store_timestamp)
         else:
@@ -281,22 +279,22 @@ class _Recovery:
         at = self.start
         file = self.log.queue.find(at)
         while file is not None:
-            at, found = self._pass_segment(file, at)
-            file = self.log.queue.after(file) if found == BLANK_FOUND else None
+            at, closed = self._pass_segment(file, at)
+            file = self.log.queue.after(file) if closed else None
             at = at if file is None else file.start
-        last = self.log.digest_at(self.last)
+        last = self.log.header_at(self.last)
         if last is None:
             return at
-        self.last_store_timestamp = last[5]
+        self.last_store_timestamp = last.store_timestamp
         if self.known_point is not None and at > self.unsafe_from:
             places = self.known_point.point.last, self.last, self.unsafe_from
             at, self.last = sound_end(self.log, *places, at, killed=self.killed)
-            last = self.log.digest_at(self.last)
-            self.last_store_timestamp = 0 if last is None else last[5]
+            last = self.log.header_at(self.last)
+            self.last_store_timestamp = 0 if last is None else last.store_timestamp
         return at
 
-    def _pass_segment(self, file: MappedFile, at: int) -> tuple[int, int]:
-        """Where the records of a segment end, and what is there, as `parse` says."""
+    def _pass_segment(self, file: MappedFile, at: int) -> tuple[int, bool]:
+        """Where the records of a segment end, and whether the blank is there."""
         base = at
         data = b""
         family = 0
@@ -315,19 +313,22 @@ class _Recovery:
                 self.last = base + swept.last
             # What the sweep does not take, or what the chunk cuts in two.
             found = self.log.parse_at(file, at, crc=self.crc)
-            if found == BAD and self.known_point is not None:
-                found = altered(self.log, file, at, safe=self.safe, killed=self.killed)
-            if isinstance(found, int):
-                return at, found
-            family = found[4] & HOST_FLAGS
+            if isinstance(found, NoRecord):
+                kept = None
+                if found.kind == CRC and self.known_point is not None:
+                    kept = altered(self.log, file, at, safe=self.safe, killed=self.killed)
+                if kept is None:
+                    return at, found.kind == BLANK
+                found = kept
+            family = found.sys_flag & HOST_FLAGS
             self._pass_one(at, found)
-            at += found[0]
+            at += found.size
 
-    def _pass_one(self, position: int, digest: Digest) -> None:
-        self._put(position, digest)
+    def _pass_one(self, position: int, header: RecordHeader) -> None:
+        self._put(position, header)
         self.records += 1
         self.last = position
-        if self.unsafe_from < 0 and digest[5] >= self.physic:
+        if self.unsafe_from < 0 and header.store_timestamp >= self.physic:
             self.unsafe_from = position
 
     def _write_some(self) -> None:
@@ -335,12 +336,12 @@ class _Recovery:
             self.queues.write_all(sync=False)
             self.write_at = self.records + WRITE_EVERY_RECORDS
 
-    def _put(self, position: int, digest: Digest) -> None:
+    def _put(self, position: int, header: RecordHeader) -> None:
         """One record that is the first of its queue, or not simply the next."""
-        size, topic, queue_id, queue_offset, sys_flag, stored, properties = digest
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
         key = topic, queue_id
         # Prepared and rolled-back records share this bit; they have no unit.
-        if sys_flag & TRANSACTION_PREPARED or key in self.lost:
+        if header.sys_flag & TRANSACTION_PREPARED or key in self.lost:
             return
         if not has_place(topic, queue_id, queue_offset):
             return
@@ -349,7 +350,8 @@ class _Recovery:
         if line not in self.lines and self._missing(queue, queue_offset):
             self.lost.add(key)
             return
-        unit = (queue_offset, position, size, code_of(topic, properties, stored, self.levels))
+        code = code_of(topic, header.properties, header.store_timestamp, self.levels)
+        unit = queue_offset, position, header.size, code
         status = queue.append(*unit)
         if (
             status is UnitStatus.REPEATED
@@ -362,7 +364,7 @@ class _Recovery:
         # With a gap the queue may be what is wrong, which shows when it was built again.
         wrong = status is UnitStatus.REPEATED or (status is UnitStatus.GAP and key in self.built)
         if wrong and self.known_point is not None:
-            refuse_number(self.log, position, queue, queue_offset, self.crc)
+            refuse_number(self.log, position, queue, queue_offset)
         if status is UnitStatus.GAP:
             self.lost.add(key)
             self.lines.pop(line, None)
@@ -379,9 +381,9 @@ class _Recovery:
         self.built = lost
         for key in lost:
             self.queues.obtain(*key).destroy()
-        for number, (position, digest) in enumerate(self.log.walk(self.start, self.end)):
-            if (digest[1], digest[2]) in lost:
-                self._put(position, digest)
+        for number, (position, header) in enumerate(self.log.walk(self.start, self.end)):
+            if (header.topic, header.queue_id) in lost:
+                self._put(position, header)
             if not number % WRITE_EVERY_RECORDS:
                 self.progress.physical_offset = position
                 self.queues.write_all(sync=False)
@@ -400,7 +402,7 @@ class _Recovery:
 
     def cut(self) -> None:
         """End queues and log at the end of the walk; zero what lies behind, so it stays dead."""
-        reason = reason_at(self.log, self.end, self.crc)
+        reason = reason_at(self.log, self.end)
         self.queues.write_all(sync=False)
         self.queues.truncate(self.end)
         self.cut_bytes = self.log.truncate(self.end)

@@ -103,8 +103,7 @@ def known_of(commit_log: CommitLog, point: RecoveryPoint) -> Known | None:
     if not commit_log.min_offset <= point.log_end <= commit_log.max_offset:
         return None
     if point.last >= 0:
-        file = commit_log.queue.find(point.last)
-        if file is None or isinstance(commit_log.parse_at(file, point.last), int):
+        if commit_log.header_at(point.last) is None:
             return None
         if commit_log.head_crc(point.last) != point.last_crc:
             return None

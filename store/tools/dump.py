@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.properties import decode
-from aerobee.store.format.record import parse, read
+from aerobee.store.format.record import RecordHeader, parse, read
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.passage import Passage
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from aerobee.store.format.record import Digest, Record
+    from aerobee.store.format.record import Record
     from aerobee.store.tools.findings import Findings
 
 __all__ = ["Wanted", "described", "dump", "iso_time"]
@@ -30,12 +30,12 @@ class Wanted(NamedTuple):
     from_queue_offset: int = 0
     most: int | None = None
 
-    def takes(self, digest: Digest) -> bool:
+    def takes(self, header: RecordHeader) -> bool:
         """Whether this record is one of them, the number aside."""
         return (
-            self.topic in (None, digest[1])
-            and self.queue_id in (None, digest[2])
-            and digest[3] >= self.from_queue_offset
+            self.topic in (None, header.topic)
+            and self.queue_id in (None, header.queue_id)
+            and header.queue_offset >= self.from_queue_offset
         )
 
 
@@ -48,13 +48,15 @@ def dump(root: Path, wanted: Wanted, findings: Findings) -> Iterator[dict[str, A
     with opened(root, findings) as directory:
         if left == 0:
             return
-        for position, digest in Passage(directory, findings, crc=False):
-            if not wanted.takes(digest):
+        for position, header in Passage(directory, findings, crc=False):
+            if not wanted.takes(header):
                 continue
             file = directory.log.queue.find(position)
             assert file is not None, position
-            data = file.readable()[position - file.start :][: digest[0]]
-            yield described(read(data), sound=isinstance(parse(data, 0, position, True), tuple))
+            data = file.readable()[position - file.start :][: header.size]
+            yield described(
+                read(data), sound=isinstance(parse(data, 0, position, True), RecordHeader)
+            )
             if left is not None:
                 left -= 1
                 if not left:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from aerobee.store.format.record import BORN_HOST_IPV6, HEADS, STORE_HOST_IPV6, TRANSACTION_MASK
 
 if TYPE_CHECKING:
-    from aerobee.store.format.record import Digest
+    from aerobee.store.format.record import RecordHeader
     from aerobee.store.tools.findings import Findings
 
 __all__ = ["FieldCheck"]
@@ -76,9 +76,9 @@ class FieldCheck:
         self._values: dict[bytes, bytes] = {}
         """The last value of those that are constant."""
 
-    def look(self, data: memoryview, at: int, position: int, digest: Digest) -> None:
+    def look(self, data: memoryview, at: int, position: int, header: RecordHeader) -> None:
         """The record at `data[at]`, whose physical offset is `position`. Hot."""
-        flags = digest[4]
+        flags = header.sys_flag
         born, born_host, store_host, times, prepared = _CLOSER[flags & FAMILY](data, at)
         if (
             born_host[_PORT_FRONT] != _NO_PORT
@@ -89,50 +89,50 @@ class FieldCheck:
                 f"one of these cannot be: preparedTransactionOffset {prepared} with sysFlag "
                 f"{flags:#x}, the ports of the hosts"
             )
-            self._damaged(position, digest, text)
+            self._damaged(position, header, text)
         if not 0 <= times < TIMES_MAX or not 0 <= born < BORN_MAX or not 0 <= flags <= KNOWN_FLAGS:
             text = f"sysFlag {flags:#x}, bornTimestamp {born}, reconsumeTimes {times}"
-            self._doubted(position, digest, text)
-        for piece in digest[6].split(b"\x02"):
+            self._doubted(position, header, text)
+        for piece in header.properties.split(b"\x02"):
             if piece not in self._seen:
-                self._see(piece, position, digest)
-        stored = digest[5]
+                self._see(piece, position, header)
+        stored = header.store_timestamp
         if self._low is not None or stored + JUMP_MS < self._last:
-            self._see_jump(stored, position, digest)
+            self._see_jump(stored, position, header)
         self._second_last, self._last, self._last_at = self._last, stored, position
 
-    def _see_jump(self, stored: int, position: int, digest: Digest) -> None:
+    def _see_jump(self, stored: int, position: int, header: RecordHeader) -> None:
         low, self._low = self._low, None
         if low is not None:
             if stored + JUMP_MS >= low:
-                self._damaged(self._low_at, digest, "a store time hours before its neighbours'")
+                self._damaged(self._low_at, header, "a store time hours before its neighbours'")
         elif stored >= self._second_last:
-            self._damaged(self._last_at, digest, "a store time hours behind its neighbours'")
+            self._damaged(self._last_at, header, "a store time hours behind its neighbours'")
         else:
             self._low, self._low_at = self._last, position
 
-    def _see(self, piece: bytes, position: int, digest: Digest) -> None:
+    def _see(self, piece: bytes, position: int, header: RecordHeader) -> None:
         """A part of a property string that was not there before."""
         if len(self._seen) >= SEEN_MAX:
             self._seen.clear()
         self._seen.add(piece)
         name, equals, value = piece.partition(b"\x01")
         if not equals and len(piece) >= PIECE_MIN:
-            self._doubted(position, digest, f"a property without a value: {piece[:40]!r}")
+            self._doubted(position, header, f"a property without a value: {piece[:40]!r}")
         elif name not in OWN_NAMES:
             if any(_one_bit_apart(name, known) for known in OWN_NAMES):
-                self._doubted(position, digest, f"a property named {name!r}")
+                self._doubted(position, header, f"a property named {name!r}")
         elif name in CONSTANT:
             last = self._values.get(name, value)
             if _one_bit_apart(last, value) or (value and min(value) < PRINTABLE):
-                self._doubted(position, digest, f"{name.decode()} is {value!r} after {last!r}")
+                self._doubted(position, header, f"{name.decode()} is {value!r} after {last!r}")
             self._values[name] = value
 
-    def _doubted(self, position: int, digest: Digest, text: str) -> None:
-        self._findings.doubted("field", f"{digest[1]}-{digest[2]}", text, position)
+    def _doubted(self, position: int, header: RecordHeader, text: str) -> None:
+        self._findings.doubted("field", f"{header.topic}-{header.queue_id}", text, position)
 
-    def _damaged(self, position: int, digest: Digest, text: str) -> None:
-        self._findings.damaged("field", f"{digest[1]}-{digest[2]}", text, position)
+    def _damaged(self, position: int, header: RecordHeader, text: str) -> None:
+        self._findings.damaged("field", f"{header.topic}-{header.queue_id}", text, position)
 
 
 def _one_bit_apart(one: bytes, other: bytes) -> bool:

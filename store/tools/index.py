@@ -13,6 +13,7 @@ from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.store.files.index_file import IndexFile
+from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.index import (
     INDEX_ENTRY,
     INDEX_HEAD,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aerobee.store.files.disk import Handle
-    from aerobee.store.format.record import Digest
+    from aerobee.store.format.record import RecordHeader
     from aerobee.store.tools.directory import Directory
     from aerobee.store.tools.findings import Findings
 
@@ -127,12 +128,12 @@ class IndexCheck:
         if physical_offset >= self._end or file is None:
             return "behind the end of the log"
         found = parse(file.readable(), physical_offset - file.start, physical_offset)
-        if isinstance(found, int):
+        if isinstance(found, NoRecord):
             return "to no message"
-        return Message(found[5], self._hashes(found))
+        return Message(found.store_timestamp, self._hashes(found))
 
-    def _hashes(self, digest: Digest) -> frozenset[int]:
-        topic, properties = digest[1], digest[6]
+    def _hashes(self, header: RecordHeader) -> frozenset[int]:
+        topic, properties = header.topic, header.properties
         hashes = self._hasher.hashes(topic, properties)
         tags = value_of(properties, b"TAGS")
         if tags:

@@ -1,6 +1,6 @@
 """Every whole record of a log, over damaged places too.
 
-A directory flows in; (physical offset, digest) flow out, and damage is reported on the way. The end
+A directory flows in; (physical offset, header) flow out, and damage is reported on the way. The end
 of the log is the first place of the last segment in use behind which nothing whole follows: what a
 crash left there, or a running broker is writing, is none.
 """
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.store.format.record import BLANK_FOUND, START, explain, parse
+from aerobee.store.format.faults import BLANK, NoRecord
+from aerobee.store.format.record import START, RecordHeader, parse
+from aerobee.store.format.walk import Walk, fault_at
 from aerobee.store.services.damage import candidates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.format.record import Digest
     from aerobee.store.tools.directory import Directory
     from aerobee.store.tools.fields import FieldCheck
     from aerobee.store.tools.findings import Findings
@@ -72,7 +73,7 @@ class Passage:
             files.pop()
         return files
 
-    def __iter__(self) -> Iterator[tuple[int, Digest]]:
+    def __iter__(self) -> Iterator[tuple[int, RecordHeader]]:
         for number, file in enumerate(self.files):
             following = self.files[number + 1] if number + 1 < len(self.files) else None
             try:
@@ -84,29 +85,30 @@ class Passage:
                     self.regions.append(Region(file.end, following.start))
                 file.close()
 
-    def _through(self, file: MappedFile, *, last: bool) -> Iterator[tuple[int, Digest]]:
+    def _through(self, file: MappedFile, *, last: bool) -> Iterator[tuple[int, RecordHeader]]:
         at = file.start
         while at < file.end:
             bound = min(at + SLICE_BYTES, file.end)
-            walk = self._log.walk(at, bound, crc=self._crc)
-            digest: Digest | None = None
-            for at, digest in walk:
+            data = file.readable()[: file.wrote]
+            walk = Walk(data, file.start, at, bound, crc=self._crc)
+            header: RecordHeader | None = None
+            for at, header in walk:
                 if self._closer is not None:
-                    self._closer.look(file.readable(), at - file.start, at, digest)
-                yield at, digest
-            if digest is not None:
-                at += digest[0]
-                self._stored = digest[5]
+                    self._closer.look(data, at - file.start, at, header)
+                yield at, header
+            if header is not None:
+                at += header.size
+                self._stored = header.store_timestamp
             self._progress(at)
             if at >= bound:
                 continue
             self.end = at
-            if walk.stop.found == BLANK_FOUND:
+            if walk.stop.kind == BLANK:
                 return self._see_blank(file, at)
             kept = self._kept_in_spite_of_crc(file, at, last)
             if kept is not None:
                 yield at, kept
-                at += kept[0]
+                at += kept.size
                 continue
             following = self._behind(file, at, last)
             if following is None:
@@ -121,15 +123,15 @@ class Passage:
         if said != left:
             self._damaged(file, at, f"the blank says {said} bytes, {left} are left", "blank")
 
-    def _kept_in_spite_of_crc(self, file: MappedFile, at: int, last: bool) -> Digest | None:
+    def _kept_in_spite_of_crc(self, file: MappedFile, at: int, last: bool) -> RecordHeader | None:
         """A record whose body alone is damaged: passed on, and reported."""
         found = parse(file.readable(), at - file.start, at)
-        if isinstance(found, int):
+        if isinstance(found, NoRecord):
             return None
-        tail = last and self._next(file, at + found[0]) is None
-        if tail and not self._directory.clean and not self._promised(found[5]):
+        tail = last and self._next(file, at + found.size) is None
+        if tail and not self._directory.clean and not self._promised(found.store_timestamp):
             return None
-        self._damaged(file, at, f"body CRC of a message of {found[1]}-{found[2]}", "crc")
+        self._damaged(file, at, f"body CRC of a message of {found.topic}-{found.queue_id}", "crc")
         return found
 
     def _promised(self, stored: int) -> bool:
@@ -144,7 +146,7 @@ class Passage:
             return None
         if following is not None and last:
             if self._directory.live and isinstance(
-                parse(file.readable(), at - file.start, at), tuple
+                parse(file.readable(), at - file.start, at), RecordHeader
             ):
                 # Appended since we looked.
                 return at
@@ -152,7 +154,7 @@ class Passage:
                 # What an earlier cut of a Java broker has left, which erases nothing.
                 self.remains = self._used_behind(file, at)
                 return None
-        reason = explain(file.readable(), at - file.start, at, crc=False)
+        reason = fault_at(file.readable(), at - file.start, at).detail
         end = file.end if following is None else following
         self._damaged(file, at, f"{reason}; {end - at} bytes cannot be read", "record")
         self.regions.append(Region(at, end))
@@ -167,7 +169,7 @@ class Passage:
 
     def _time_at(self, file: MappedFile, place: int) -> int:
         found = parse(file.readable(), place - file.start, place)
-        return 0 if isinstance(found, int) else found[5]
+        return 0 if isinstance(found, NoRecord) else found.store_timestamp
 
     def _used_behind(self, file: MappedFile, at: int) -> int:
         handle = file.open()

@@ -95,17 +95,17 @@ def _describe(summary: StoreSummary, directory: Directory) -> None:
 def _count(summary: StoreSummary, passage: Passage) -> None:
     queues: dict[tuple[str, int], QueueStats] = {}
     sizes: dict[int, int] = {}
-    for _, (size, topic, queue_id, queue_offset, sys_flag, stored, _) in passage:
-        queue = queues.get((topic, queue_id))
+    for _, header in passage:
+        key = header.topic, header.queue_id
+        size, stored, queue_offset = header.size, header.store_timestamp, header.queue_offset
+        queue = queues.get(key)
         if queue is None:
-            queue = queues[topic, queue_id] = QueueStats(
-                topic, queue_id, first_store_timestamp=stored
-            )
+            queue = queues[key] = QueueStats(*key, first_store_timestamp=stored)
         bits = (size - 1).bit_length()
         sizes[bits] = sizes.get(bits, 0) + 1
         queue.bytes += size
         queue.last_store_timestamp = stored
-        if sys_flag & TRANSACTION_PREPARED:
+        if header.sys_flag & TRANSACTION_PREPARED:
             queue.half_messages += 1
             continue
         queue.messages += 1

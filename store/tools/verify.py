@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from aerobee.store.format.record import Digest
+    from aerobee.store.format.record import RecordHeader
     from aerobee.store.tools.directory import Directory
 
     ReadJson = Callable[[bytes], Any]
@@ -143,8 +143,8 @@ class _Run:
         safe_until = self.directory.checkpoint.min_timestamp
         messages = log_bytes = last = 0
         rules = self.rules
-        for position, digest in self.passage:
-            size, topic, queue_id, queue_offset, sys_flag, stored, properties = digest
+        for position, header in self.passage:
+            size, stored, properties = header.size, header.store_timestamp, header.properties
             messages += 1
             log_bytes += size
             if stored > last:
@@ -152,9 +152,10 @@ class _Run:
                 if stored > safe_until and rules.unsafe_from is None:
                     rules.unsafe_from = position
             if b"\0" in properties or not properties.isascii():
-                self._check_text(position, digest)
-            if sys_flag & TRANSACTION_PREPARED:
+                self._check_text(position, header)
+            if header.sys_flag & TRANSACTION_PREPARED:
                 continue
+            topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
             check = checks.get((topic, queue_id)) or self._new_check(topic, queue_id)
             if queue_offset != check.next:
                 check.jump(queue_offset, position)
@@ -176,14 +177,14 @@ class _Run:
         check = self.checks[topic, queue_id] = QueueCheck(topic, files, self.rules)
         return check
 
-    def _check_text(self, position: int, digest: Digest) -> None:
+    def _check_text(self, position: int, header: RecordHeader) -> None:
         try:
-            wrong = "NUL bytes" if 0 in digest[6] else ""
-            digest[6].decode()
+            wrong = "NUL bytes" if 0 in header.properties else ""
+            header.properties.decode()
         except UnicodeDecodeError:
             wrong = wrong or "bytes that are no UTF-8"
         if wrong:
-            place = f"{digest[1]}-{digest[2]}"
+            place = f"{header.topic}-{header.queue_id}"
             self.found.doubted("text", place, f"properties hold {wrong}", position)
 
     def _check_end(self) -> None:

@@ -8,6 +8,7 @@ from aerobee.store.format.properties import decode
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import BLANK, UNIT, DelayLevels, code_of
+from tests.kit.records import kind_or_size
 
 STORE_HOST = bytes.fromhex("0a00000100002a9f")
 PROPERTIES = b"KEYS\x01k1 k2\x02UNIQ_KEY\x017F000001AAAA18B4AAC2000000000001\x02TAGS\x01TagA\x02"
@@ -68,14 +69,14 @@ def test_a_record_of_5_3_3_is_written_and_read() -> None:
         born_timestamp=1_700_000_000_000,
     )
     assert record.encode(message, 2, 300, 1_700_000_000_001) == RECORD_533
-    assert record.check(RECORD_533, 0, 300) == 101
+    assert kind_or_size(RECORD_533, 0, 300) == 101
     assert offset_id(message.store_host, 300) == "7F00000100002A9F000000000000012C"
 
 
 def test_a_record_is_read() -> None:
     for data in (RECORD_54, RECORD_49):
         found = record.read(data)
-        assert record.check(data, 0, 0) == found.size == len(data)
+        assert kind_or_size(data, 0, 0) == found.size == len(data)
         assert (found.topic, found.body, found.queue_id) == ("TopicA", b"hello", 3)
         assert found.store_timestamp == 1_700_000_000_001
         assert decode(found.properties) == decode(PROPERTIES)

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee.store.errors import StoreRefused
-from aerobee.store.format.record import parse
 from aerobee.testing import broker
 from tests.faults.kills import (
     CREATE_TOPIC,
@@ -38,6 +37,7 @@ from tests.kit.odd_broker import LIES, dies_at
 from tests.kit.power_cut import Power, powered
 from tests.kit.raw_client import Closed, RawConnection, pull_fields, topic_fields
 from tests.kit.reading import committed_offsets, max_offset
+from tests.kit.records import header_of
 from tests.kit.store_model import log_records
 
 __all__ = ["R2", "R2B", "R2C", "R21B"]
@@ -292,9 +292,10 @@ def async_cuts(run: Run) -> None:
             whole = log_records(life.broker.data)
             stored_at = {}
             for position, data in whole:
-                digest = parse(data, 0, position)
-                assert not isinstance(digest, int)
-                stored_at[Place(digest[1], digest[2], digest[3])] = digest[5]
+                header = header_of(data, 0, position)
+                stored_at[Place(header.topic, header.queue_id, header.queue_offset)] = (
+                    header.store_timestamp
+                )
             for cut in life.cuts:
                 check_async(life, cut, dict(whole), stored_at)
                 run.done()

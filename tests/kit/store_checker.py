@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from aerobee.store.files.checkpoint_file import CheckpointFile
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import ABORT, CHECKPOINT, is_spare
-from aerobee.store.format.record import TRANSACTION_PREPARED, parse
+from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.unit import UNIT_SIZE
+from tests.kit.records import header_of
 from tests.kit.store_model import check_directory, log_records
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def check_closed(root: Path, *, clean: bool = True) -> None:
     if clean:
         check_directory(root)
     assert not any(is_spare(name) for name in names), names
-    times = [stored for _, stored, _ in _digests(root)]
+    times = [stored for _, stored, _ in _headers(root)]
     checkpoint = CheckpointFile(Disk(), root / CHECKPOINT).load()
     last = max(times, default=0)
     assert checkpoint.physic_msg_timestamp <= last
@@ -65,9 +66,9 @@ def check_running(store: MessageStore) -> None:
 def _counters(store: MessageStore) -> dict[tuple[str, int], int]:
     """The next queue offset of every queue, from the log."""
     found: dict[tuple[str, int], int] = {}
-    for _, digest in store.commit_log.walk(store.commit_log.min_offset, crc=True):
-        _, topic, queue_id, queue_offset, sys_flag, _, _ = digest
-        if not sys_flag & TRANSACTION_PREPARED:
+    for _, header in store.commit_log.walk(store.commit_log.min_offset, crc=True):
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
+        if not header.sys_flag & TRANSACTION_PREPARED:
             # Zero again: the queue was deleted in between.
             assert queue_offset in (0, found.get((topic, queue_id), queue_offset)), "dense"
             found[topic, queue_id] = queue_offset + 1
@@ -83,17 +84,16 @@ def _check_units(store: MessageStore, topic: str, queue_id: int) -> None:
         assert unit is not None
         record = store.commit_log.record(unit[0], unit[1])
         assert record is not None
-        digest = parse(record, 0, unit[0])
-        assert not isinstance(digest, int)
-        assert digest[1:4] == (topic, queue_id, queue_offset)
+        header = header_of(record, 0, unit[0])
+        assert (header.topic, header.queue_id) == (topic, queue_id)
+        assert header.queue_offset == queue_offset
         assert unit[0] > last
         last = unit[0]
 
 
-def _digests(root: Path) -> list[tuple[int, int, str]]:
+def _headers(root: Path) -> list[tuple[int, int, str]]:
     found = []
     for position, data in log_records(root):
-        digest = parse(data, 0, position, crc=True)
-        assert not isinstance(digest, int)
-        found.append((position, digest[5], digest[1]))
+        header = header_of(data, 0, position, crc=True)
+        found.append((position, header.store_timestamp, header.topic))
     return found

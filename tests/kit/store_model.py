@@ -14,22 +14,22 @@ import trio
 
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.format.faults import BLANK
 from aerobee.store.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, segment_start
 from aerobee.store.format.properties import closed
 from aerobee.store.format.record import (
-    BLANK_FOUND,
     TRANSACTION_PREPARED,
     MessageDraft,
-    check,
     encode,
-    parse,
     read,
 )
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT, UNIT_SIZE, DelayLevels, code_of, is_blank
+from aerobee.store.format.walk import Walk
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import GetStatus, PutStatus
 from tests.kit.faulty_disk import FaultyDisk
+from tests.kit.records import header_of, kind_or_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,7 +156,7 @@ def read_queue(store: MessageStore, topic: str, queue_id: int, most: int = 7) ->
                     record = read(view, position)
                     assert (record.topic, record.queue_id) == (topic, queue_id)
                     assert record.queue_offset == store.min_offset(topic, queue_id) + len(found)
-                    assert check(view, position, record.physical_offset) == record.size
+                    assert kind_or_size(view, position, record.physical_offset) == record.size
                     found.append(Sent(bytes(record.body), record.properties))
                     position += record.size
         elif result.status is not GetStatus.OFFSET_FOUND_NULL:
@@ -254,11 +254,10 @@ def log_records(root: Path) -> list[tuple[int, bytes]]:
     found = []
     segments = _segments(root / COMMIT_LOG)
     for index, (start, data) in enumerate(segments):
-        at = 0
-        while at < len(data) and (size := check(data, at, start + at)) > 0:
-            found.append((start + at, data[at : at + size]))
-            at += size
-        if check(data, at, start + at) == BLANK_FOUND:
+        walk = Walk(data, start, start, start + len(data), crc=True)
+        found += [(begin, data[begin - start :][: header.size]) for begin, header in walk]
+        at = walk.stop.physical_offset - start
+        if walk.stop.kind == BLANK:
             assert int.from_bytes(data[at : at + 4], "big") == len(data) - at
         else:
             assert not data[at:].strip(b"\0"), f"old bytes behind {start + at}"
@@ -285,19 +284,19 @@ def check_directory(root: Path) -> None:
     expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = defaultdict(dict)
     last_time = 0
     for position, data in log_records(root):
-        digest = parse(data, 0, position, crc=True)
-        assert not isinstance(digest, int)
-        size, topic, queue_id, queue_offset, sys_flag, stored, properties = digest
+        header = header_of(data, 0, position, crc=True)
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
+        stored = header.store_timestamp
         assert stored >= last_time
         last_time = stored
-        if not sys_flag & TRANSACTION_PREPARED:
+        if not header.sys_flag & TRANSACTION_PREPARED:
             units = expected[topic, queue_id]
             if queue_offset == 0:
                 # The queue was deleted in between, if there was one.
                 units.clear()
             assert not units or queue_offset == max(units) + 1, "offsets are dense"
-            code = code_of(topic, properties, stored, _LEVELS)
-            units[queue_offset] = (position, size, code)
+            code = code_of(topic, header.properties, stored, _LEVELS)
+            units[queue_offset] = (position, header.size, code)
     files = queue_files(root)
     begin = min((start for start, _ in _segments(root / COMMIT_LOG)), default=0)
     assert set(files) >= set(expected)

@@ -131,7 +131,7 @@ def record_crc(file: SegmentFile, position: int) -> int | None:
 
     Raises: OSError.
     """
-    if file.digest(position) is None:
+    if file.header_at(position) is None:
         return None
     return crc32(file.read(position, position + file.size_at(position)))
 
@@ -149,11 +149,16 @@ def holds(segment: Segment, row: Mapping[str, Any]) -> bool:
     from aerobee.spark.store_files import SegmentFile
 
     with SegmentFile(segment) as file:
-        found = file.digest(row["commitLogOffset"])
+        found = file.header_at(row["commitLogOffset"])
     if found is None:
         return False
-    size, topic, queue_id, queue_offset, _, stored_ms, _ = found
-    said = (size, topic, queue_id, queue_offset, stored_ms)
+    said = (
+        found.size,
+        found.topic,
+        found.queue_id,
+        found.queue_offset,
+        found.store_timestamp,
+    )
     return said == tuple(row[name] for name in OF_A_RECORD)
 
 

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from aerobee.errors import ConfigurationError
 from aerobee.spark import store_files
-from aerobee.spark.segments import (
-    BAD_LENGTHS,
-    BAD_MAGIC,
-    BAD_SIZE,
-    WRONG_OFFSET,
-    Fault,
-    Segment,
-    splits_of,
-)
+from aerobee.spark.segments import Segment, splits_of
 from aerobee.spark.store_end import end_of_data
 from aerobee.spark.store_files import (
     LogFiles,
@@ -30,6 +22,7 @@ from aerobee.spark.store_files import (
     first_store_time,
     segments_of,
 )
+from aerobee.store.format.faults import BAD_LENGTHS, BAD_MAGIC, BAD_SIZE, WRONG_OFFSET, Fault
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import blank
 from tests.aerobee.spark.store_maker import NOON, StoreMaker
@@ -111,12 +104,12 @@ def test_each_damage_is_told_once_whatever_the_splits(
         put = puts[number % len(puts)]
         maker.change(put.place + at, b"\xee")
     with SegmentFile(segment) as file:
-        good = [put.place for put in puts if file.digest(put.place) is not None]
+        good = [put.place for put in puts if file.header_at(put.place) is not None]
     places, faults = passed(segment, segment.start, segment.end, segment.end, 1 << 20)
     assert places == good
     assert passed(segment, segment.start, segment.end, segment.end, split_bytes) == (places, faults)
     for fault, following in faults:
-        assert fault.position in {put.place for put in puts}
+        assert fault.physical_offset in {put.place for put in puts}
         assert following is None or following in good
 
 
@@ -130,7 +123,7 @@ def test_damage_at_the_border_of_what_is_wanted_is_told_from_the_first_byte_on(
     for begin in (bad.place, bad.place + 1):
         places, faults = passed(segment, begin, segment.end, segment.end, 1 << 20)
         assert places == [place for place in places_in(maker, segment) if place > bad.place]
-        assert [fault.position for fault, _ in faults] == [bad.place]
+        assert [fault.physical_offset for fault, _ in faults] == [bad.place]
     assert passed(segment, after.place, segment.end, segment.end, 1 << 20)[1] == []
     places, faults = passed(segment, segment.start, bad.place, segment.end, 1 << 20)
     assert (places, faults) == ([put.place for put in maker.puts[:10]], [])
@@ -320,11 +313,11 @@ def test_a_short_file_is_damage_where_it_ends(tmp_path: Path) -> None:
     segment = segments_of(tmp_path)[0]
     places, faults = passed(segment, 0, segment.end, segment.end, 1 << 20)
     assert places == [put.place for put in maker.puts[:10]]
-    assert [(fault.kind, fault.position) for fault, _ in faults] == [(BAD_SIZE, cut.place)]
+    assert [(fault.kind, fault.physical_offset) for fault, _ in faults] == [(BAD_SIZE, cut.place)]
     # The same when it shrank after it was listed.
     places, faults = passed(first, 0, first.end, first.end, 1 << 20)
     assert places == [put.place for put in maker.puts[:10]]
-    assert [fault.position for fault, _ in faults] == [cut.place]
+    assert [fault.physical_offset for fault, _ in faults] == [cut.place]
 
 
 def test_a_deleted_segment_can_be_read_to_its_end(tmp_path: Path) -> None:
@@ -333,9 +326,13 @@ def test_a_deleted_segment_can_be_read_to_its_end(tmp_path: Path) -> None:
     with SegmentFile(segment) as file:
         os.unlink(segment.path)
         put = maker.puts[3]
-        found = file.digest(put.place)
+        found = file.header_at(put.place)
         assert found is not None
-        assert found[1:4] == (put.topic, put.queue_id, put.queue_offset)
+        assert (found.topic, found.queue_id, found.queue_offset) == (
+            put.topic,
+            put.queue_id,
+            put.queue_offset,
+        )
     with pytest.raises(FileNotFoundError):
         SegmentFile(segment)
 
@@ -344,12 +341,12 @@ def test_any_place_of_the_log_is_found_in_its_segment(tmp_path: Path) -> None:
     maker = filled(tmp_path)
     with LogFiles(str(tmp_path)) as files:
         for put in reversed(maker.puts):
-            found = files.digest(put.place)
+            found = files.header_at(put.place)
             assert found is not None
-            assert found[0] == put.size
-            assert files.digest(put.place + 1) is None
+            assert found.size == put.size
+            assert files.header_at(put.place + 1) is None
         assert files.segment_of(1 << 40) is None
-        assert files.digest(1 << 40) is None
+        assert files.header_at(1 << 40) is None
 
 
 def test_holes_of_sparse_files_are_not_read(tmp_path: Path) -> None:

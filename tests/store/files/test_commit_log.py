@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from aerobee.store.files.commit_log import CommitLog
 from aerobee.store.files.disk import Disk, Handle
+from aerobee.store.format.faults import BAD_MAGIC, BLANK, Stop
 from aerobee.store.format.names import segment_name
-from aerobee.store.format.record import BAD, BLANK_BYTES, BLANK_FOUND, encode
+from aerobee.store.format.record import BLANK_BYTES, encode
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.store_model import draft
 
@@ -94,7 +95,7 @@ def test_a_walk_ends_at_a_blank_without_a_next_segment(log: CommitLog) -> None:
     log.queue.files.pop()
     walk = log.walk(0)
     assert len(list(walk)) == 1
-    assert walk.stop == (FIXED + 500, BLANK_FOUND)
+    assert walk.stop == Stop(BLANK, FIXED + 500)
 
 
 def test_a_walk_stops_at_what_is_no_record(log: CommitLog) -> None:
@@ -104,7 +105,7 @@ def test_a_walk_stops_at_what_is_no_record(log: CommitLog) -> None:
     log.tail.pages[at + 4] ^= 0xFF
     walk = log.walk(0)
     assert len(list(walk)) == 1
-    assert walk.stop == (at, BAD)
+    assert walk.stop == Stop(BAD_MAGIC, at)
 
 
 def test_only_the_begin_of_a_record_reads_as_one(log: CommitLog) -> None:
@@ -250,7 +251,9 @@ def test_any_sizes_are_walked_as_they_were_put(
     log = new_log(tmp_path_factory.mktemp("log"))
     places = [put(log, bytes(size)) for size in sizes]
     walk = log.walk(0, crc=True)
-    assert [(at, digest[0] - FIXED) for at, digest in walk] == list(zip(places, sizes, strict=True))
+    assert [(at, header.size - FIXED) for at, header in walk] == list(
+        zip(places, sizes, strict=True)
+    )
     assert walk.stop.physical_offset == log.max_offset
     log.close()
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.record import (
     BORN_HOST_IPV6,
     HOST_FLAGS,
     STORE_HOST_IPV6,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
-    Digest,
     MessageDraft,
+    RecordHeader,
     encode,
     parse,
 )
@@ -70,30 +71,32 @@ def log_of(*records: dict[str, object]) -> bytes:
     return data
 
 
-def parsed(data: bytes, family: int = 0, before: int = NEVER, crc: bool = True) -> list[Digest]:
+def parsed(
+    data: bytes, family: int = 0, before: int = NEVER, crc: bool = True
+) -> list[RecordHeader]:
     """What a sweep over queues that all begin at 0 should pass, said by the reference decoder."""
-    found: list[Digest] = []
+    found: list[RecordHeader] = []
     counts: dict[tuple[str, int], int] = {}
     at = 0
     while True:
-        digest = parse(data, at, BASE + at, crc)
-        if isinstance(digest, int):
+        header = parse(data, at, BASE + at, crc)
+        if isinstance(header, NoRecord):
             return found
-        size, topic, queue_id, queue_offset, sys_flag, stored, _ = digest
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
         key = topic, queue_id
         ordinary = (
             topic in TOPICS[:3]
             and 0 <= queue_id < 3
-            and sys_flag & HOST_FLAGS == family
-            and not sys_flag & TRANSACTION_PREPARED
-            and stored < before
+            and header.sys_flag & HOST_FLAGS == family
+            and not header.sys_flag & TRANSACTION_PREPARED
+            and header.store_timestamp < before
             and counts.get(key, 0) == queue_offset
         )
         if not ordinary:
             return found
         counts[key] = queue_offset + 1
-        found.append(digest)
-        at += size
+        found.append(header)
+        at += header.size
 
 
 def check_sweep(data: bytes, family: int = 0, before: int = NEVER, crc: bool = True) -> int:
@@ -102,15 +105,15 @@ def check_sweep(data: bytes, family: int = 0, before: int = NEVER, crc: bool = T
     lines = lines_of()
     swept = sweep(data, 0, BASE, lines, family=family, before=before, crc=crc)
     assert swept.records == len(expected)
-    assert swept.end == sum(digest[0] for digest in expected)
-    assert swept.last == (swept.end - expected[-1][0] if expected else -1)
+    assert swept.end == sum(header.size for header in expected)
+    assert swept.last == (swept.end - expected[-1].size if expected else -1)
     units: dict[tuple[bytes, int], bytes] = {}
     at = BASE
-    for size, topic, queue_id, _, _, _, properties in expected:
-        key = line_key(topic, queue_id)
-        unit = UNIT.pack(at, size, tags_code_of(properties))
+    for header in expected:
+        key = line_key(header.topic, header.queue_id)
+        unit = UNIT.pack(at, header.size, tags_code_of(header.properties))
         units[key] = units.get(key, b"") + unit
-        at += size
+        at += header.size
     for key, line in lines.items():
         assert bytes(line.tail) == units.get(key, b"")
         assert line.end_offset == len(line.tail) // UNIT.size

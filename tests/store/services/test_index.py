@@ -59,10 +59,10 @@ def places(store: MessageStore, key: str, topic: str = "T") -> list[int]:
     """Where the log has messages with the key, read message by message."""
     return [
         at
-        for at, digest in store.commit_log.walk(store.commit_log.min_offset)
-        if digest[1] == topic
-        and key.encode() in keys_of(digest[6])
-        and digest[4] & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+        for at, header in store.commit_log.walk(store.commit_log.min_offset)
+        if header.topic == topic
+        and key.encode() in keys_of(header.properties)
+        and header.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
     ]
 
 
@@ -71,12 +71,15 @@ def check_index(store: MessageStore) -> None:
     files = store.index.service.files
     for file in files.files:
         check_file(file)
-    for at, digest in store.commit_log.walk(store.commit_log.min_offset):
-        if digest[4] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+    for at, header in store.commit_log.walk(store.commit_log.min_offset):
+        if header.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             continue
-        for key in keys_of(digest[6]):
-            value = key_hash(index_key(digest[1], key.decode()))
-            assert at in files.candidates(value, digest[5], digest[5]), (at, key)
+        for key in keys_of(header.properties):
+            value = key_hash(index_key(header.topic, key.decode()))
+            assert at in files.candidates(value, header.store_timestamp, header.store_timestamp), (
+                at,
+                key,
+            )
 
 
 def check_file(file: IndexFile) -> None:

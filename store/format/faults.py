@@ -1,0 +1,75 @@
+"""What stands in the log where no whole record does: one vocabulary for all who read it.
+
+`record.parse` gives a `NoRecord`, `walk.fault_at` the same in words. Recovery, dispatch, the index,
+the tools and Spark's readers decide by `kind`; reports of `aerobee store` and Spark show it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+__all__ = [
+    "BAD_LENGTHS",
+    "BAD_MAGIC",
+    "BAD_SIZE",
+    "BLANK",
+    "CRC",
+    "END",
+    "MORE",
+    "TAIL",
+    "WRONG_OFFSET",
+    "ZEROS",
+    "Fault",
+    "NoRecord",
+    "Stop",
+]
+
+BAD_MAGIC: Final = "badMagic"
+"""Neither a record nor the blank begins so."""
+BAD_SIZE: Final = "badSize"
+"""Less than a record has, or more than is left."""
+WRONG_OFFSET: Final = "wrongOffset"
+"""A record of another place: it names another physical offset."""
+BAD_LENGTHS: Final = "badLengths"
+"""The parts do not add up to the size, or the topic is none."""
+CRC: Final = "crc"
+"""A whole record whose body is not the one that was written."""
+TAIL: Final = "tail"
+"""Bytes behind the end of the log."""
+ZEROS: Final = "zeros"
+"""Nothing was written here: no damage at the end of the log."""
+BLANK: Final = "blank"
+"""The segment ends here; the log goes on in the next one."""
+MORE: Final = "more"
+"""The buffer ends too early to tell."""
+END: Final = ""
+"""As far as was asked for."""
+
+
+class NoRecord(msgspec.Struct, frozen=True, gc=False):
+    """Why there is no whole record."""
+
+    kind: str
+    size: int = 0
+    """What the record says its size is, where only its parts do not add up; else 0."""
+
+
+class Fault(NamedTuple):
+    """What is wrong at a physical offset; `detail` in words."""
+
+    kind: str
+    physical_offset: int
+    detail: str
+
+
+class Stop(NamedTuple):
+    """Why a walk ended at a physical offset: END, MORE, BLANK, or the kind of a fault.
+
+    `size` is how many bytes from there on it takes to go on with MORE, and as in `NoRecord` else.
+    """
+
+    kind: str
+    physical_offset: int
+    size: int = 0

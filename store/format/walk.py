@@ -1,0 +1,245 @@
+"""Walks the log: whole records one behind the other, and what is there when no further one is.
+
+Bytes of a segment flow in; record headers flow out, then a `Stop`. Nothing here reads a file: the
+commit log, the index, the tools and Spark bring the bytes. For many records at once there are
+`fast_scan`, which fills consume queues, and `record_arrays`, which fills columns; both stop where
+`record.parse` must be asked, so all of them see the same records.
+Source: store format §1.2 (CommitLog.checkMessageAndReturnSize).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from aerobee.store.format.faults import (
+    BAD_LENGTHS,
+    BAD_MAGIC,
+    BAD_SIZE,
+    BLANK,
+    CRC,
+    END,
+    MORE,
+    WRONG_OFFSET,
+    ZEROS,
+    Fault,
+    NoRecord,
+    Stop,
+)
+from aerobee.store.format.record import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    FIXED_BYTES,
+    HEAD,
+    HEADS,
+    HOST_FLAGS,
+    MAGIC_V1,
+    MAGIC_V2,
+    START,
+    parse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.store.format.layout import Buffer
+    from aerobee.store.format.record import RecordHeader
+
+__all__ = [
+    "CANDIDATE_BYTES",
+    "HEAD_BYTES_MAX",
+    "Walk",
+    "candidates",
+    "claimed_size",
+    "fault_at",
+    "magics",
+    "named_offset",
+    "resumes_at",
+    "stop_at",
+]
+
+HEAD_BYTES_MAX = 112
+"""The fixed fields in front of the body, with IPv6 hosts."""
+CANDIDATE_BYTES = 36
+"""What `candidates` looks at of a record."""
+SMALL_BYTES = 64 << 10
+TEXT_BYTES_MAX = 1 << 17
+"""More than topic and properties can have."""
+_MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
+"""What both versions of a record have behind their size."""
+_LAST_OF_MAGIC = (MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF)
+_start_at = START.unpack_from
+_offset_at = Struct(">q").unpack_from
+_OFFSET_AT = HEAD.offset["physical_offset"]
+
+
+class Walk:
+    """Iterates (physical offset, record header) of whole records; then `stop` says why it ended.
+
+    `base` is the physical offset of `data[0]`; the records that begin in [begin, until) are given.
+    `segment_end` is the physical offset where their segment ends, if that is not the end of `data`.
+    """
+
+    __slots__ = ("_base", "_begin", "_crc", "_data", "_segment_end", "_until", "stop")
+
+    def __init__(
+        self,
+        data: Buffer,
+        base: int,
+        begin: int,
+        until: int,
+        *,
+        segment_end: int | None = None,
+        crc: bool = False,
+    ) -> None:
+        self._data = data
+        self._base = base
+        self._begin = begin
+        self._until = until
+        self._segment_end = base + len(data) if segment_end is None else segment_end
+        self._crc = crc
+        self.stop = Stop(END, begin)
+
+    def __iter__(self) -> Iterator[tuple[int, RecordHeader]]:
+        data, base, at, until, crc = self._data, self._base, self._begin, self._until, self._crc
+        while at < until:
+            found = parse(data, at - base, at, crc)
+            if isinstance(found, NoRecord):
+                self.stop = self._stop(at, found)
+                return
+            yield at, found
+            at += found.size
+        self.stop = Stop(END, at)
+
+    def _stop(self, at: int, found: NoRecord) -> Stop:
+        data, base, segment_end = self._data, self._base, self._segment_end
+        end = base + len(data)
+        if end < segment_end and (need := _needed(data, at - base, at, segment_end)) > end - at:
+            return Stop(MORE, at, need)
+        return Stop(found.kind, at, found.size)
+
+
+def resumes_at(stop: Stop, readable_end: int, segment_end: int) -> int:
+    """Where the next record may begin, for those who pass over what is none.
+
+    `readable_end` is the physical offset behind the last byte written to the segment.
+    """
+    if stop.kind == BLANK:
+        return segment_end
+    return stop.physical_offset + stop.size if stop.size else readable_end
+
+
+def stop_at(data: bytes, at: int, physical_offset: int, segment_end: int) -> Stop:
+    """Why no whole record is at `data[at]`, or that more bytes are needed to tell."""
+    need = _needed(data, at, physical_offset, segment_end)
+    if len(data) - at < need:
+        return Stop(MORE, physical_offset, need)
+    kind, _, _ = fault_at(data, at, physical_offset, segment_end)
+    return Stop(kind, physical_offset)
+
+
+def _needed(data: Buffer, at: int, physical_offset: int, segment_end: int) -> int:
+    need = min(segment_end - physical_offset, FIXED_BYTES)
+    if len(data) - at >= need:
+        return claimed_size(data, at, physical_offset, segment_end)
+    return need
+
+
+def claimed_size(data: Buffer, at: int, physical_offset: int, segment_end: int) -> int:
+    """How many bytes from `data[at]` on it takes to tell whether a whole record is there.
+
+    0 when the first 91 bytes tell already. A wrong size must not make anybody read a GiB.
+    """
+    left = len(data) - at
+    if left < FIXED_BYTES:
+        return 0
+    size, magic = _start_at(data, at)
+    rest = segment_end - physical_offset
+    if magic not in (MAGIC_V1, MAGIC_V2) or not FIXED_BYTES <= size <= rest:
+        return 0
+    if size <= SMALL_BYTES:
+        return int(size)
+    if left < HEAD_BYTES_MAX:
+        return HEAD_BYTES_MAX
+    head = HEADS[HEAD.read(data, at).sys_flag & HOST_FLAGS]
+    fields = head.read(data, at)
+    text_bytes = size - head.size - fields.body_length
+    can_be = fields.body_length >= 0 and 0 < text_bytes <= TEXT_BYTES_MAX
+    return int(size) if can_be and fields.physical_offset == physical_offset else 0
+
+
+def fault_at(data: Buffer, at: int, physical_offset: int, segment_end: int | None = None) -> Fault:
+    """What is wrong with the bytes at a physical offset: the first that holds of the kinds.
+
+    For reports and rare decisions. The record lies in `data` as far as the file has it; without
+    `segment_end` the segment ends with `data`. The kind is END where a whole record is.
+    """
+    if segment_end is None:
+        segment_end = physical_offset + len(data) - at
+    kind, detail = _fault(data, at, physical_offset, segment_end)
+    return Fault(kind, physical_offset, detail)
+
+
+def _fault(data: Buffer, at: int, physical_offset: int, segment_end: int) -> tuple[str, str]:
+    left, rest = len(data) - at, segment_end - physical_offset
+    if left < BLANK_BYTES:
+        return BAD_SIZE, f"{left} bytes left, a segment ends with a blank"
+    size, magic = _start_at(data, at)
+    if not size and not magic:
+        return ZEROS, "size 0 and magic 0"
+    if magic == BLANK_MAGIC:
+        if size == rest:
+            return BLANK, "the segment ends"
+        return BAD_SIZE, f"the blank says {size} bytes, {rest} are left"
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return BAD_MAGIC, f"magic {magic:#010x}"
+    if not FIXED_BYTES <= size <= rest:
+        return BAD_SIZE, f"size {size}, {rest} bytes left in the segment"
+    if left < FIXED_BYTES:
+        return BAD_SIZE, f"size {size}, but the file ends after {left} bytes"
+    named = named_offset(data, at)
+    if named != physical_offset:
+        return WRONG_OFFSET, f"names physical offset {named}"
+    if not claimed_size(data, at, physical_offset, segment_end):
+        return BAD_LENGTHS, f"size {size} and the length of the body disagree"
+    if left < size:
+        return BAD_SIZE, f"size {size}, but the file ends after {left} bytes"
+    found = parse(data, at, physical_offset)
+    if isinstance(found, NoRecord):
+        text = "lengths do not add up" if found.size else "body length or topic"
+        return BAD_LENGTHS, text
+    if isinstance(parse(data, at, physical_offset, crc=True), NoRecord):
+        return CRC, "body CRC"
+    return END, "a whole record"
+
+
+# ── Searching ──
+
+
+def magics(data: bytes, at: int = 0) -> Iterator[int]:
+    """Where in `data`, from `data[at]` on, the magic says that a record begins.
+
+    Records that begin in the last 35 bytes are not seen.
+    """
+    found = data.find(_MAGIC, at + 4)
+    last = len(data) - CANDIDATE_BYTES
+    while 0 <= found - 4 <= last:
+        if data[found + 3] in _LAST_OF_MAGIC:
+            yield found - 4
+        found = data.find(_MAGIC, found + 1)
+
+
+def named_offset(data: Buffer, at: int) -> int:
+    """The physical offset that the record at `data[at]` names."""
+    found: int = _offset_at(data, at + _OFFSET_AT)[0]
+    return found
+
+
+def candidates(data: bytes, base: int, at: int = 0) -> Iterator[int]:
+    """Physical offsets where magic and named offset say that a record begins.
+
+    `base` is that of `data[0]`. Whether the record is whole is for `parse`.
+    """
+    for begin in magics(data, at):
+        if named_offset(data, begin) == base + begin:
+            yield base + begin

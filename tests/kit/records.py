@@ -1,0 +1,25 @@
+"""Records of the log as tests look at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.store.format.record import RecordHeader, parse
+
+if TYPE_CHECKING:
+    from aerobee.store.format.layout import Buffer
+
+__all__ = ["header_of", "kind_or_size"]
+
+
+def kind_or_size(data: Buffer, at: int, physical_offset: int, crc: bool = True) -> str | int:
+    """The size of the whole record there, or the kind of what is there instead."""
+    found = parse(data, at, physical_offset, crc)
+    return found.size if isinstance(found, RecordHeader) else found.kind
+
+
+def header_of(data: Buffer, at: int, physical_offset: int, crc: bool = False) -> RecordHeader:
+    """The header of a record that must be whole."""
+    found = parse(data, at, physical_offset, crc)
+    assert isinstance(found, RecordHeader), found
+    return found
