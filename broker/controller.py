@@ -254,9 +254,13 @@ class BrokerController:
 
     async def _drain(self) -> None:
         """Let what is being answered leave, for a while."""
-        hold, reactor = self.parts.hold, self.parts.reactor
-        pools = reactor.pools.values()
+        parts, reactor = self.parts, self.parts.reactor
+
+        def answering() -> bool:
+            depths = any(pool.depth for pool in reactor.pools.values())
+            return depths or parts.hold.waking or parts.pop_hold.waking or reactor.unsent_bytes > 0
+
         with trio.move_on_after(DRAIN_S):
             # Nobody is told when the last answer leaves, and this runs once per life.
-            while any(pool.depth for pool in pools) or hold.waking or reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
+            while answering():  # noqa: ASYNC110  (see above)
                 await trio.sleep(DRAIN_LOOK_S)

@@ -30,7 +30,7 @@ from aerobee.broker.namesrv.route_table import MASTER_ID
 from aerobee.broker.pools.pool_watch import PoolWatch
 from aerobee.broker.pools.pools import make_pools
 from aerobee.broker.pools.slow_rounds import SlowRounds
-from aerobee.broker.pop.pop_hold import PopHold, PopLimits
+from aerobee.broker.pop.pop_hold import WAKE_POPS, PopHold, PopLimits
 from aerobee.broker.pop.revive import Revive, Timing
 from aerobee.broker.pop.revive_log import ReviveLog
 from aerobee.broker.process.host import descriptor_limit, other_name_servers
@@ -340,9 +340,11 @@ class Parts:
         """The messages of a round reach their queues; held pulls that waited for them run."""
         self.store.dispatch()
         self.hold.wake()
-        while self.pop_hold.wake():
+        left = WAKE_POPS
+        while left and (woken := self.pop_hold.wake(left)):
             # Pops write check points, and those may go on in this round.
             self.store.dispatch()
+            left -= woken
 
     def finish_round(self) -> None:
         """What a service does after its own puts: like the end of a round, and answers leave."""

@@ -15,7 +15,7 @@ from aerobee.broker.core import names
 from aerobee.broker.core.rate_limit import RateLimit
 from aerobee.broker.errors import GroupNotExist, LimitReached, TooFast
 from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
-from aerobee.broker.saved.documents import mapping, unknown_fields
+from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class GroupTable:
         }
         self.forbidden: dict[str, dict[str, int]] = {}
         self.extra: dict[str, Any] = {}
-        self.config_extra: dict[str, dict[str, Any]] = {}
+        self.kept = KeptFields()
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self.configs.get
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
@@ -134,7 +134,7 @@ class GroupTable:
     def delete(self, group: str, now_ms: int) -> bool:
         """Forget a group and what it may not read; whether it was there."""
         self.forbidden.pop(group, None)
-        self.config_extra.pop(group, None)
+        self.kept.drop(group)
         if self.configs.pop(group, None) is None:
             return False
         self.changed(group, now_ms)
@@ -187,8 +187,7 @@ class GroupTable:
         for name, config in configs.items():
             if name not in rejected:
                 self.configs[name] = config
-                if extra := unknown_fields(stored[name], FIELDS):
-                    self.config_extra[name] = extra
+                self.kept.put(name, unknown_fields(stored[name], FIELDS), self.configs[name])
         self.forbidden = forbidden
         self.version = version
         self.extra = unknown_fields(document, OUR_KEYS)
@@ -196,14 +195,11 @@ class GroupTable:
 
     def document(self) -> dict[str, Any]:
         """What `subscriptionGroup.json` holds, detached: it may be encoded in a thread."""
-        table: dict[str, Any] = dict(self.configs)
-        for name, extra in self.config_extra.items():
-            table[name] = {**extra, **msgspec.to_builtins(self.configs[name])}
         return {
             **self.extra,
             "dataVersion": version_document(self.version),
             "forbiddenTable": {group: dict(topics) for group, topics in self.forbidden.items()},
-            "subscriptionGroupTable": table,
+            "subscriptionGroupTable": self.kept.table(self.configs),
         }
 
 

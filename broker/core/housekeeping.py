@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.core.slices import in_slices
+from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["CLIENT_SCAN_S", "Housekeeping"]
 
 CLIENT_SCAN_S: Final = 10.0
+SETTLE_S: Final = 0.5
+"""How long a broker that left may still take memory, and an acting master seem writable."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -58,6 +60,7 @@ class Housekeeping:
             nursery.start_soon(self.every, CLIENT_SCAN_S, self.scan_clients)
             if self.routes is not None:
                 nursery.start_soon(self.every, self.broker_scan_s, self.scan_brokers)
+                nursery.start_soon(self.every, SETTLE_S, self.routes.settle)
             task_status.started()
         raise AssertionError("the tasks of this service never end by themselves")
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
-from aerobee.broker.core.slices import in_slices
 from aerobee.broker.metrics.samples import WINDOWS, Samples, Window
+from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

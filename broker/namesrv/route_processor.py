@@ -185,10 +185,11 @@ class RouteProcessor:
 
     def unregister(
         self, header: headers.UnregisterBroker, command: Command, connection: Connection
-    ) -> Answer:
+    ) -> Steps:
         """UNREGISTER_BROKER: a broker leaves."""
         self.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
         log.info("broker.unregistered", broker=header.broker_name, address=header.broker_addr)
+        yield from self.routes.settle()
         return DONE
 
     def query_data_version(

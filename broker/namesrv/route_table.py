@@ -3,7 +3,8 @@
 Brokers elsewhere register and must keep doing so; the broker of this process is written in directly
 and never expires. One broker name is one broker, whatever cluster it says it is in. What touches
 every topic goes on in steps: a topic's route is always whole, the topics of a broker follow one
-another. `now_ms` is a clock that never goes back. Long because its four tables belong together.
+another. Who leaves is in no route from then on; `settle` clears away what its topics still say.
+`now_ms` is a clock that never goes back. Long because its four tables belong together.
 Source: nameserver §1, §3 (RouteInfoManager).
 """
 
@@ -14,6 +15,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.namesrv.departures import (
+    TOPICS_STEP,
+    Departures,
+    drop_queues,
+    unwritable,
+)
 from aerobee.broker.namesrv.registrations import Broker, Live, Registered
 from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
 from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -36,8 +43,6 @@ QUEUES_MAX: Final = 16_384
 NAME_MAX: Final = 255
 """Characters of a name or an address that is kept."""
 FILTER_SERVERS_MAX: Final = 100
-TOPICS_STEP: Final = 500
-"""Topics that are looked at, or written, in one step."""
 SORTED_MAX: Final = 10_000
 """Longer lists are given in the order in which the topics came: sorting them cannot be cut up."""
 UNFINISHED: Final = -1
@@ -47,7 +52,7 @@ UNFINISHED: Final = -1
 class RouteTable:
     """topic → broker name → queues; broker name → addresses; (cluster, address) → liveness.
 
-    Law: every broker has an address, and every queue entry a broker.
+    Law: every broker has an address, and every queue entry a broker, or one that is gone.
     """
 
     def __init__(
@@ -59,6 +64,8 @@ class RouteTable:
         self.max_topics = max_topics
         self.max_brokers = max_brokers
         self.own: tuple[str, int] | None = None
+        self.departures = Departures(self.queues)
+        self.settle = self.departures.settle
 
     # -- our own broker --------------------------------------------------------------------------
 
@@ -89,7 +96,7 @@ class RouteTable:
     def delete_own(self, topic: str) -> None:
         """A topic that our own broker no longer has."""
         if self.own is not None:
-            self.drop_queues(topic, {self.own[0]})
+            drop_queues(self.queues, topic, {self.own[0]})
 
     def leave_own(self) -> None:
         """Our own broker stops: take it out of every route."""
@@ -107,7 +114,10 @@ class RouteTable:
         stored with the last topic, and when it leaves before, the rest is dropped.
         Source: nameserver §3.1.
         """
+        yield from self.settle()
         yield from self.check_topics(request)
+        # No yield from here to the broker's entry: what is cleared away under its name is older.
+        yield from self.settle()
         self.check(request)
         broker = self.brokers.get(request.broker)
         if broker is not None and self.is_outdated(broker, request):
@@ -312,32 +322,20 @@ class RouteTable:
         broker.addresses = kept
         if not kept:
             del self.brokers[name]
-            for topic in list(self.queues):
-                self.drop_queues(topic, {name})
+            self.departures.gone.add(name)
         elif MASTER_ID not in kept and broker.enable_acting_master:
-            for _ in self.wipe_write_perm(name):
-                pass
-
-    def drop_queues(self, topic: str, brokers: Iterable[str]) -> None:
-        """One topic less on these brokers; without a broker the topic goes."""
-        queues = self.queues.get(topic)
-        if queues is None:
-            return
-        for broker in brokers:
-            queues.pop(broker, None)
-        if not queues:
-            del self.queues[topic]
+            self.departures.masterless.add(name)
 
     # -- what administrators change --------------------------------------------------------------
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only what the brokers of `cluster` have of it."""
         brokers = self.brokers if cluster is None else self.brokers_of(cluster)
-        self.drop_queues(topic, list(brokers))
+        drop_queues(self.queues, topic, list(brokers))
 
     def wipe_write_perm(self, broker: str) -> Generator[None, None, int]:
         """Take the write bit from every topic of a broker; how many topics it has."""
-        return self.change_permissions(broker, lambda perm: perm & ~PERM_WRITE)
+        return self.change_permissions(broker, unwritable)
 
     def add_write_perm(self, broker: str) -> Generator[None, None, int]:
         """Make every topic of a broker readable and writable; how many topics it has."""
@@ -366,13 +364,13 @@ class RouteTable:
 
         `own_address` is what this answer gives as the address of our own broker.
         """
-        queues = self.queues.get(topic)
-        if not queues:
+        queues = self.queues.get(topic, {})
+        names = sorted(name for name in queues if name in self.brokers)
+        if not names:
             return None
-        names = sorted(queues)
         return TopicRouteData(
             broker_datas=[self.broker_data(name, own_address) for name in names],
-            queue_datas=[queues[name] for name in names],
+            queue_datas=[self.departures.shown(queues[name]) for name in names],
             filter_server_table=self.filter_servers(names),
         )
 
@@ -416,6 +414,7 @@ class RouteTable:
 
     def topics(self, cluster: str | None = None) -> Generator[None, None, list[str]]:
         """Every topic, or those that a broker of `cluster` has; sorted unless they are many."""
+        yield from self.settle()
         found = list(self.queues)
         if cluster is not None:
             brokers = set(self.brokers_of(cluster))

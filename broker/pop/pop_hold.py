@@ -11,6 +11,7 @@ Source: semantics §11.1 (PopLongPollingService).
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
     from aerobee.broker.filters.subscription import Filter
     from aerobee.remoting.server.connection import Connection
 
-__all__ = ["ALL_QUEUES", "TICK_S", "PopHold", "PopLimits", "Waiting"]
+__all__ = ["ALL_QUEUES", "TICK_S", "WAKE_POPS", "PopHold", "PopLimits", "Waiting"]
 
 ALL_QUEUES: Final = -1
 """The queue id of who waits for every queue of a topic."""
 TICK_S: Final = 0.02
 """How late after its deadline a waiter may be answered."""
+WAKE_POPS: Final = 32
+"""Pops that run again before others get their turn: each is a read and a check point."""
+EXPIRE_POPS: Final = 500
+"""Deadlines that are noticed before others get their turn."""
 
 
 class PopLimits(NamedTuple):
@@ -131,13 +136,21 @@ class PopHold:
         self._lines: dict[tuple[str, str, str], Line] = {}
         self._by_topic: dict[str, dict[tuple[str, str, str], Line]] = {}
         self._deadlines: Deadlines[Waiting] = Deadlines()
-        self._woken: list[tuple[Waiting, bool]] = []
+        self._woken: deque[tuple[Waiting, bool]] = deque()
         self._somebody = trio.Event()
+        """Set while any waits."""
+        self._more = trio.Event()
+        """Set when a slice of those that were woken was not all of them."""
 
     @property
     def parked(self) -> int:
         """How many wait."""
         return self._places.count
+
+    @property
+    def waking(self) -> bool:
+        """Whether some that were woken are still to run again."""
+        return bool(self._woken)
 
     # -- parking ---------------------------------------------------------------------------------
 
@@ -218,20 +231,27 @@ class PopHold:
             if first is not None:
                 self._mark(first, last=False)
 
-    def wake(self) -> bool:
-        """Run those again that were woken; whether there were any."""
-        if not self._woken:
-            return False
-        woken, self._woken = self._woken, []
-        for waiting, last in woken:
+    def wake(self, most: int = WAKE_POPS) -> int:
+        """Run those again that were woken, but not more than `most`; how many ran.
+
+        Beyond that others come first, and `run` goes on.
+        """
+        woken = self._woken
+        count = min(len(woken), most)
+        for _ in range(count):
+            waiting, last = woken.popleft()
             if not waiting.connection.closed:
                 waiting.resume(last)
-        return True
+        if woken:
+            self._more.set()
+        return count
 
-    def expire(self, now: float) -> None:
-        """Wake those whose deadline has come, or who wanted to look again by now."""
-        for waiting in self._deadlines.over(now):
+    def expire(self, now: float) -> bool:
+        """Wake those whose deadline has come, or who wanted to look again by now; any left?"""
+        expired = list(islice(self._deadlines.over(now), EXPIRE_POPS))
+        for waiting in expired:
             self._mark(waiting, last=waiting.deadline <= now)
+        return len(expired) == EXPIRE_POPS
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone, and who waited there with it."""
@@ -240,7 +260,7 @@ class PopHold:
             waiting.resume = nothing
 
     def release_all(self) -> None:
-        """Answer everybody now: the broker stops."""
+        """Wake everybody: the broker stops. `waking` says until when they are answered."""
         for line in list(self._lines.values()):
             for queue in list(line.queues.values()):
                 for waiting in list(queue):
@@ -253,14 +273,21 @@ class PopHold:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> NoReturn:
-        """Answer deadlines until cancelled; `finish_round` runs what was woken."""
+        """Answer deadlines until cancelled; `finish_round` runs what was woken, in slices."""
         task_status.started()
+        tick = trio.current_time()
         while True:
-            await self._somebody.wait()
-            await trio.sleep(TICK_S)
-            self.expire(trio.current_time())
+            if not self._woken:
+                await self._somebody.wait()
+            with trio.move_on_at(tick):
+                await self._more.wait()
+            self._more = trio.Event()
+            now = trio.current_time()
+            if now >= tick and not self.expire(now):
+                tick = now + TICK_S
             if self._woken:
                 finish_round()
+            await trio.lowlevel.checkpoint()
 
     def _mark(self, waiting: Waiting, *, last: bool) -> None:
         self._release(waiting)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NoReturn
 import trio
 
 from aerobee.broker.core.deadlines import Deadlines
-from aerobee.broker.core.slices import in_slices
 from aerobee.broker.core.waiting_places import WaitingPlaces
 from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

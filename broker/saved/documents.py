@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["mapping", "object_pieces", "unknown_fields"]
+__all__ = ["KeptFields", "mapping", "object_pieces", "unknown_fields"]
 
 PIECE_ENTRIES: Final = 64
 """Entries of an object that are written in one go, about 50 µs where each has eight numbers."""
@@ -31,6 +31,41 @@ def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 def unknown_fields(document: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     """What somebody newer wrote: kept, and written again."""
     return {name: value for name, value in document.items() if name not in known}
+
+
+class KeptFields:
+    """What somebody newer wrote into the entries of a table, and those entries with it.
+
+    Entries are never changed in place, so one is merged once and not at every save.
+    """
+
+    def __init__(self) -> None:
+        self._fields: dict[str, dict[str, Any]] = {}
+        self._merged: dict[str, tuple[msgspec.Struct, dict[str, Any]]] = {}
+
+    def put(self, name: str, fields: dict[str, Any], entry: msgspec.Struct) -> None:
+        """Keep fields of an entry that is there."""
+        if fields:
+            self._fields[name] = fields
+            self._merge(name, entry)
+
+    def drop(self, name: str) -> None:
+        """The entry is gone, and its fields with it."""
+        self._fields.pop(name, None)
+        self._merged.pop(name, None)
+
+    def table(self, entries: Mapping[str, msgspec.Struct]) -> dict[str, Any]:
+        """All entries as they are written."""
+        table: dict[str, Any] = dict(entries)
+        for name, (entry, merged) in list(self._merged.items()):
+            now = entries[name]
+            table[name] = merged if now is entry else self._merge(name, now)
+        return table
+
+    def _merge(self, name: str, entry: msgspec.Struct) -> dict[str, Any]:
+        merged = {**self._fields[name], **msgspec.to_builtins(entry)}
+        self._merged[name] = (entry, merged)
+        return merged
 
 
 def object_pieces(entries: Iterable[tuple[str, Any]]) -> Iterator[bytes]:

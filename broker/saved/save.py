@@ -22,7 +22,7 @@ from typing import (
 import structlog
 import trio
 
-from aerobee.broker.core.slices import in_slices
+from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from aerobee.broker.core import names
 from aerobee.broker.core.rate_limit import RateLimit
 from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, TopicNotExist
 from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
-from aerobee.broker.saved.documents import mapping, unknown_fields
+from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.broker.topics import attributes
 from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
@@ -97,7 +97,7 @@ class TopicTable:
         self.configs: dict[str, TopicConfig] = {}
         self.open_configs: dict[str, TopicConfig] = {}
         self.extra: dict[str, Any] = {}
-        self.config_extra: dict[str, dict[str, Any]] = {}
+        self.kept = KeptFields()
         self.group_topics: set[str] = set()
         self.get: Callable[[str], TopicConfig | None] = self.configs.get
         self.sendable: Callable[[str], TopicConfig | None] = self.open_configs.get
@@ -302,7 +302,7 @@ class TopicTable:
             return False
         self.open_configs.pop(topic, None)
         self.group_topics.discard(topic)
-        self.config_extra.pop(topic, None)
+        self.kept.drop(topic)
         self.version = bumped(self.version, now_ms)
         self.on_change((topic,))
         return True
@@ -330,21 +330,17 @@ class TopicTable:
         for name, config in configs.items():
             if name not in rejected:
                 self.put(msgspec.structs.replace(config, topic_name=name))
-                if extra := unknown_fields(stored[name], FIELDS):
-                    self.config_extra[name] = extra
+                self.kept.put(name, unknown_fields(stored[name], FIELDS), self.configs[name])
         self.version = version
         self.extra = unknown_fields(document, OUR_KEYS)
         return rejected
 
     def document(self) -> dict[str, Any]:
         """What `topics.json` holds, detached: it may be encoded in a thread."""
-        table: dict[str, Any] = dict(self.configs)
-        for name, extra in self.config_extra.items():
-            table[name] = {**extra, **msgspec.to_builtins(self.configs[name])}
         return {
             **self.extra,
             "dataVersion": version_document(self.version),
-            "topicConfigTable": table,
+            "topicConfigTable": self.kept.table(self.configs),
         }
 
     def with_attribute(self, key: str, value: str) -> list[str]:

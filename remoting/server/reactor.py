@@ -19,6 +19,7 @@ from aerobee.remoting.server.outbound import OutboundBudget
 from aerobee.remoting.server.poller import make_poller
 from aerobee.remoting.server.routes import resolve
 from aerobee.remoting.server.selector import Limits, Selector
+from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.stats import RemotingStats
 
@@ -147,6 +148,6 @@ class Reactor:
         while True:
             await trio.sleep(SWEEP_S)
             for selector in self.selectors:
-                selector.sweep()
+                await in_slices(selector.sweep())
             self.inbound.sweep(monotonic())
             self.flush()

@@ -53,7 +53,6 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "housekeeping",
             "pace",
             "puts",
-            "slices",
         ),
         "dedupe": ("dedupe",),
         "delay": ("schedule",),

@@ -1,9 +1,11 @@
 from collections.abc import Generator, Iterable
+from itertools import zip_longest
 from typing import Any
 
 import pytest
 
 from aerobee.broker.errors import LimitReached, Refused
+from aerobee.broker.namesrv.departures import TOPICS_STEP
 from aerobee.broker.namesrv.registrations import Registered, Registration
 from aerobee.broker.namesrv.route_table import ADDRESSES_MAX, QUEUES_MAX, RouteTable
 from aerobee.broker.saved.data_version import DataVersion
@@ -451,6 +453,7 @@ def test_a_broker_that_leaves_while_it_registers_leaves_nothing() -> None:
     steps = begun(routes, registration(MANY))
     routes.unregister("PyC", "127.0.0.1:30911", "py-a")
     finished(steps)
+    list(routes.settle())
     assert (routes.queues, routes.brokers, routes.live) == ({}, {}, {})
 
 
@@ -460,7 +463,47 @@ def test_a_broker_whose_connection_ends_while_it_registers_leaves_nothing() -> N
     steps = begun(routes, registration(MANY, connection=peer))
     steps.close()
     routes.connection_closed(peer.id)
+    list(routes.settle())
     assert (routes.queues, routes.brokers, routes.live) == ({}, {}, {})
+
+
+def test_who_leaves_is_in_no_route_from_then_on_and_its_topics_are_cleared_away_in_steps() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(MANY), 0))
+    finished(routes.register(registration(MANY[:3], broker="py-b", address="127.0.0.1:9"), 0))
+    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    assert routes.route("T0100") is None
+    assert perms(routes, "T0000") == {"py-b": 6}
+    one, other = routes.settle(), routes.settle()
+    steps = sum(1 for pair in zip_longest(one, other) for _ in pair)
+    assert steps >= len(MANY) // TOPICS_STEP
+    assert set(routes.queues) == {"T0000", "T0001", "T0002"}
+    assert (routes.departures.gone, routes.departures.settling) == (set(), None)
+
+
+def test_a_broker_that_comes_back_before_its_topics_are_cleared_away_keeps_the_new_ones() -> None:
+    routes = RouteTable(max_topics=len(MANY))
+    finished(routes.register(registration(MANY), 0))
+    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    clearing = routes.settle()
+    next(clearing)
+    again = [topic(f"N{number:04}") for number in range(len(MANY) - 10)] + MANY[:10]
+    finished(routes.register(registration(again, version=version(9)), 0))
+    list(clearing)
+    assert set(routes.queues) == {one.topic_name for one in again}
+    assert perms(routes, "T0001") == perms(routes, "N0001") == {"py-a": 6}
+
+
+def test_an_acting_group_that_got_its_master_back_is_written_to_again() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(MANY, enable_acting_master=True), 0))
+    finished(routes.register(slave(enable_acting_master=True), 0))
+    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    assert perms(routes, "T1000") == {"py-a": 4}
+    next(routes.settle())
+    finished(routes.register(registration(MANY, enable_acting_master=True), 0))
+    list(routes.settle())
+    assert perms(routes, "T1000") == perms(routes, "T0001") == {"py-a": 6}
 
 
 def test_a_broker_that_registers_anew_meanwhile_has_all_its_topics() -> None:
@@ -478,6 +521,7 @@ def test_an_address_that_lost_its_place_meanwhile_writes_no_routes_of_nobody() -
     finished(routes.register(registration(address="127.0.0.1:9", version=version(9)), 0))
     routes.unregister("PyC", "127.0.0.1:9", "py-a")
     finished(steps)
+    list(routes.settle())
     assert not routes.brokers
     assert not routes.queues
 

@@ -11,7 +11,15 @@ import trio.testing
 from aerobee.broker.core.deadlines import STALE_DEADLINES
 from aerobee.broker.core.waiting_places import PlaceLimits
 from aerobee.broker.filters.sql_filter import SqlFilter
-from aerobee.broker.pop.pop_hold import ALL_QUEUES, TICK_S, PopHold, PopLimits, Waiting
+from aerobee.broker.pop.pop_hold import (
+    ALL_QUEUES,
+    EXPIRE_POPS,
+    TICK_S,
+    WAKE_POPS,
+    PopHold,
+    PopLimits,
+    Waiting,
+)
 from aerobee.store.format.tags import TagFilter, tags_code
 from tests.broker.peers import Peer
 
@@ -223,6 +231,36 @@ def test_thousands_that_do_not_want_it_are_passed_in_no_time() -> None:
         bench.park(str(number), matches=same)
     bench.arrive(tag="X")
     assert asked == 1
+
+
+def test_thousands_that_are_woken_at_once_run_again_a_slice_at_a_time() -> None:
+    bench = Bench(PopLimits(of_queue=10_000))
+    names = [str(number) for number in range(5 * WAKE_POPS)]
+    for name in names:
+        bench.park(name)
+    bench.hold.release_all()
+    woke = list(bench.woke)
+    assert len(woke) == WAKE_POPS
+    while bench.hold.waking:
+        woke += bench.wake()
+    assert woke == [f"{name}*" for name in names]
+
+
+@pytest.mark.trio
+async def test_thousands_whose_deadlines_come_at_once_are_answered_a_slice_at_a_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench(PopLimits(of_queue=10_000))
+    now = trio.current_time()
+    for number in range(3 * EXPIRE_POPS):
+        bench.park(str(number), deadline=now + 1)
+    slices: list[int] = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(bench.hold.run, lambda: slices.append(bench.hold.wake()))
+        await trio.sleep(1 + TICK_S)
+        nursery.cancel_scope.cancel()
+    assert max(slices) == WAKE_POPS
+    assert bench.woke == [f"{number}*" for number in range(3 * EXPIRE_POPS)]
 
 
 def test_a_peer_that_closes_leaves_its_places_to_others() -> None:

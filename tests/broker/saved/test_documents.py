@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.saved.documents import mapping, unknown_fields
+from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 
 
 def test_an_absent_object_is_empty() -> None:
@@ -18,3 +19,20 @@ def test_another_type_is_no_object(value: Any) -> None:
 
 def test_what_we_do_not_know_is_kept() -> None:
     assert unknown_fields({"a": 1, "b": 2}, frozenset({"a"})) == {"b": 2}
+
+
+def test_kept_fields_are_merged_once_into_each_entry_and_go_with_it() -> None:
+    old, new = SubscriptionGroupConfig(group_name="g"), SubscriptionGroupConfig(group_name="g2")
+    kept = KeptFields()
+    kept.put("g", {"newer": [1]}, old)
+    kept.put("plain", {}, new)
+    first = kept.table({"g": old, "plain": new})
+    assert first["g"]["newer"] == [1]
+    assert first["g"]["groupName"] == "g"
+    assert first["plain"] is new
+    assert kept.table({"g": old})["g"] is first["g"]
+    changed = kept.table({"g": new})["g"]
+    assert (changed["newer"], changed["groupName"]) == ([1], "g2")
+    kept.drop("g")
+    kept.drop("g")
+    assert kept.table({"g": old}) == {"g": old}

@@ -124,16 +124,16 @@ def test_who_takes_a_little_now_and_then_is_closed_all_the_same() -> None:
     for connection in (slow, enough):
         assert connection.stalled_since is not None
         connection.slow_since -= 5
-    stage.selector.sweep()
+    list(stage.selector.sweep())
     assert not slow.closed, "there is time to be late"
     for connection, sock in ((slow, slow_sock), (enough, enough_sock)):
         stage.round(sock)
         connection.slow_since -= 6
-    stage.selector.sweep()
+    list(stage.selector.sweep())
     assert (slow.closed, enough.closed) == (True, False)
     for _ in range(3):
         enough.slow_since -= 11
-        stage.selector.sweep()
+        list(stage.selector.sweep())
     assert enough.closed, "what it took long ago does not count for ever"
 
 
@@ -196,7 +196,7 @@ def test_a_socket_that_cannot_be_watched_leaves_nothing_behind() -> None:
     boss._adopt(sock, ("127.0.0.1", 1), "test", stage.worker, stage.selector)
     assert sock.closed
     assert stage.selector.connections == {}
-    stage.selector.sweep()
+    list(stage.selector.sweep())
 
 
 class BareSocket(TrickleSocket):
@@ -224,13 +224,13 @@ def test_a_sweep_closes_who_is_idle_and_who_does_not_read() -> None:
         connection.on_close.append(closed)
     deaf_sock.incoming += frame(1, b"x")
     stage.round(deaf_sock)
-    stage.selector.sweep()
+    list(stage.selector.sweep())
     assert reasons == {}
     assert deaf.stalled_since is not None
     deaf.stalled_since -= 5.1
     idle.last_active -= 10.1
     waiting.last_active -= 300
-    stage.selector.sweep()
+    list(stage.selector.sweep())
     assert reasons == {idle.id: "idle", deaf.id: "peer does not read"}
     assert not alive.closed
     assert not waiting.closed, "it waits for our answer"
