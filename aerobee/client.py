@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import anyio
 
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
-from aerobee.making import check_process, make_instance
+from aerobee.making import check_process, make_config, make_instance
 from aerobee.remoting.client.async_channel import AsyncChannel
 from aerobee.remoting.errors import RemotingError
 from aerobee.steps.effects import Ask, Wait
@@ -54,7 +54,7 @@ class Client:
         route_interval: float = 30.0,
         heartbeat_interval: float = 30.0,
     ) -> None:
-        self.instance = make_instance(
+        config = make_config(
             namesrv,
             instance_name=instance_name,
             connect_timeout=connect_timeout,
@@ -62,6 +62,7 @@ class Client:
             route_interval=route_interval,
             heartbeat_interval=heartbeat_interval,
         )
+        self.instance = make_instance(config)
         self._channels: dict[str, AsyncChannel] = {}
         self._opening: dict[str, anyio.Lock] = {}
         self._group: TaskGroup | None = None
@@ -249,6 +250,9 @@ class Client:
             channel.on_request = self.instance.serve
             self._channels[address] = channel
             self.instance.connected(address)
+            # Brokers that moved are not asked where they were.
+            for left in self.instance.take_left() & self._channels.keys():
+                await self._channels.pop(left).aclose()
             return channel
 
 

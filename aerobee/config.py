@@ -72,6 +72,8 @@ class ClientConfig:
     request_timeout: float = 3.0
     route_interval: float = 30.0
     heartbeat_interval: float = 30.0
+    lookup_tries: int = 1
+    """How often brokers are asked for offsets and name servers for routes."""
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):

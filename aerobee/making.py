@@ -17,24 +17,33 @@ from aerobee.steps.messages import UniqIds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_process", "make_instance", "make_uniq_ids", "own_address", "uniq_ids"]
+__all__ = [
+    "CLOCK",
+    "check_process",
+    "make_config",
+    "make_instance",
+    "make_uniq_ids",
+    "own_address",
+    "uniq_ids",
+]
 
 CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
 
 
-def make_instance(
+def make_config(
     namesrv: str | Sequence[str] | None,
     *,
     instance_name: str | None,
     connect_timeout: float,
     request_timeout: float,
-    route_interval: float,
-    heartbeat_interval: float,
-) -> Instance:
-    """The state of a new client. Raises: ConfigurationError."""
+    route_interval: float = 30.0,
+    heartbeat_interval: float = 30.0,
+    lookup_tries: int = 1,
+) -> ClientConfig:
+    """The options of a new client with the gaps filled. Raises: ConfigurationError."""
     addresses = name_servers(namesrv)
     name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
-    config = ClientConfig(
+    return ClientConfig(
         name_servers=addresses,
         client_id=f"{own_address(addresses[0])}@{name}",
         process_id=os.getpid(),
@@ -42,8 +51,13 @@ def make_instance(
         request_timeout=request_timeout,
         route_interval=route_interval,
         heartbeat_interval=heartbeat_interval,
+        lookup_tries=lookup_tries,
     )
-    return Instance(config, CLOCK, Random())
+
+
+def make_instance(config: ClientConfig) -> Instance:
+    """The state of a new client."""
+    return Instance(config, CLOCK, random=Random())
 
 
 def check_process(instance: Instance) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.wire.bodies.route import TopicRouteData
 
-__all__ = ["MASTER_ID", "TopicRoute", "read_route", "readable_queues"]
+__all__ = ["MASTER_ID", "TopicRoute", "in_order", "read_route"]
 
 MASTER_ID = 0
 PERM_READ = 4
@@ -33,6 +33,8 @@ class TopicRoute:
     to_publish: tuple[MessageQueue, ...]
     to_subscribe: tuple[MessageQueue, ...]
     brokers: Mapping[str, Mapping[int, str]]
+    readable: tuple[MessageQueue, ...] = ()
+    """Every queue that may be read, whether or not the topic has an order of its own."""
 
 
 def read_route(topic: str, data: TopicRouteData, queues_at_most: int | None = None) -> TopicRoute:
@@ -42,22 +44,27 @@ def read_route(topic: str, data: TopicRouteData, queues_at_most: int | None = No
     of the one `data` speaks of.
     """
     brokers = {b.broker_name: dict(b.broker_addrs) for b in data.broker_datas if b.broker_addrs}
+    limit = queues_at_most if queues_at_most is not None else 1 << 30
+    readable = _readable_queues(topic, data, limit)
     if data.order_topic_conf:
         queues = _ordered(topic, data.order_topic_conf)
-        return TopicRoute(queues, queues, brokers)
-    limit = queues_at_most if queues_at_most is not None else 1 << 30
+        return TopicRoute(queues, queues, brokers, readable)
     publish: list[MessageQueue] = []
     for q in sorted(data.queue_datas, key=lambda q: q.broker_name):
         name = q.broker_name
         if q.perm & PERM_WRITE and MASTER_ID in brokers.get(name, {}):
             publish += _queues(topic, name, min(limit, q.write_queue_nums))
-    return TopicRoute(tuple(publish), readable_queues(topic, data, limit), brokers)
+    return TopicRoute(tuple(publish), readable, brokers, readable)
 
 
-def readable_queues(
-    topic: str, data: TopicRouteData, queues_at_most: int = 1 << 30
+def in_order(by_id: Mapping[int, str]) -> tuple[str, ...]:
+    """The addresses of a broker: the master's first, then the slaves' by number."""
+    return tuple(by_id[broker_id] for broker_id in sorted(by_id, key=lambda n: (n != MASTER_ID, n)))
+
+
+def _readable_queues(
+    topic: str, data: TopicRouteData, queues_at_most: int
 ) -> tuple[MessageQueue, ...]:
-    """Every queue that may be read, sorted, whether or not the topic has an order of its own."""
     found: list[MessageQueue] = []
     for q in sorted(data.queue_datas, key=lambda q: q.broker_name):
         if q.perm & PERM_READ:

@@ -9,14 +9,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aerobee.background import Background
+from aerobee.blocking.connections import Connections
 from aerobee.errors import (
     AerobeeError,
     ClientClosedError,
     ClientStateError,
     RequestTimeoutError,
 )
-from aerobee.making import check_process, make_instance
-from aerobee.remoting.client.blocking_channel import BlockingChannel
+from aerobee.making import check_process, make_config, make_instance
 from aerobee.remoting.errors import RemotingError
 from aerobee.steps.effects import Wait
 from aerobee.transport import transport_error
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aerobee.background import Done
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.wire.command import Command
     from aerobee.steps.effects import Ask, Effect, Steps
 
@@ -54,7 +55,7 @@ class Client:
         route_interval: float = 30.0,
         heartbeat_interval: float = 30.0,
     ) -> None:
-        self.instance = make_instance(
+        config = make_config(
             namesrv,
             instance_name=instance_name,
             connect_timeout=connect_timeout,
@@ -62,10 +63,10 @@ class Client:
             route_interval=route_interval,
             heartbeat_interval=heartbeat_interval,
         )
+        self.instance = make_instance(config)
         self.lock = threading.RLock()
         """Held while steps advance: it guards all state of the client."""
-        self._channels: dict[str, BlockingChannel] = {}
-        self._opening: dict[str, threading.Lock] = {}
+        self._connections = Connections(connect_timeout, serve=self._serve, opened=self._connected)
         self._background = Background(f"aerobee {self.client_id}", self.lock, self._begin)
         self._started = False
         self._closed = False
@@ -111,8 +112,7 @@ class Client:
             self._closed = True
             self.instance.close()
         self._background.stop()
-        for channel in tuple(self._channels.values()):
-            channel.close()
+        self._connections.close()
         self._background.join()
 
     def check_works(self) -> None:
@@ -194,8 +194,8 @@ class Client:
         except AerobeeError as error:
             done(None, error)
             return do_nothing
-        channel = self._channels.get(ask.address)
-        if channel is not None and not channel.closed:
+        channel = self._connections.known(ask.address)
+        if channel is not None:
             return self._begin_on(channel, ask, done)
         wanted = threading.Event()
         wanted.set()
@@ -232,20 +232,19 @@ class Client:
 
     def _open(self, address: str) -> BlockingChannel:
         """The open connection to an address, else a new one. Raises: ConnectFailed."""
+        self.check_works()
+        channel = self._connections.channel(address)
+        if self._closed:
+            # It was opened behind the last look of `close`.
+            channel.close()
+        return channel
+
+    def _connected(self, address: str) -> None:
+        """Brokers that moved are not asked where they were."""
         with self.lock:
-            opening = self._opening.setdefault(address, threading.Lock())
-        with opening:
-            channel = self._channels.get(address)
-            if channel is None or channel.closed:
-                self.check_works()
-                timeout_s = self.instance.config.connect_timeout
-                channel = BlockingChannel.connect(address, timeout_s, self._serve)
-                self._channels[address] = channel
-                with self.lock:
-                    self.instance.connected(address)
-                if self._closed:
-                    channel.close()
-            return channel
+            self.instance.connected(address)
+            left = self.instance.take_left()
+        self._connections.drop(left)
 
     def _serve(self, request: Command) -> int | None:
         """React to a broker's request; the answer's code, or None if it wants none."""

@@ -25,20 +25,17 @@ from aerobee.config import DEFAULT_RETRY
 from aerobee.errors import (
     AerobeeError,
     Attempt,
-    BrokerError,
     BrokerNotFoundError,
     RequestTimeoutError,
     SendFailedError,
 )
 from aerobee.message import SendStatus
 from aerobee.remoting.errors import RemotingError
-from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendMessageResponse
 from aerobee.route import MASTER_ID
-from aerobee.spark.sink_routes import PAUSE_S, KnownRoutes
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask
-from aerobee.steps.sending import ROUTE_IS_OLD, STATUS, request, worth_retrying
+from aerobee.steps.sending import ROUTE_IS_OLD, STATUS, is_away, request, worth_retrying
 from aerobee.transport import transport_error
 
 if TYPE_CHECKING:
@@ -48,8 +45,9 @@ if TYPE_CHECKING:
     from aerobee.message import MessageQueue
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.wire.command import Command
+    from aerobee.route import TopicRoute
+    from aerobee.spark.brokers import Cluster
     from aerobee.spark.encode import Shipment
-    from aerobee.spark.sink_routes import Routes
 
 __all__ = ["Delivery", "Report", "Sending"]
 
@@ -58,10 +56,9 @@ log = logging.getLogger("aerobee.spark")
 BACKLOG_BYTES = 8 << 20
 BACKLOG_REQUESTS = 256
 """What waits for room at a broker or for its turn in a queue; more makes `send` wait."""
+PAUSE_S = 0.25
 PAUSE_MAX_S = 2.0
 """Pauses grow by PAUSE_S from try to try, up to that."""
-NOT_READY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-"""What a broker answers that starts, stops, has a full disk or too much to do."""
 TRIES_TOLD = 8
 """An error names so many of the last tries."""
 
@@ -117,10 +114,10 @@ class Delivery:
     Leaving it as a context manager gives up what is in the air.
     """
 
-    def __init__(self, routes: Routes, sending: Sending) -> None:
+    def __init__(self, cluster: Cluster, sending: Sending) -> None:
         self.report = Report()
-        self._routes = routes
-        self._known = KnownRoutes(routes, sending.delivery_timeout_s)
+        self._cluster = cluster
+        self._known: dict[str, TopicRoute] = {}
         self._sending = sending
         self._next: Counter[str] = Counter()
         self._free: deque[Flight] = deque()
@@ -157,7 +154,7 @@ class Delivery:
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic that can be written. Raises: RouteNotFoundError and its kin."""
-        return self._known.of(topic).to_publish
+        return self._route(topic).to_publish
 
     def send(self, shipment: Shipment) -> None:
         """Take a shipment over; waits while the backlog is full.
@@ -254,7 +251,7 @@ class Delivery:
         Raises: BrokerNotFoundError if the row's broker has no queue any more.
         """
         topic, broker = flight.shipment.parcel.topic, flight.shipment.broker
-        route = self._known.of(topic)
+        route = self._route(topic)
         queues = [q for q in route.to_publish if broker in (None, q.broker_name)]
         if not queues:
             raise BrokerNotFoundError(f"broker {broker} has no queue of topic {topic} any more")
@@ -270,9 +267,22 @@ class Delivery:
                 return queue
         return None
 
+    def _route(self, topic: str) -> TopicRoute:
+        """The newest route with queues to write: a broker that is away is found where it was.
+
+        Raises: RouteNotFoundError, NoNameServerError, for a topic that is new here.
+        """
+        known = self._known.get(topic)
+        if known is None:
+            known = self._cluster.first_route(topic, self._sending.delivery_timeout_s)
+        elif (newest := self._cluster.route(topic)).to_publish:
+            known = newest
+        self._known[topic] = known
+        return known
+
     def _address(self, queue: MessageQueue) -> str:
         """The master's address; empty when the route has none."""
-        return self._known.of(queue.topic).brokers.get(queue.broker_name, {}).get(MASTER_ID, "")
+        return self._route(queue.topic).brokers.get(queue.broker_name, {}).get(MASTER_ID, "")
 
     def _has_room(self, queue: MessageQueue) -> bool:
         return self._busy[self._address(queue)] < self._sending.window
@@ -376,7 +386,7 @@ class Delivery:
         if why is not None and time.monotonic() < until:
             raise why
         try:
-            channel = self._routes.channel(address)
+            channel = self._cluster.channel(address)
         except (AerobeeError, RemotingError) as error:
             self._away[address] = time.monotonic() + PAUSE_S, error
             raise
@@ -413,7 +423,7 @@ class Delivery:
         if not worth_retrying(error, DEFAULT_RETRY) or not (left or patient):
             raise self._failure(flight)
         if error.code in ROUTE_IS_OLD:
-            self._known.renew(flight.shipment.parcel.topic)
+            self._cluster.suspect(flight.shipment.parcel.topic)
         self._waiting += 1
         self._waiting_bytes += len(flight.shipment.parcel.body)
         self._numbers += 1
@@ -441,13 +451,3 @@ class Delivery:
         if flight.tried > len(flight.tries):
             what += f" {flight.tried} times,"
         return SendFailedError(what, list(flight.tries))
-
-
-def is_away(error: AerobeeError) -> bool:
-    """Whether a broker is not there, or not ready, for now; more tries may outlast that.
-
-    What it refuses for a reason of its own, such as an unknown topic, is tried `retries` times.
-    """
-    if isinstance(error, BrokerError):
-        return error.code in NOT_READY
-    return error.retryable

@@ -158,14 +158,11 @@ class StreamCluster:
 
     def _introduce(self, queue: Queue) -> None:
         """Pull once by the name of the group: that makes it known where brokers make groups."""
-        from aerobee.spark.brokers import pull_of_one
-
         self.look_up()
-        header = pull_of_one(self.options.group, queue, 0)
         for address in self.addresses.get(queue, ()):
             # Whatever it answers, and if it is not there, the commit says so.
             with suppress(AerobeeError):
-                self.cluster.call(address, header, tries=1)
+                self.cluster.introduce(self.options.group, queue, address)
 
     def mean_record_bytes(self, start: Offsets, end: Offsets) -> float | None:
         """The size of the records that come next, by a look at a few in the longest queue."""

@@ -17,11 +17,12 @@ from aerobee.remoting.wire.headers.topic import CreateTopic
 from aerobee.route import MASTER_ID
 from aerobee.steps.answers import body_of, expect
 from aerobee.steps.effects import Ask, Signal, Wait
-from aerobee.steps.instance import AUTO_CREATE_TOPIC
+from aerobee.steps.routes import AUTO_CREATE_TOPIC
 
 if TYPE_CHECKING:
     from aerobee.steps.effects import Steps
     from aerobee.steps.instance import Instance
+    from aerobee.steps.routes import Routes
 
 __all__ = ["create_topic", "topics"]
 
@@ -93,10 +94,10 @@ def _until_routed(instance: Instance, topic: str, brokers: set[str], queues: int
     )
 
 
-def topics(instance: Instance) -> Steps[list[str]]:
+def topics(routes: Routes) -> Steps[list[str]]:
     """The names of all topics, sorted, system topics included. Raises: NoNameServerError."""
-    ask, answer = yield from instance.ask_name_server(
-        GetAllTopicList(), instance.config.request_timeout
+    ask, answer = yield from routes.ask_name_server(
+        GetAllTopicList(), routes.config.request_timeout
     )
     expect(ask, answer, "name server")
     return sorted(body_of(ask, answer, TopicList).topic_list)

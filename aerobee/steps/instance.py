@@ -1,7 +1,7 @@
-"""What a client knows and keeps up to date: name servers, routes, brokers, its groups.
+"""What a client knows and keeps up to date: its routes, and at brokers its groups.
 
 Producers and consumers share one Instance; it asks for routes, tells brokers who is there, and
-takes leave. Source: client §1, §2, §4 (MQClientInstance).
+takes leave. Source: client §1, §4 (MQClientInstance).
 """
 
 from __future__ import annotations
@@ -10,53 +10,29 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from aerobee.errors import (
-    AerobeeError,
-    BrokerError,
-    BrokerNotFoundError,
-    ConfigurationError,
-    NoNameServerError,
-    RouteNotFoundError,
-    TopicNotFoundError,
-    TransportError,
-)
-from aerobee.remoting.wire.bodies.cluster import ClusterInfo
+from aerobee.errors import AerobeeError, BrokerError, ConfigurationError, TransportError
 from aerobee.remoting.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from aerobee.remoting.wire.bodies.route import TopicRouteData
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.client import (
     Heartbeat,
     NotifyConsumerIdsChanged,
     UnregisterClient,
 )
-from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
-from aerobee.route import MASTER_ID, read_route
-from aerobee.steps.answers import body_of, expect
+from aerobee.route import MASTER_ID
+from aerobee.steps.answers import expect
 from aerobee.steps.effects import Ask, Signal, Wait
+from aerobee.steps.routes import Routes
 
 if TYPE_CHECKING:
     from random import Random
 
-    from aerobee.config import ClientConfig
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.header import Header
     from aerobee.route import TopicRoute
-    from aerobee.steps.effects import Clock, Steps
+    from aerobee.steps.effects import Steps
 
 __all__ = ["Consumer", "Instance"]
 
 log = logging.getLogger("aerobee.client")
-# Who sets up no logging is not to be written to.
-logging.getLogger("aerobee").addHandler(logging.NullHandler())
-
-INFINITE = float("inf")
-AUTO_CREATE_TOPIC = "TBW102"
-DEFAULT_TOPIC_QUEUES = 4
-ROUTE_NOT_FOUND = (
-    "no broker serves topic {topic} (asked {asked}; brokers there: {brokers}). Usual causes: the "
-    "topic was never created and auto-create is off, or the broker registered an address that "
-    "cannot be reached from here (see brokerIP1 or advertisedHost)"
-)
 
 
 class Consumer(Protocol):
@@ -76,31 +52,19 @@ class Consumer(Protocol):
 
 
 @dataclass(slots=True)
-class Instance:
+class Instance(Routes):
     """The state of one client, and the steps that keep it fresh."""
 
-    config: ClientConfig
-    clock: Clock
-    random: Random
+    random: Random = field(kw_only=True)
     producers: set[str] = field(default_factory=set)
     consumers: dict[str, Consumer] = field(default_factory=dict)
-    routes: dict[str, TopicRoute] = field(default_factory=dict)
-    planned: set[str] = field(default_factory=set)
-    """Topics whose route is borrowed from TBW102 until the first send makes them."""
-    cluster: ClusterInfo | None = None
     heartbeat_now: Signal = field(default_factory=Signal)
-    closing: Signal = field(default_factory=Signal)
-    _namesrv: int = 0
     _told: set[str] = field(default_factory=set)
     """Brokers that heard of all groups and subscriptions as they are now."""
     _beating: int = 0
     """Heartbeats under way."""
     _beaten: Signal = field(default_factory=Signal)
     """Set when the last of them has ended."""
-    _suspects: dict[str, float] = field(default_factory=dict)
-    """Topics whose route should be asked for again, and from when on."""
-    _fetched: dict[str, float] = field(default_factory=dict)
-    _quiet: set[str] = field(default_factory=set)
 
     # ── Groups ──
 
@@ -126,112 +90,14 @@ class Instance:
         self.consumers[consumer.group] = consumer
         self.subscriptions_changed()
 
-    # ── Name server ──
-
-    def ask_name_server(self, header: Header, timeout_s: float) -> Steps[tuple[Ask, Command]]:
-        """The answer of the current name server, or of the next ones if it is silent.
-
-        Raises: NoNameServerError.
-        """
-        servers = self.config.name_servers
-        failures: list[str] = []
-        for _ in servers:
-            address = servers[self._namesrv % len(servers)]
-            ask = Ask(address=address, header=header, timeout_s=timeout_s)
-            try:
-                return ask, (yield ask)
-            except TransportError as error:
-                failures.append(str(error))
-                self._namesrv += 1
-        raise NoNameServerError(f"no name server answers: {'; '.join(failures)}")
-
-    def greet(self, timeout_s: float) -> Steps[ClusterInfo]:
-        """The brokers that the name server knows. Raises: NoNameServerError, BrokerError."""
-        ask, answer = yield from self.ask_name_server(GetBrokerClusterInfo(), timeout_s)
-        self.cluster = body_of(ask, expect(ask, answer, "name server"), ClusterInfo)
-        return self.cluster
-
     # ── Routes ──
 
-    def route(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:
-        """The known route of a topic, else the name server's. Raises: RouteNotFoundError."""
-        known = self.routes.get(topic)
-        if known is not None and self._suspects.get(topic, INFINITE) > self.clock.monotonic():
-            return known
-        try:
-            return (yield from self.fetch_route(topic, timeout_s))
-        except (NoNameServerError, RouteNotFoundError):
-            if known is None:
-                raise
-            return known
-
-    def suspect(self, topic: str) -> None:
-        """The route may be old: the next one to need it asks again, at most once a second."""
-        self._suspects[topic] = self._fetched.get(topic, 0.0) + 1.0
-
-    def route_to_publish(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:
-        """As `route`; for an unknown topic the route it will get when a broker makes it.
-
-        Raises: RouteNotFoundError.
-        """
-        try:
-            return (yield from self.route(topic, timeout_s))
-        except RouteNotFoundError:
-            try:
-                data = yield from self._ask_route(AUTO_CREATE_TOPIC, timeout_s)
-            except RouteNotFoundError:
-                raise self._no_route(topic) from None
-        self.planned.add(topic)
-        return self._remember(topic, read_route(topic, data, DEFAULT_TOPIC_QUEUES))
-
-    def fetch_route(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:
-        """The name server's route, remembered. Raises: RouteNotFoundError."""
-        self._suspects.pop(topic, None)
-        self._fetched[topic] = self.clock.monotonic()
-        data = yield from self._ask_route(topic, timeout_s)
-        self.planned.discard(topic)
-        return self._remember(topic, read_route(topic, data))
-
-    def _ask_route(self, topic: str, timeout_s: float) -> Steps[TopicRouteData]:
-        header = GetRouteInfo(topic=topic, accept_standard_json_only=True)
-        ask, answer = yield from self.ask_name_server(header, timeout_s)
-        try:
-            return body_of(ask, expect(ask, answer, "name server"), TopicRouteData)
-        except TopicNotFoundError:
-            raise self._no_route(topic) from None
-
-    def _no_route(self, topic: str) -> RouteNotFoundError:
-        known = self.cluster.broker_addr_table if self.cluster else {}
-        brokers = ", ".join(
-            f"{name} at {' '.join(data.broker_addrs.values())}" for name, data in known.items()
-        )
-        asked = ";".join(self.config.name_servers)
-        return RouteNotFoundError(
-            ROUTE_NOT_FOUND.format(topic=topic, asked=asked, brokers=brokers or "none")
-        )
-
-    def _remember(self, topic: str, route: TopicRoute) -> TopicRoute:
-        self.routes[topic] = route
+    def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
+        """Keep a route; brokers that are new in it hear of this client at once."""
+        Routes.remember(self, topic, route)
         if not self._told.issuperset(self._addresses()):
             self.heartbeat_now.set()
         return route
-
-    def master(self, broker_name: str) -> str:
-        """The address to send to. Raises: BrokerNotFoundError."""
-        return self._address(broker_name, master_only=True)
-
-    def reader(self, broker_name: str) -> str:
-        """The address to read from: the master, else any. Raises: BrokerNotFoundError."""
-        return self._address(broker_name, master_only=False)
-
-    def _address(self, broker_name: str, *, master_only: bool) -> str:
-        for route in self.routes.values():
-            by_id = route.brokers.get(broker_name, {})
-            if MASTER_ID in by_id:
-                return by_id[MASTER_ID]
-            if by_id and not master_only:
-                return next(iter(by_id.values()))
-        raise BrokerNotFoundError(f"no route names an address of broker {broker_name}")
 
     def _addresses(self) -> set[str]:
         """Where heartbeats go: the masters; slaves too if there are consumers."""
@@ -378,13 +244,3 @@ class Instance:
                 expect(ask, (yield ask), "broker")
             except (TransportError, BrokerError) as error:
                 log.info("broker %s was not told that we leave: %s", address, error)
-
-    def log_once(self, about: str, text: str, *values: object) -> None:
-        """Warn once per change of state: not again until `about` has worked in between."""
-        if about not in self._quiet:
-            self._quiet.add(about)
-            log.warning(text, *values)
-
-    def works_again(self, about: str) -> None:
-        """The next trouble with `about` is news."""
-        self._quiet.discard(about)

@@ -19,15 +19,23 @@ from aerobee.remoting.wire.headers.offset import (
     UpdateConsumerOffset,
 )
 from aerobee.steps.answers import expect, header_of
-from aerobee.steps.effects import Ask
+from aerobee.steps.asking import ask_broker
+from aerobee.steps.pulling import NOTHING_THERE, pull_of_one
+from aerobee.store.format.record import records
 
 if TYPE_CHECKING:
     from aerobee.message import MessageQueue
+    from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-    from aerobee.steps.effects import Steps
-    from aerobee.steps.instance import Instance
+    from aerobee.steps.effects import Ask, Steps
+    from aerobee.steps.routes import Routes
 
-__all__ = ["Offsets", "epoch_ms"]
+__all__ = ["READER", "Offsets", "epoch_ms"]
+
+EXACT_TIME_SINCE = 479
+"""V5_3_3: a broker that says so finds offsets by time to the message; others come near."""
+READER = "TOOLS_CONSUMER"
+"""The group that every broker has for tools to read with."""
 
 
 def epoch_ms(at: datetime) -> int:
@@ -40,8 +48,8 @@ def epoch_ms(at: datetime) -> int:
 class Offsets:
     """The offset requests of one group. Every step raises TransportError and BrokerError."""
 
-    def __init__(self, instance: Instance, group: str) -> None:
-        self.instance = instance
+    def __init__(self, routes: Routes, group: str) -> None:
+        self.routes = routes
         self.group = group
 
     def lowest(self, queue: MessageQueue) -> Steps[int]:
@@ -56,8 +64,40 @@ class Offsets:
 
     def at_time(self, queue: MessageQueue, at: datetime) -> Steps[int]:
         """Offset of the first message stored at `at` or later; the end if there is none."""
-        header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=epoch_ms(at))
-        return (yield from self._offset(queue, header))
+        return (yield from self.at_ms(queue, epoch_ms(at)))
+
+    def at_ms(self, queue: MessageQueue, ms: int) -> Steps[int]:
+        """As `at_time`, in ms since the epoch."""
+        header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=ms)
+        ask, answer = yield from ask_broker(self.routes, queue, header)
+        offset = read_offset(ask, answer, queue)
+        if answer.version >= EXACT_TIME_SINCE:
+            return offset
+        return (yield from self.corrected(queue, offset, ms))
+
+    def corrected(self, queue: MessageQueue, near: int, ms: int) -> Steps[int]:
+        """The first message at `ms` or later, from one that is the nearest to `ms`.
+
+        That can be the last one before, or any of several stored in the same millisecond.
+        """
+        lowest = yield from self.lowest(queue)
+        stored = yield from self._stored_ms(queue, near)
+        if stored is not None and stored < ms:
+            near += 1
+        elif stored is not None:
+            while near > lowest and ((yield from self._stored_ms(queue, near - 1)) or 0) >= ms:
+                near -= 1
+        # Where nothing is left, 4.9 may name an offset in front of the queue.
+        return max(near, lowest)
+
+    def _stored_ms(self, queue: MessageQueue, offset: int) -> Steps[int | None]:
+        """When the message at this offset was stored; None where there is none."""
+        ask, answer = yield from ask_broker(self.routes, queue, pull_of_one(READER, queue, offset))
+        if answer.code in NOTHING_THERE:
+            return None
+        expect(ask, answer, queue.broker_name)
+        first = next(records([answer.body]))
+        return first.store_timestamp if first.queue_offset == offset else None
 
     def resolve(self, queue: MessageQueue, place: ConsumeFrom | datetime) -> Steps[int]:
         """The offset that `place` means now."""
@@ -67,10 +107,17 @@ class Offsets:
             return (yield from self.lowest(queue))
         return (yield from self.end(queue))
 
-    def committed(self, queue: MessageQueue) -> Steps[int | None]:
-        """The group's stored offset; None without one."""
+    def committed(self, queue: MessageQueue, *, zero: bool | None = None) -> Steps[int | None]:
+        """The group's stored offset; None without one.
+
+        Brokers say 0 for "none" as long as a queue still has its first message; with `zero` False
+        those since 5.0 do not.
+        """
         header = QueryConsumerOffset(
-            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=zero,
         )
         try:
             offset = yield from self._offset(queue, header)
@@ -78,7 +125,7 @@ class Offsets:
             return None
         return offset if offset >= 0 else None
 
-    def commit(self, queue: MessageQueue, offset: int) -> Steps[None]:
+    def commit(self, queue: MessageQueue, offset: int, *, master_only: bool = False) -> Steps[None]:
         """Store the group's offset: the next message to consume."""
         header = UpdateConsumerOffset(
             consumer_group=self.group,
@@ -86,8 +133,8 @@ class Offsets:
             queue_id=queue.queue_id,
             commit_offset=offset,
         )
-        ask = yield from self._ask(queue, header)
-        expect(ask, (yield ask), queue.broker_name)
+        ask, answer = yield from ask_broker(self.routes, queue, header, master_only=master_only)
+        expect(ask, answer, queue.broker_name)
 
     def start(self, queue: MessageQueue, start_from: ConsumeFrom | datetime) -> Steps[int]:
         """Where the group begins: its stored offset, else `start_from`."""
@@ -97,16 +144,10 @@ class Offsets:
         return (yield from self.resolve(queue, start_from))
 
     def _offset(self, queue: MessageQueue, header: Header) -> Steps[int]:
-        ask = yield from self._ask(queue, header)
-        answer = expect(ask, (yield ask), queue.broker_name)
-        return header_of(ask, answer, OffsetResponse).offset
+        ask, answer = yield from ask_broker(self.routes, queue, header)
+        return read_offset(ask, answer, queue)
 
-    def _ask(self, queue: MessageQueue, header: Header) -> Steps[Ask]:
-        """The request to the broker that has a queue.
 
-        Raises: RouteNotFoundError, BrokerNotFoundError.
-        """
-        timeout_s = self.instance.config.request_timeout
-        yield from self.instance.route(queue.topic, timeout_s)
-        address = self.instance.reader(queue.broker_name)
-        return Ask(address=address, header=header, timeout_s=timeout_s)
+def read_offset(ask: Ask, answer: Command, queue: MessageQueue) -> int:
+    """The offset that an answer names. Raises: BrokerError, TransportError."""
+    return header_of(ask, expect(ask, answer, queue.broker_name), OffsetResponse).offset

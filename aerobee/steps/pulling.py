@@ -18,12 +18,13 @@ from aerobee.steps.effects import Ask, Wait
 from aerobee.steps.messages import received
 
 if TYPE_CHECKING:
+    from aerobee.message import MessageQueue
     from aerobee.remoting.wire.command import Command
     from aerobee.steps.effects import Steps
     from aerobee.steps.held_queue import HeldQueue, Subscription
     from aerobee.steps.instance import Instance
 
-__all__ = ["Puller"]
+__all__ = ["NOTHING_THERE", "Puller", "pull_of_one"]
 
 MAY_SUSPEND = 2
 HAS_SUBSCRIPTION = 4
@@ -34,6 +35,34 @@ ANSWER_WITHIN_S = 30.0
 ROOM_CHECK_S = 1.0
 PAUSE_S = 1.0
 """After a pull that failed."""
+NOTHING_THERE = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+def pull_of_one(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    expression: str = "*",
+    expression_type: str = "TAG",
+) -> PullMessage:
+    """The request for one message, which commits nothing and is answered at once."""
+    return PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=1,
+        sys_flag=HAS_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=expression,
+        sub_version=0,
+        expression_type=expression_type,
+    )
 
 
 class Puller:

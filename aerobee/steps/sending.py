@@ -18,7 +18,6 @@ from aerobee.errors import (
     BrokerNotFoundError,
     ConfigurationError,
     RequestTimeoutError,
-    RouteNotFoundError,
     SendFailedError,
     TransportError,
 )
@@ -31,11 +30,12 @@ from aerobee.message import (
     check_message,
     check_name,
 )
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageResponse, SendMessageV2
 from aerobee.steps.answers import error_of, header_of
 from aerobee.steps.effects import Ask, Signal, Wait
-from aerobee.steps.instance import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.steps.messages import batch_item, property_string
+from aerobee.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ __all__ = [
     "QueueSelector",
     "Sender",
     "hashed",
+    "is_away",
     "request",
     "worth_retrying",
 ]
@@ -65,6 +66,8 @@ BATCH_BYTES = 1 << 20
 LEAVE_WITHIN_S = 4.0
 ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
 """Failures that an old route explains: no such topic, no way to the broker."""
+NOT_READY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""What a broker answers that starts, stops, has a full disk or too much to do."""
 WAITS = "WAIT\x01true\x02"
 """The properties of a batch: answer when it is as safe as the broker is set up to make it."""
 STATUS = {status.value: status for status in SendStatus}
@@ -199,15 +202,9 @@ class Sender:
         return Parcel(message.topic, [uniq_id], properties, body, sys_flag, message.flag)
 
     def _route(self, topic: str, left_s: float) -> Steps[TopicRoute]:
-        """The route of a topic that messages can be sent to.
-
-        Raises: RouteNotFoundError, also if no queue can be written; NoNameServerError.
-        """
+        """The route of a topic that messages can be sent to. Raises: as `route_to_publish`."""
         timeout_s = min(left_s, self.instance.config.request_timeout)
-        route = yield from self.instance.route_to_publish(topic, timeout_s)
-        if not route.to_publish:
-            raise RouteNotFoundError(f"no queue of topic {topic} can be written")
-        return route
+        return (yield from self.instance.route_to_publish(topic, timeout_s))
 
     def _next_id(self) -> str:
         return self.uniq_ids.next(self.instance.clock.wall_ms())
@@ -315,6 +312,16 @@ def worth_retrying(error: AerobeeError, policy: RetryPolicy) -> bool:
     if not isinstance(error, BrokerError):
         return error.retryable
     return error.code in policy.codes or error.code in STATUS
+
+
+def is_away(error: AerobeeError) -> bool:
+    """Whether a broker is not there, or not ready, for now; more tries may outlast that.
+
+    What it refuses for a reason of its own, such as an unknown topic, is tried `retries` times.
+    """
+    if isinstance(error, BrokerError):
+        return error.code in NOT_READY
+    return error.retryable
 
 
 def hashed(key: str, count: int) -> int:

@@ -1,7 +1,9 @@
 """The life of clients: where their tasks live, what ends them, what they survive."""
 
 import os
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -17,8 +19,12 @@ from aerobee.errors import (
     ForkedClientError,
     RequestTimeoutError,
 )
+from aerobee.remoting.wire.headers.offset import GetMaxOffset
+from aerobee.route import TopicRoute
+from aerobee.steps.asking import ask_address
 from tests.aerobee.fronts import Front
 from tests.conftest import AnyBroker, StartBroker
+from tests.kit.ports import HOST
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -155,6 +161,27 @@ async def test_a_producer_survives_a_restart_of_its_broker(
                 bodies |= {message.body for message in await consumer.poll(timeout=0.1)}
     assert result.ok
     await to_thread(broker.stop)
+
+
+async def test_connections_to_where_a_broker_was_are_closed(
+    front: Front, broker: AnyBroker
+) -> None:
+    ask = GetMaxOffset(topic="T", queue_id=0)
+    with socket.create_server((HOST, 0)) as server:
+        there = f"{HOST}:{server.getsockname()[1]}"
+        async with front.client(request_timeout=0.3) as client:
+            instance = getattr(client, "wrapped", client).instance
+            instance.remember("T", TopicRoute((), (), {"b": {0: there}}))
+            with pytest.raises(RequestTimeoutError):
+                await client.perform(ask_address(instance, there, ask))
+            peer, _ = server.accept()
+            instance.remember("T", TopicRoute((), (), {"b": {0: broker.address}}))
+            with suppress(RequestTimeoutError):
+                await client.perform(ask_address(instance, broker.address, ask))
+            peer.settimeout(WITHIN_S)
+            with peer:
+                while peer.recv(4_096):
+                    pass
 
 
 def test_the_timeout_error_is_one_of_pythons() -> None:

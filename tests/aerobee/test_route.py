@@ -2,7 +2,7 @@ import pytest
 
 from aerobee.message import MessageQueue
 from aerobee.remoting.wire.bodies.route import BrokerData, QueueData, TopicRouteData
-from aerobee.route import read_route, readable_queues
+from aerobee.route import in_order, read_route
 
 
 def queues(broker: str, perm: int, read: int, write: int) -> QueueData:
@@ -27,11 +27,17 @@ def test_what_may_be_read_and_what_may_be_written(data: TopicRouteData) -> None:
     route = read_route("t", data)
     assert names(route.to_subscribe) == [("a", 0), ("b", 0), ("b", 1)]
     assert names(route.to_publish) == [("b", 0), ("c", 0)]
-    assert readable_queues("t", data) == route.to_subscribe
-    assert names(readable_queues("t", data, 1)) == [("a", 0), ("b", 0)]
+    assert route.readable == route.to_subscribe
+    assert names(read_route("t", data, 1).readable) == [("a", 0), ("b", 0)]
 
 
 def test_an_order_of_its_own_leaves_the_readable_queues_as_they_are(data: TopicRouteData) -> None:
     data.order_topic_conf = "b:1"
-    assert names(read_route("t", data).to_subscribe) == [("b", 0)]
-    assert names(readable_queues("t", data)) == [("a", 0), ("b", 0), ("b", 1)]
+    route = read_route("t", data)
+    assert names(route.to_subscribe) == [("b", 0)]
+    assert names(route.readable) == [("a", 0), ("b", 0), ("b", 1)]
+
+
+def test_the_master_comes_first_and_the_slaves_by_number() -> None:
+    assert in_order({2: "t", 0: "m", 1: "s"}) == ("m", "s", "t")
+    assert in_order({3: "t", 1: "s"}) == ("s", "t")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from aerobee.compression import Compression
     from aerobee.message import MessageQueue
-    from aerobee.remoting.client.blocking_channel import BlockingChannel
 
 pytestmark = pytest.mark.service
 
@@ -214,14 +213,14 @@ def test_a_broker_that_comes_back_in_time_gets_the_rest(
     assert list(dict.fromkeys(stored)) == numbered(300)
 
 
-class Relay:
+class Relay(Cluster):
     """Forwards connections to a broker, until those that there are fall silent, as behind a router.
 
     A delivery has it for a route of its own.
     """
 
-    def __init__(self, cluster: Cluster, broker: AnyBroker) -> None:
-        self._cluster = cluster
+    def __init__(self, broker: AnyBroker) -> None:
+        super().__init__([broker.namesrv_address], timeout_s=2.0)
         self._broker = broker
         self._server = socket.create_server((HOST, 0))
         self._open: list[socket.socket] = []
@@ -229,23 +228,22 @@ class Relay:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
+    def first_route(self, topic: str, wait_s: float) -> TopicRoute:
+        return self._by_relay(super().first_route(topic, wait_s))
+
     def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
-        """That of the name server, by way of this relay."""
-        known = self._cluster.route(topic, fresh=fresh)
+        return self._by_relay(super().route(topic, fresh=fresh))
+
+    def _by_relay(self, known: TopicRoute) -> TopicRoute:
         here = f"{HOST}:{self._server.getsockname()[1]}"
         return TopicRoute(known.to_publish, (), {name: {0: here} for name in known.brokers})
-
-    def channel(self, address: str) -> BlockingChannel:
-        return self._cluster.channel(address)
-
-    def brokers(self) -> dict[str, tuple[str, ...]]:
-        return self._cluster.brokers()
 
     def fall_silent(self) -> None:
         """Nothing goes either way any more on the connections that there are."""
         self._silent = len(self._open)
 
     def close(self) -> None:
+        super().close()
         for one in (self._server, *self._open):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
@@ -273,8 +271,8 @@ class Relay:
 
 
 @pytest.fixture
-def relay(broker: AnyBroker, connect_to: ConnectTo) -> Iterator[Relay]:
-    made = Relay(connect_to(broker), broker)
+def relay(broker: AnyBroker) -> Iterator[Relay]:
+    made = Relay(broker)
     yield made
     made.close()
 

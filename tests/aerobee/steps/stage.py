@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from aerobee.config import ClientConfig
 from aerobee.errors import AerobeeError
+from aerobee.remoting.wire.codes import VERSION
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.header import Header
 from aerobee.steps.effects import Ask, Clock, Effect, Signal, Steps, Wait
@@ -40,7 +41,7 @@ class Stage:
         clock = Clock(lambda: self.now_s, lambda: WALL_MS + int(self.now_s * 1000))
         servers = name_servers or ("ns:1",)
         config = ClientConfig(name_servers=servers, client_id="me@1", process_id=1)
-        self.instance = Instance(config, clock, Random(7))
+        self.instance = Instance(config, clock, random=Random(7))
 
     def answers(self, kind: type[Header], *lines: Line) -> None:
         """What peers say to requests of this kind, in turn."""
@@ -92,7 +93,8 @@ def fired() -> Signal:
 
 def answer(code: int = 0, body: bytes = b"", remark: str | None = None, **ext: object) -> Command:
     """An answer as it comes from the wire."""
-    return Command(code, ext={k: str(v) for k, v in ext.items()}, body=body, remark=remark)
+    ext = {k: str(v) for k, v in ext.items()}
+    return Command(code, version=VERSION, ext=ext, body=body, remark=remark)
 
 
 def route(*brokers: str, queues: int = 4, perm: int = 6, broker_ids: str = "0") -> Command:

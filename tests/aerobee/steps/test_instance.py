@@ -2,9 +2,8 @@
 
 import pytest
 
-from aerobee.errors import BrokerNotFoundError, ConnectError
+from aerobee.errors import ConnectError
 from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
-from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.steps.effects import Ask, Effect, Steps, Wait
@@ -103,14 +102,6 @@ def test_the_last_route_is_kept_when_the_name_server_has_none(stage: Stage) -> N
     assert stage.instance.routes["T"] == known
 
 
-def test_readers_take_a_slave_when_there_is_no_master(stage: Stage) -> None:
-    stage.answers(GetRouteInfo, route("broker-a", broker_ids="1"))
-    stage.perform(stage.instance.fetch_route("T", 1.0))
-    assert stage.instance.reader("broker-a") == "broker-a:10912"
-    with pytest.raises(BrokerNotFoundError):
-        stage.instance.master("broker-a")
-
-
 def test_a_broker_that_is_gone_is_not_waited_for_in_leaving(stage: Stage) -> None:
     stage.answers(GetRouteInfo, route("broker-a", "broker-b"))
     stage.perform(stage.instance.fetch_route("T", 1.0))
@@ -146,10 +137,3 @@ def test_leaving_does_not_wait_for_ever(stage: Stage) -> None:
     stage.perform(stage.instance.leave(producer="p", within_s=4.0))
     assert stage.now_s - begun == 4.0
     beating.close()
-
-
-def test_the_order_of_an_ordered_topic_is_the_name_servers(stage: Stage) -> None:
-    body = b'{"orderTopicConf":"b1:2;b2:1","brokerDatas":[],"queueDatas":[]}'
-    stage.answers(GetRouteInfo, Command(0, body=body))
-    found = stage.perform(stage.instance.fetch_route("T", 1.0))
-    assert [str(queue) for queue in found.to_publish] == ["T/b1/0", "T/b1/1", "T/b2/0"]

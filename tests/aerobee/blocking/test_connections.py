@@ -4,10 +4,11 @@ from time import monotonic
 
 import pytest
 
+from aerobee.blocking.connections import WINDOW, Connections
 from aerobee.errors import ConnectError, RequestTimeoutError, TransportError
+from aerobee.remoting.errors import ConnectFailed
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
-from aerobee.spark.connections import WINDOW, Connections
 from aerobee.steps.effects import Ask
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import HOST, free_port
@@ -64,7 +65,7 @@ def test_a_connection_is_kept_and_replaced_when_it_is_gone(broker: AnyBroker) ->
 def test_nobody_at_an_address_is_an_error_that_names_it(broker: AnyBroker) -> None:
     connections = Connections(TIMEOUT_S)
     nobody = f"{HOST}:{free_port()}"
-    with pytest.raises(ConnectError, match=nobody):
+    with pytest.raises(ConnectFailed, match=nobody):
         connections.channel(nobody)
     outcomes = connections.exchange([ask(nobody), ask(broker.address), ask(nobody)])
     assert [type(outcome) for outcome in outcomes] == [ConnectError, Command, ConnectError]
