@@ -16,8 +16,8 @@ from pathlib import Path
 
 import trio
 
+from aerobee.broker.broker import Broker
 from aerobee.broker.config.load import BrokerConfig
-from aerobee.broker.parts import Parts
 from aerobee.store.clock import SystemClock
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk
@@ -39,16 +39,16 @@ def draft(topic: str) -> MessageDraft:
 class Producer:
     """Stores messages as fast as the loop lets it."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
         self.sent = 0
 
     async def run(self) -> None:
         message = draft("Bench")
         while True:
             for _ in range(PER_ROUND):
-                assert self.parts.store.put(message).status is PutStatus.PUT_OK
-            self.parts.after_round()
+                assert self.broker.core.store.put(message).status is PutStatus.PUT_OK
+            self.broker.core.rounds.after_round()
             self.sent += PER_ROUND
             await trio.lowlevel.checkpoint()
 
@@ -66,49 +66,49 @@ class Stalls:
             self.longest_s = max(self.longest_s, time.perf_counter() - began - STALL_TICK_S)
 
 
-async def park(parts: Parts, count: int) -> None:
+async def park(broker: Broker, count: int) -> None:
     """All into level 1: due a second after the last."""
     for number in range(count):
         properties = {"UNIQ_KEY": f"{number:032}", "DELAY": "1"}
-        assert parts.puts.put(draft("Late"), properties).status is PutStatus.PUT_OK
+        assert broker.core.puts.put(draft("Late"), properties).status is PutStatus.PUT_OK
         if number % 500 == 0:
-            parts.after_round()
+            broker.core.rounds.after_round()
             await trio.lowlevel.checkpoint()
-    parts.after_round()
+    broker.core.rounds.after_round()
 
 
 async def measure(directory: str, count: int) -> None:
     store = StoreConfig(store_path_root_dir=directory, message_delay_level="20s")
-    parts = Parts(BrokerConfig(store=store), disk=Disk(), clock=SystemClock())
-    parts.load()
+    broker = Broker(BrokerConfig(store=store), disk=Disk(), clock=SystemClock())
+    broker.load()
     async with trio.open_nursery() as nursery:
-        await nursery.start(parts.store.run)
+        await nursery.start(broker.core.store.run)
         began = time.perf_counter()
-        await park(parts, count)
+        await park(broker, count)
         row("parked, messages/s", count / (time.perf_counter() - began))
         row("parked within, s", time.perf_counter() - began)
-        producer, stalls = Producer(parts), Stalls()
+        producer, stalls = Producer(broker), Stalls()
         nursery.start_soon(producer.run)
         await trio.sleep(1)
         alone, spent = producer.sent, time.thread_time()
         await trio.sleep(ALONE_S)
         alone_rate = (producer.sent - alone) / (time.thread_time() - spent)
         row("producer alone, messages per s of the loop's CPU", alone_rate)
-        last_due = parts.store.commit_log.last_store_timestamp
+        last_due = broker.core.store.commit_log.last_store_timestamp
         wait_s = 21 - (time.time() - last_due / 1000)
         await trio.sleep(max(0.0, wait_s))
         nursery.start_soon(stalls.run)
         began, spent, sent = time.perf_counter(), time.thread_time(), producer.sent
-        await parts.schedule.tick()
+        await broker.delay.schedule.tick()
         took, spent = time.perf_counter() - began, time.thread_time() - spent
-        assert parts.store.max_offset("Late", 0) == count
+        assert broker.core.store.max_offset("Late", 0) == count
         row("all due at once, delivered within, s", took)
         row("delivered, messages/s", count / took)
         row("producer meanwhile, messages per s of CPU", (producer.sent - sent) / spent)
         row("producer keeps", (producer.sent - sent) / spent / alone_rate)
         row("longest gap in the loop, ms", stalls.longest_s * 1000)
         nursery.cancel_scope.cancel()
-    await parts.store.close()
+    await broker.core.store.close()
 
 
 def row(name: str, value: float) -> None:

@@ -1,4 +1,4 @@
-"""The life of a broker: start and stop on this page. `parts` says what it is made of.
+"""The life of a broker: start and stop on this page. `broker` says what it is made of.
 
     house   ends last: the store's services, hold, saver, housekeeping, registration, HTTP, ticker
     └ door  ends first: bosses, selectors, handlers that wait
@@ -18,19 +18,19 @@ import msgspec
 import structlog
 import trio
 
-from aerobee.broker import routes
-from aerobee.broker.core.housekeeping import Housekeeping
+from aerobee.broker.broker import Broker
 from aerobee.broker.metrics import http
-from aerobee.broker.metrics.sources import make_health, make_sources
-from aerobee.broker.parts import Parts
+from aerobee.broker.metrics.sources import make_health
+from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener
 from aerobee.store.flags import Flag
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from aerobee.broker.broker import Extra
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
@@ -61,9 +61,17 @@ class Ready(NamedTuple):
 class BrokerController:
     """One broker, from nothing to stopped. `run` may be called once."""
 
-    def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        without: Collection[Extra] = (),
+    ) -> None:
         self.config = config
-        self.parts = Parts(config, disk=disk, clock=clock)
+        self.broker = Broker(config, disk=disk, clock=clock, without=without)
+        self.ticker = LoopTicker(self.broker.core.stats.loop, clock)
         self.stop_wanted = trio.Event()
         self.serving = False
 
@@ -77,14 +85,14 @@ class BrokerController:
         Raises: StoreRefused, TableDamaged, OSError when it does not start; whatever a service of
         the broker fails with.
         """
-        parts = self.parts
+        store = self.broker.core.store
         with ExitStack() as opened:
             # Bound before the store is touched: a taken port refuses the start at no cost. Until
             # it is recovered clients are refused, so that they go on to another broker.
             listeners, metrics = self._bind(opened)
             try:
                 async with trio.open_nursery() as house:
-                    await house.start(parts.ticker.run)
+                    await house.start(self.ticker.run)
                     if metrics is not None:
                         house.start_soon(self._serve_http, metrics)
                     recovery = await self._recover()
@@ -94,7 +102,7 @@ class BrokerController:
                     house.cancel_scope.cancel()
             finally:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
-                    clean = await parts.store.close()
+                    clean = await store.close()
         log.info("broker.stopped", clean=clean)
         return clean
 
@@ -102,9 +110,7 @@ class BrokerController:
 
     def _bind(self, opened: ExitStack) -> tuple[list[Listener], socket.socket | None]:
         remoting, namesrv = self.config.remoting, self.config.namesrv
-        processors = self.parts.processors
-        names = routes.namesrv_routes(processors.route) if namesrv.embedded_namesrv else ()
-        table = (*routes.broker_routes(processors), *names)
+        table, names = self.broker.routes, self.broker.namesrv.routes
         wanted = [
             ("broker", "listenPort", remoting.listen_port, table),
             ("vip", "vipListenPort", remoting.vip_listen_port, table),
@@ -141,67 +147,34 @@ class BrokerController:
 
     async def _recover(self) -> Recovery:
         """In a thread: nothing else touches the store yet, and the loop answers probes."""
-        parts = self.parts
         async with trio.open_nursery() as beside:
             beside.start_soon(self._tell_progress)
-            recovery = await trio.to_thread.run_sync(parts.load)
+            recovery = await trio.to_thread.run_sync(self.broker.load)
             beside.cancel_scope.cancel()
-        parts.registration.register_own()
         return recovery
 
     async def _tell_progress(self) -> NoReturn:
-        store = self.parts.store
+        store = self.broker.core.store
         while True:
             await trio.sleep(PROGRESS_S)
             log.info("store.recovery_progress", **msgspec.structs.asdict(store.stats.recovery))
 
     async def _open_house(self, house: trio.Nursery) -> None:
-        parts = self.parts
-        for service in parts.services:
+        for service in self.broker.services:
             await house.start(service.run)
-        await house.start(self._housekeeping().run)
-        house.start_soon(parts.hold.run, parts.reactor.flush)
-        house.start_soon(parts.pop_hold.run, parts.finish_round)
-
-    def _housekeeping(self) -> Housekeeping:
-        parts = self.parts
-        return Housekeeping(
-            clients=parts.processors.client,
-            locks=parts.locks,
-            orders=parts.state.orders,
-            routes=parts.routes,
-            clock=parts.clock,
-            channel_expired_timeout_ms=lambda: self.config.broker.channel_expired_timeout_ms,
-            broker_scan_interval_ms=self.config.namesrv.scan_not_active_broker_interval_ms,
-        )
 
     async def _serve_http(self, listener: socket.socket) -> None:
-        parts = self.parts
-        root = parts.store.root
-        sources = make_sources(
-            self.config,
-            stats=parts.stats,
-            store=parts.store,
-            disk=parts.disk,
-            root=root,
-            remoting=parts.reactor.stats,
-            pools=parts.reactor.pools,
-            topics=parts.topics,
-            groups=parts.groups,
-            clients=parts.clients,
-            transactions=parts.transactions,
-            timers=parts.timers,
-        )
+        core = self.broker.core
         health = make_health(
             serving=lambda: self.serving,
             stopping=self.stop_wanted.is_set,
-            stats=parts.stats,
-            store=parts.store,
-            disk=parts.disk,
-            root=root,
-            clock=parts.clock,
+            stats=core.stats,
+            store=core.store,
+            disk=core.disk,
+            root=core.store.root,
+            clock=core.clock,
         )
-        await http.serve_http(listener, sources, health)
+        await http.serve_http(listener, self.broker.metrics.sources, health)
 
     # -- serve and stop --------------------------------------------------------------------------
 
@@ -211,33 +184,25 @@ class BrokerController:
         recovery: Recovery,
         ready: Callable[[Ready], None],
     ) -> None:
-        parts = self.parts
+        core = self.broker.core
         async with trio.open_nursery() as door:
             for listener in listeners:
                 boss.listen_on(listener.sock, self.config.remoting.server_socket_backlog)
-            await door.start(parts.reactor.run, listeners)
+            await door.start(core.rounds.reactor.run, listeners)
             self.serving = True
             ready(self._ready(recovery))
             await self.stop_wanted.wait()
             log.info("broker.stopping")
             self.serving = False
-            await parts.registration.leave()
-            parts.hold.release_all()
-            parts.pop_hold.release_all()
-            parts.reactor.flush()
+            await self.broker.leave()
             await self._drain()
             door.cancel_scope.cancel()
         saved = False
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
-            parts.puts.close()
-            await parts.store.space.make_room()
-            await parts.half_messages.save_progress()
-            if parts.timers is not None:
-                await parts.timers.close()
-            saved = await parts.saver.save_all()
+            saved = await self.broker.close()
         if not saved:
             # So that this is no clean stop: what a table lacks, the next start takes from the log.
-            parts.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")
+            core.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")
 
     def _ready(self, recovery: Recovery) -> Ready:
         remoting, namesrv = self.config.remoting, self.config.namesrv
@@ -248,19 +213,15 @@ class BrokerController:
         return Ready(
             f"{remoting.bind_address}:{remoting.listen_port}",
             names,
-            str(self.parts.store.root.absolute()),
+            str(self.broker.core.store.root.absolute()),
             recovery,
         )
 
     async def _drain(self) -> None:
         """Let what is being answered leave, for a while."""
-        parts, reactor = self.parts, self.parts.reactor
-
-        def answering() -> bool:
-            depths = any(pool.depth for pool in reactor.pools.values())
-            return depths or parts.hold.waking or parts.pop_hold.waking or reactor.unsent_bytes > 0
-
+        rounds = self.broker.core.rounds
+        reactor, pools = rounds.reactor, rounds.reactor.pools.values()
         with trio.move_on_after(DRAIN_S):
             # Nobody is told when the last answer leaves, and this runs once per life.
-            while answering():  # noqa: ASYNC110  (see above)
+            while any(pool.depth for pool in pools) or rounds.waking or reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
                 await trio.sleep(DRAIN_LOOK_S)

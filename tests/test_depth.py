@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.answers import refusal
-from aerobee.broker.routes import broker_routes
 from aerobee.remoting.server.poller import READ, EpollPoller
 from aerobee.remoting.server.routes import resolve
 from aerobee.remoting.server.selector import Selector
@@ -67,9 +66,9 @@ def code_of(function: Any) -> CodeType:
 def send(desk: Desk, frame: bytes, nursery: Any) -> list[list[str]]:
     """Send one frame through a real socket; the ways of what was written for it."""
     ours, theirs = socket.socketpair()
-    reactor = desk.parts.reactor
+    reactor = desk.reactor
     selector = Selector(reactor, EpollPoller(), reactor.limits)
-    routes = resolve(broker_routes(desk.parts.processors), reactor.pools)
+    routes = resolve(desk.broker.routes, reactor.pools)
     worker = Worker(routes, refusal, nursery, reactor.stats)
     with ours, theirs:
         ours.setblocking(False)

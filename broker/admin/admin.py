@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aerobee.broker.config.report import as_properties
 from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
 from aerobee.broker.errors import Refused, TopicNotExist
 from aerobee.broker.metrics.samples import WINDOWS
+from aerobee.broker.saved.data_version import first_version
 from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.kv_table import KVTable
@@ -32,18 +34,17 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetBrokerConfigResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping
 
-    from aerobee.broker.consumers.clients import Client, ClientTable
-    from aerobee.broker.consumers.compensation import CompensationTable
-    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.admin.runtime_info import RuntimeInfo
+    from aerobee.broker.consumers.clients import Client
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.samples import Samples, Window
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.server.connection import Connection as Peer
-    from aerobee.remoting.wire.bodies.data_version import DataVersion
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
-    from aerobee.store.message_store import MessageStore
 
 __all__ = ["AdminProcessor"]
 
@@ -79,31 +80,26 @@ class AdminProcessor:
 
     def __init__(
         self,
+        core: Core,
         *,
         topics: TopicTable,
-        clients: ClientTable,
-        offsets: ConsumerOffsetTable,
-        compensation: CompensationTable,
-        store: MessageStore,
+        consumers: ConsumerTables,
         samples: Samples,
-        broker_name: str,
-        broker_address: Callable[[], str],
-        runtime_info: Callable[[], Awaitable[dict[str, str]]],
-        settings: str,
-        settings_version: DataVersion,
+        runtime_info: RuntimeInfo,
     ) -> None:
+        self.store = core.store
+        self.broker_name = core.config.broker.broker_name
+        self.broker_address = core.address
         self.topics = topics
-        self.clients = clients
-        self.offsets = offsets
-        self.compensation = compensation
-        self.store = store
+        self.clients = consumers.clients
+        self.offsets = consumers.offsets
+        self.compensation = consumers.compensation
         self.samples = samples
-        self.broker_name = broker_name
-        self.broker_address = broker_address
         self.runtime_info = runtime_info
-        version = settings_version.to_bytes().decode()
+        version = first_version(core.clock.now_ms()).to_bytes().decode()
         self.settings_answer = Answer(
-            header=GetBrokerConfigResponse(version=version), body=settings.encode()
+            header=GetBrokerConfigResponse(version=version),
+            body=as_properties(core.config).encode(),
         )
 
     # -- offsets ---------------------------------------------------------------------------------
@@ -188,9 +184,7 @@ class AdminProcessor:
     ) -> Answer:
         """QUERY_TOPICS_BY_CONSUMER: none for an unknown group."""
         names = self.offsets.topics_of(header.group)
-        return Answer(
-            body=TopicList(topic_list=names, broker_addr=self.broker_address()).to_bytes()
-        )
+        return Answer(body=TopicList(topic_list=names, broker_addr=self.broker_address).to_bytes())
 
     async def progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         """How far a group is in one queue."""
@@ -278,7 +272,7 @@ class AdminProcessor:
         self, header: headers.GetBrokerRuntimeInfo, command: Command, connection: Peer
     ) -> Answer:
         """GET_BROKER_RUNTIME_INFO."""
-        return Answer(body=KVTable(await self.runtime_info()).to_bytes())
+        return Answer(body=KVTable(await self.runtime_info.figures()).to_bytes())
 
 
 def connected(client: Client) -> Connection:

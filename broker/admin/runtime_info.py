@@ -17,18 +17,14 @@ from aerobee.remoting.wire.version import describe
 from aerobee.store.format.unit import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.metrics.sampling import Sampling
     from aerobee.broker.metrics.stats import TimerFigures
-    from aerobee.remoting.server.pools import Pool
-    from aerobee.store.clock import Clock
-    from aerobee.store.files.disk import Disk, Space
-    from aerobee.store.message_store import MessageStore
-    from aerobee.store.stats import Durations
+    from aerobee.store.files.disk import Space
 
 __all__ = ["RuntimeInfo"]
 
@@ -66,32 +62,29 @@ class RuntimeInfo:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        core: Core,
         *,
-        store: MessageStore,
-        disk: Disk,
-        clock: Clock,
         sampling: Sampling,
         delays: DelayOffsetTable,
-        puts: Durations,
-        timers: Callable[[], TimerFigures | None],
+        timers: TimerFigures | None,
     ) -> None:
-        """`puts` are the slow ones; `timers` are None without the wheel."""
-        self._config = config
-        self._store = store
-        self._disk = disk
-        self._clock = clock
+        """`timers` are None without the wheel."""
+        self._config = core.config
+        self._store = core.store
+        self._disk = core.disk
+        self._clock = core.clock
+        self._puts = core.stats.slow_puts
+        self._pools = core.rounds.reactor.pools
         self._sampling = sampling
         self._delays = delays
-        self._puts = puts
         self._timers = timers
-        self._began_ms = clock.now_ms()
-        self._began = clock.monotonic()
+        self._began_ms = core.clock.now_ms()
+        self._began = core.clock.monotonic()
 
-    async def figures(self, pools: Mapping[str, Pool]) -> dict[str, str]:
+    async def figures(self) -> dict[str, str]:
         """Every key with its text."""
         info = dict(NOT_MEASURED)
-        info |= self._life() | self._rates() | self._counts() | self._pools(pools)
+        info |= self._life() | self._rates() | self._counts() | self._pool_figures()
         info |= self._put_times() | self._wheel()
         info |= await self._log() | self._disk_space() | self._delay_levels()
         return info
@@ -157,7 +150,7 @@ class RuntimeInfo:
         }
 
     def _wheel(self) -> dict[str, str]:
-        timers = self._timers()
+        timers = self._timers
         if timers is None:
             return {}
         return {
@@ -168,8 +161,8 @@ class RuntimeInfo:
             "timerDequeueTps": str(self._sampling.rates("timers_out")[1]),
         }
 
-    def _pools(self, pools: Mapping[str, Pool]) -> dict[str, str]:
-        now = self._clock.monotonic()
+    def _pool_figures(self) -> dict[str, str]:
+        pools, now = self._pools, self._clock.monotonic()
         info = {}
         for key, name in POOLS.items():
             pool = pools.get(name)

@@ -32,11 +32,10 @@ from aerobee.remoting.wire.headers import client as headers
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from aerobee.broker.consumers.clients import ClientConnection, ClientTable
-    from aerobee.broker.consumers.compensation import CompensationTable
-    from aerobee.broker.consumers.consumer_filters import ConsumerFilterTable
-    from aerobee.broker.consumers.groups import GroupTable, SubscriptionGroupConfig
-    from aerobee.broker.consumers.queue_locks import QueueLockTable
+    from aerobee.broker.config.options import BrokerOptions
+    from aerobee.broker.consumers.clients import ClientConnection
+    from aerobee.broker.consumers.groups import SubscriptionGroupConfig
+    from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
@@ -62,32 +61,22 @@ class ClientProcessor:
 
     def __init__(
         self,
+        options: BrokerOptions,
         *,
-        clients: ClientTable,
-        groups: GroupTable,
+        tables: ConsumerTables,
         topics: TopicTable,
-        broker_name: str,
-        locks: QueueLockTable[MessageQueue],
-        filters: ConsumerFilterTable,
-        compensation: CompensationTable,
         clock: Clock,
-        changed: Callable[[str], None] = lambda group: None,
-        reject_pull_consumers: Callable[[], bool] = lambda: False,
-        property_filter_enabled: Callable[[], bool] = lambda: False,
-        subscription_expired_timeout_ms: Callable[[], int] = lambda: 600_000,
+        changed: Callable[[str], None],
     ) -> None:
-        self.clients = clients
-        self.groups = groups
+        self.options = options
+        self.clients = tables.clients
+        self.groups = tables.groups
+        self.locks = tables.locks
+        self.filters = tables.filters
+        self.compensation = tables.compensation
         self.topics = topics
-        self.broker_name = broker_name
-        self.locks = locks
-        self.filters = filters
-        self.compensation = compensation
         self.clock = clock
         self.changed = changed
-        self.reject_pull_consumers = reject_pull_consumers
-        self.property_filter_enabled = property_filter_enabled
-        self.subscription_expired_timeout_ms = subscription_expired_timeout_ms
         self.group_lines = LogLimit()
         """Of `group.changed`: clients that come and go in a loop would fill the log."""
         self.expired_lines = LogLimit()
@@ -155,7 +144,7 @@ class ClientProcessor:
         A group that may not exist is passed over in silence.
         """
         name = consumer.group_name
-        if self.reject_pull_consumers() and consumer.consume_type == CONSUME_ACTIVELY:
+        if self.options.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
             return False
         config = self.groups.find(name, self.clock.now_ms())
         if config is None:
@@ -248,7 +237,7 @@ class ClientProcessor:
         self.filters.forget_dead(self.clock.now_ms())
         yield
         yield from self.compensation.expire(
-            self.monotonic_ms(), self.subscription_expired_timeout_ms()
+            self.monotonic_ms(), self.options.subscription_expired_timeout_ms
         )
         for connection in self.clients.expired(self.monotonic_ms(), timeout_ms):
             if connection is not None:
@@ -300,7 +289,7 @@ class ClientProcessor:
         subscription = asked.subscription_data
         if is_tag_type(subscription.expression_type):
             return DONE
-        if not self.property_filter_enabled():
+        if not self.options.enable_property_filter:
             raise PropertyFilterOff(subscription.expression_type)
         found = filter_of(subscription.expression_type, subscription.sub_string)
         if isinstance(found, SqlFilter) and found.ignored:
@@ -335,7 +324,7 @@ class ClientProcessor:
         topic = self.topics.get(queue.topic)
         return (
             topic is not None
-            and queue.broker_name == self.broker_name
+            and queue.broker_name == self.options.broker_name
             and 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
         )
 

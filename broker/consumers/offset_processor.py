@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET
 from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
 from aerobee.remoting.wire.answer import Answer
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
@@ -45,22 +42,14 @@ class OffsetProcessor:
         topics: TopicTable,
         groups: GroupTable,
         offsets: ConsumerOffsetTable,
-        delays: DelayOffsetTable,
         store: MessageStore,
         clock: Clock,
     ) -> None:
         self.topics = topics
         self.groups = groups
         self.offsets = offsets
-        self.delays = delays
         self.store = store
         self.clock = clock
-
-    def all_delay_offsets(
-        self, header: headers.GetAllDelayOffset, command: Command, connection: Connection
-    ) -> Answer:
-        """GET_ALL_DELAY_OFFSET: what `delayOffset.json` would hold now."""
-        return Answer(body=msgspec.json.encode(self.delays.document()))
 
     def query(
         self, header: headers.QueryConsumerOffset, command: Command, connection: Connection

@@ -22,15 +22,11 @@ from aerobee.remoting.wire.headers import offset as headers
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from aerobee.broker.config.load import BrokerConfig
-    from aerobee.broker.consumers.clients import ClientTable
-    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
-    from aerobee.store.clock import Clock
-    from aerobee.store.message_store import MessageStore
 
     Soon = Answer | Awaitable[Answer]
 
@@ -45,24 +41,14 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 class ResetProcessor:
     """Code 222."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsetTable,
-        clients: ClientTable,
-        store: MessageStore,
-        clock: Clock,
-    ) -> None:
-        self.config = config
+    def __init__(self, core: Core, topics: TopicTable, tables: ConsumerTables) -> None:
+        self.config = core.config
+        self.store = core.store
+        self.clock = core.clock
         self.topics = topics
-        self.groups = groups
-        self.offsets = offsets
-        self.clients = clients
-        self.store = store
-        self.clock = clock
+        self.groups = tables.groups
+        self.offsets = tables.offsets
+        self.clients = tables.clients
 
     def reset(self, header: headers.ResetOffset, command: Command, connection: Connection) -> Soon:
         """Where the group goes on in each queue; looked up on disk where it must be."""

@@ -19,7 +19,7 @@ from aerobee.store.format.tags import tags_code
 from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import TypeAlias
 
     from aerobee.store.clock import Clock
@@ -47,7 +47,7 @@ class Puts:
         self._clock = clock
         self.finish_round = finish_round
         """To be called by a service after its puts: dispatch, wake held pulls, send answers."""
-        self.hooks: Sequence[Hook] = ()
+        self.hooks: list[Hook] = []
         """In order: each may turn topic, queue, properties and tags code of a draft, or refuse it.
 
         Called with draft, its properties, the store timestamp that it will get, in ms, and whether

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
@@ -31,13 +31,11 @@ from aerobee.store.format.unit import code_of, is_due_time
 from aerobee.store.results import UNSTORABLE, PutStatus, place_of
 
 if TYPE_CHECKING:
+    from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
-    from aerobee.broker.metrics.stats import BrokerStats
-    from aerobee.store.clock import Clock
     from aerobee.store.files.consume_queue import ConsumeQueue
-    from aerobee.store.format.record import MessageDraft, Record
-    from aerobee.store.message_store import MessageStore
-    from aerobee.store.results import GetResult, PutResult
+    from aerobee.store.format.record import Record
+    from aerobee.store.results import GetResult
 
 __all__ = ["Schedule"]
 
@@ -60,33 +58,16 @@ SERVICE: Final = "schedule"
 log = structlog.stdlib.get_logger("aerobee.broker")
 
 
-class Puts(Protocol):
-    """What is needed of `broker/core/puts.py`."""
-
-    closed: bool
-
-    def put_again(self, draft: MessageDraft) -> PutResult: ...
-    def finish_round(self) -> None: ...
-
-
 class Schedule:
     """The service. `offsets` says how far each level is."""
 
-    def __init__(
-        self,
-        *,
-        store: MessageStore,
-        puts: Puts,
-        offsets: DelayOffsetTable,
-        stats: BrokerStats,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._puts = puts
+    def __init__(self, core: Core, offsets: DelayOffsetTable) -> None:
+        self._store = core.store
+        self._puts = core.puts
+        self._stats = core.stats
+        self._clock = core.clock
         self._offsets = offsets
-        self._stats = stats
-        self._clock = clock
-        self._delays_ms = store.levels.delays_ms
+        self._delays_ms = core.store.levels.delays_ms
         self._levels = range(0)
         self._planned = 0.0
         """When the next slice is to begin."""

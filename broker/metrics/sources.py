@@ -12,23 +12,20 @@ from aerobee.broker.metrics.http import Health, loop_turns
 from aerobee.broker.metrics.stats import ClientKind, Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.clients import ClientTable
-    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.http import Check
     from aerobee.broker.metrics.stats import BrokerStats, TimerFigures
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
-    from aerobee.remoting.server.pools import Pool
-    from aerobee.remoting.stats import RemotingStats
     from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.disk import Disk
     from aerobee.store.flags import RunningFlags
-    from aerobee.store.stats import StoreStats
 
 __all__ = [
     "StoreDoor",
@@ -48,54 +45,43 @@ CONSUME_MODES: Final = {
 
 
 class StoreDoor(Protocol):
-    """What is read of the message store."""
+    """What the probes read of the message store."""
 
-    @property
-    def stats(self) -> StoreStats: ...
     @property
     def flags(self) -> RunningFlags: ...
     @property
     def config(self) -> StoreConfig: ...
-    @property
-    def flush_behind_bytes(self) -> int: ...
-    @property
-    def dispatch_behind_bytes(self) -> int: ...
 
 
 def make_sources(
-    config: BrokerConfig,
+    core: Core,
     *,
-    stats: BrokerStats,
-    store: StoreDoor,
-    disk: Disk,
-    root: Path,
-    remoting: RemotingStats,
-    pools: Mapping[str, Pool],
     topics: TopicTable,
-    groups: GroupTable,
-    clients: ClientTable,
+    consumers: ConsumerTables,
     transactions: Transactions,
     timers: TimerFigures | None,
 ) -> Sources:
-    """What the metrics read; `root` is the data directory."""
+    """What the metrics read."""
+    broker, store, disk = core.config.broker, core.store, core.disk
+    reactor = core.rounds.reactor
     return Sources(
-        cluster=config.broker.broker_cluster_name,
-        node_id=config.broker.broker_name,
-        broker=stats,
+        cluster=broker.broker_cluster_name,
+        node_id=broker.broker_name,
+        broker=core.stats,
         store=store.stats,
-        remoting=remoting,
-        pools=list(pools.values()),
+        remoting=reactor.stats,
+        pools=list(reactor.pools.values()),
         is_system_topic=topics.is_system,
-        producers=lambda: producer_kinds(clients),
-        consumers=lambda: consumer_kinds(clients),
+        producers=lambda: producer_kinds(consumers.clients),
+        consumers=lambda: consumer_kinds(consumers.clients),
         topic_number=lambda: len(topics.configs),
-        consumer_group_number=lambda: len(groups.configs),
-        broker_permission=lambda: config.broker.broker_permission,
+        consumer_group_number=lambda: len(consumers.groups.configs),
+        broker_permission=lambda: broker.broker_permission,
         flush_behind_bytes=lambda: store.flush_behind_bytes,
         dispatch_behind_bytes=lambda: store.dispatch_behind_bytes,
         half_messages=lambda: transactions.open.items(),
         timers=timers,
-        storage_size_bytes=lambda: used_bytes(disk, root),
+        storage_size_bytes=lambda: used_bytes(disk, store.root),
     )
 
 

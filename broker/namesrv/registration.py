@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from aerobee.broker.config.options import BrokerOptions
     from aerobee.broker.namesrv.route_table import RouteTable
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.wire.command import Command
@@ -76,23 +77,21 @@ class Registration:
         self,
         *,
         identity: Identity,
+        settings: BrokerOptions,
         topics: TopicTable,
         clock: Clock,
         routes: RouteTable | None = None,
         name_servers: Sequence[str] = (),
         connect: Callable[[str], AbstractAsyncContextManager[NameServer]],
-        period_ms: int = 30_000,
-        timeout_ms: int = 24_000,
-        force: bool = True,
     ) -> None:
         self.identity = identity
         self.topics = topics
         self.clock = clock
         self.routes = routes
         self.connect = connect
-        self.period_s = period_ms / 1000
-        self.timeout_s = timeout_ms / 1000
-        self.force = force
+        self.period_s = settings.register_name_server_period_ms / 1000
+        self.timeout_s = settings.register_broker_timeout_ms / 1000
+        self.force = settings.force_register
         self.links = [Link(self, address) for address in name_servers]
         self.leaving = False
 

@@ -33,19 +33,14 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import ChangeInvisibleTimeResponse
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.load import BrokerConfig
-    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-    from aerobee.broker.pop.pop_hold import PopHold
-    from aerobee.broker.pop.pop_orders import PopOrderTable
-    from aerobee.broker.pop.revive_log import ReviveLog
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.bodies.pop import BatchAck
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import AckMessage, BatchAckMessage, ChangeInvisibleTime
-    from aerobee.store.clock import Clock
-    from aerobee.store.message_store import MessageStore
     from aerobee.store.results import PutStatus
 
 __all__ = ["Acknowledge"]
@@ -67,26 +62,16 @@ TOPICS: Final = {"1": retry_topic_v1, "2": retry_topic_v2}
 class Acknowledge:
     """The processor of the three codes."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        topics: TopicTable,
-        store: MessageStore,
-        revive_log: ReviveLog,
-        offsets: ConsumerOffsetTable,
-        orders: PopOrderTable,
-        hold: PopHold,
-        clock: Clock,
-    ) -> None:
-        self._config = config
+    def __init__(self, core: Core, *, topics: TopicTable, out: PopsOut) -> None:
+        self._config = core.config
+        self._store = core.store
+        self._clock = core.clock
         self._topics = topics
-        self._store = store
-        self._revive_log = revive_log
-        self._offsets = offsets
-        self._orders = orders
-        self._hold = hold
-        self._clock = clock
+        self._revive_log = out.revive_log
+        self._offsets = out.offsets
+        self._orders = out.orders
+        self._hold = out.hold
+        self._timed = out.timed
 
     # -- the requests ----------------------------------------------------------------------------
 
@@ -139,7 +124,7 @@ class Acknowledge:
         self, header: ChangeInvisibleTime, command: Command, connection: Connection
     ) -> Answer:
         """CHANGE_MESSAGE_INVISIBLETIME: hidden for so long from now on, under a new receipt."""
-        check_timers(self._config)
+        check_timers(self._timed)
         check_hidden(self._config, header.invisible_time)
         _check_group(header.consumer_group)
         self._check_queue(header.topic, header.queue_id)

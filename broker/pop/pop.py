@@ -33,21 +33,16 @@ if TYPE_CHECKING:
 
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.compensation import CompensationTable
-    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.broker.metrics.stats import BrokerStats
-    from aerobee.broker.pop.pop_hold import PopHold
-    from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.pop.pop_reader import Found, Part, PopReader
-    from aerobee.broker.pop.revive_log import ReviveLog
+    from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.pull.access import ReadAccess
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import PeekMessage, PopMessage
-    from aerobee.store.clock import Clock
-    from aerobee.store.message_store import MessageStore
     from aerobee.store.results import PutStatus
 
 __all__ = ["POPS", "Pop", "check_hidden", "check_timers"]
@@ -68,32 +63,27 @@ class Pop:
 
     def __init__(
         self,
+        core: Core,
         *,
-        config: BrokerConfig,
-        store: MessageStore,
         access: ReadAccess,
         topics: TopicTable,
         reader: PopReader,
-        revive_log: ReviveLog,
-        offsets: ConsumerOffsetTable,
-        orders: PopOrderTable,
+        out: PopsOut,
         compensation: CompensationTable,
-        hold: PopHold,
-        stats: BrokerStats,
-        clock: Clock,
     ) -> None:
-        self._config = config
-        self._store = store
+        self._config = core.config
+        self._store = core.store
+        self._stats = core.stats
+        self._clock = core.clock
         self._access = access
         self._topics = topics
         self._reader = reader
-        self._revive_log = revive_log
-        self._offsets = offsets
-        self._orders = orders
         self._compensation = compensation
-        self._hold = hold
-        self._stats = stats
-        self._clock = clock
+        self._revive_log = out.revive_log
+        self._offsets = out.offsets
+        self._orders = out.orders
+        self._hold = out.hold
+        self._timed = out.timed
         self._turn = 0
 
     def pop(self, header: PopMessage, command: Command, connection: Connection) -> Outcome:
@@ -138,7 +128,7 @@ class Pop:
         access = self._access
         access.broker()
         _check_count(header.max_msg_nums)
-        check_timers(self._config)
+        check_timers(self._timed)
         check_hidden(self._config, header.invisible_time)
         topic = access.topic(header.topic)
         access.queue(topic, header.queue_id, lowest=ALL_QUEUES)
@@ -317,9 +307,9 @@ class Pop:
         ]
 
 
-def check_timers(config: BrokerConfig) -> None:
+def check_timers(timed: bool) -> None:
     """Without timers nothing would come back. Raises: Refused."""
-    if not config.store.timer_wheel_enable:
+    if not timed:
         raise Refused(
             ResponseCode.SYSTEM_ERROR, "pop needs the timers, and timerWheelEnable is false"
         )

@@ -126,11 +126,22 @@ class Line:
 class PopHold:
     """All that wait. `listening` is told when the first one parks and when the last one is gone.
 
+    `finish_round` runs what was woken by the clock, in slices.
+
     Law: a waiter in a line has a place and is not done.
     """
 
-    def __init__(self, limits: PopLimits, listening: Callable[[bool], None]) -> None:
+    at_once = WAKE_POPS
+    """How many run again at the end of a round."""
+
+    def __init__(
+        self,
+        limits: PopLimits,
+        listening: Callable[[bool], None],
+        finish_round: Callable[[], None] = lambda: None,
+    ) -> None:
         self._limits = limits
+        self._finish_round = finish_round
         self._places: WaitingPlaces[Waiting] = WaitingPlaces(limits.places)
         self._listening = listening
         self._lines: dict[tuple[str, str, str], Line] = {}
@@ -198,8 +209,16 @@ class PopHold:
 
     # -- waking ----------------------------------------------------------------------------------
 
-    def arrived(self, topic: str, queue_id: int, tags_code: int, properties: bytes) -> None:
-        """A message became readable."""
+    def arrived(
+        self,
+        topic: str,
+        queue_id: int,
+        max_offset: int,
+        tags_code: int,
+        store_timestamp: int,
+        properties: bytes,
+    ) -> None:
+        """A message became readable; called by the dispatch of the store while somebody waits."""
         lines = self._by_topic.get(topic)
         if lines is None:
             return
@@ -268,12 +287,9 @@ class PopHold:
         self.wake()
 
     async def run(
-        self,
-        finish_round: Callable[[], None],
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Answer deadlines until cancelled; `finish_round` runs what was woken, in slices."""
+        """Answer deadlines until cancelled."""
         task_status.started()
         tick = trio.current_time()
         while True:
@@ -286,7 +302,7 @@ class PopHold:
             if now >= tick and not self.expire(now):
                 tick = now + TICK_S
             if self._woken:
-                finish_round()
+                self._finish_round()
             await trio.lowlevel.checkpoint()
 
     def _mark(self, waiting: Waiting, *, last: bool) -> None:

@@ -20,13 +20,11 @@ from aerobee.store.selection import SCAN_S, SelectiveReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
     from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
-    from aerobee.store.clock import Clock
-    from aerobee.store.message_store import MessageStore
     from aerobee.store.results import GetResult
 
 __all__ = ["ALL_QUEUES", "Found", "Part", "PopReader", "Wanted"]
@@ -107,25 +105,23 @@ class PopReader:
 
     def __init__(
         self,
+        core: Core,
         *,
-        config: BrokerConfig,
-        store: MessageStore,
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
         orders: PopOrderTable,
-        clock: Clock,
         chance: Callable[[int], int],
     ) -> None:
-        self._config = config
-        self._store = store
-        self.complete = store.complete
-        self.reading = store.reading
+        self._config = core.config
+        self._store = core.store
+        self._clock = core.clock
         self._topics = topics
         self._offsets = offsets
         self._orders = orders
-        self._selective = SelectiveReader(store, clock)
-        self._clock = clock
         self._chance = chance
+        self.complete = core.store.complete
+        self.reading = core.store.reading
+        self._selective = SelectiveReader(core.store, core.clock)
 
     # -- what there is to read -------------------------------------------------------------------
 

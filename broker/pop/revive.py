@@ -40,14 +40,10 @@ from aerobee.store.results import UNSTORABLE, Place, PutStatus, place_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-    from aerobee.broker.core.pace import Pace
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import PopStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.pop.revive_log import ReviveLog
     from aerobee.broker.topics.topics import TopicTable
-    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
 
@@ -189,30 +185,24 @@ class Revive:
 
     def __init__(
         self,
+        core: Core,
         *,
-        config: BrokerConfig,
-        store: MessageStore,
-        puts: Puts,
         revive_log: ReviveLog,
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
         timing: Timing,
-        stats: PopStats,
-        pace: Pace,
-        clock: Clock,
-        store_host: bytes,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._puts = puts
+        self._config = core.config
+        self._store = core.store
+        self._puts = core.puts
+        self._clock = core.clock
+        self._host = core.store_host
+        self._stats = core.stats.pop
+        self._pace = core.pace()
         self._revive_log = revive_log
         self._topics = topics
         self._offsets = offsets
         self._timing = timing
-        self._stats = stats
-        self._pace = pace
-        self._clock = clock
-        self._host = store_host
         self.queues: list[ReviveQueue] = []
         self._own_count = 1
         """Queues of the revive log that is written now."""

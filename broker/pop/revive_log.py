@@ -7,16 +7,17 @@ Source: semantics §11.2 (PopMessageProcessor.buildCkMsg, AckMessageProcessor).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aerobee.broker.pop.pop_records import CHECK_POINT_TAG, revive_topic
 from aerobee.store.format.record import MessageDraft
 
 if TYPE_CHECKING:
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import PopStats
+    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.pop.pop_hold import PopHold
+    from aerobee.broker.pop.pop_orders import PopOrderTable
     from aerobee.broker.pop.pop_records import Ack, CheckPoint
-    from aerobee.store.clock import Clock
     from aerobee.store.results import PutStatus
 
 __all__ = ["ReviveLog"]
@@ -25,17 +26,26 @@ AHEAD_MS: Final = 1_000
 """So much before its acknowledgements could come, a check point is in the revive log."""
 
 
+class PopsOut(NamedTuple):
+    """Where it is written down what is out with consumers, and who waits for it."""
+
+    revive_log: ReviveLog
+    offsets: ConsumerOffsetTable
+    orders: PopOrderTable
+    hold: PopHold
+    timed: bool
+    """Whether the timers run that bring it back."""
+
+
 class ReviveLog:
     """The writer. It answers with the status of the put."""
 
-    def __init__(
-        self, puts: Puts, *, cluster: str, store_host: bytes, stats: PopStats, clock: Clock
-    ) -> None:
-        self.topic = revive_topic(cluster)
-        self._puts = puts
-        self._host = store_host
-        self._stats = stats
-        self._clock = clock
+    def __init__(self, core: Core) -> None:
+        self.topic = revive_topic(core.config.broker.broker_cluster_name)
+        self._puts = core.puts
+        self._clock = core.clock
+        self._host = core.store_host
+        self._stats = core.stats.pop
 
     def check_point(
         self, point: CheckPoint, revive_qid: int, *, accepted: bool = False

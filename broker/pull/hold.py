@@ -103,14 +103,23 @@ class Line:
 
 
 class Hold:
-    """All held pulls by (topic, queue id) and filter.
+    """All held pulls by (topic, queue id) and filter; `flush` sends what the clock made ready.
 
     Law: a pull that is not done has a place, and is in `_lines` until it is in `_woken`. One in
     `_deadlines` or `_woken` may be done; its place is free then.
     """
 
-    def __init__(self, max_offset: Callable[[str, int], int], limits: PlaceLimits) -> None:
+    at_once = WAKE_PULLS
+    """How many run again at the end of a round."""
+
+    def __init__(
+        self,
+        max_offset: Callable[[str, int], int],
+        limits: PlaceLimits,
+        flush: Callable[[], None] = lambda: None,
+    ) -> None:
         self._max_offset = max_offset
+        self._flush = flush
         self._places: WaitingPlaces[Held] = WaitingPlaces(limits)
         self._lines: dict[tuple[str, int], dict[int, Line]] = {}
         """Queue → lines by the identity of their filter, which the line keeps alive."""
@@ -134,7 +143,7 @@ class Hold:
         while not places.take(held):
             other = places.gives_way(held)
             if other is None:
-                return False
+                return 0
             self._wake_one(other)
         lines = self._lines.get(held.queue)
         if lines is None:
@@ -173,14 +182,14 @@ class Hold:
             else:
                 self._wake_overtaken(line, max_offset)
 
-    def wake(self) -> None:
-        """Run marked pulls again; called once at the end of a round.
+    def wake(self, most: int = WAKE_PULLS) -> int:
+        """Run marked pulls again; called once at the end of a round. 0: pulls put nothing.
 
         Thousands may wait for one message: beyond a slice of them others come first, and `run`
         goes on.
         """
         woken = self._woken
-        for _ in range(min(len(woken), WAKE_PULLS)):
+        for _ in range(min(len(woken), most)):
             held = woken.popleft()
             if not held.done:
                 self._release(held)
@@ -189,6 +198,7 @@ class Hold:
                 resume()
         if woken:
             self._more.set()
+        return 0
 
     def expire(self, now: float) -> None:
         """Answer the pulls whose deadline has come."""
@@ -215,8 +225,11 @@ class Hold:
                 self._wake_line(queue, line)
         self.wake()
 
-    async def run(self, flush: Callable[[], None]) -> NoReturn:
-        """Answer deadlines and sweep until cancelled; `flush` sends what became ready."""
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Answer deadlines and sweep until cancelled."""
+        task_status.started()
         next_tick = trio.current_time() + DEADLINE_TICK_S
         next_sweep = trio.current_time() + SWEEP_S
         while True:
@@ -229,12 +242,12 @@ class Hold:
                 self.expire(now)
             else:
                 self.wake()
-            flush()
+            self._flush()
             if now >= next_sweep:
                 next_sweep = now + SWEEP_S
                 await in_slices(self.sweep())
                 self.wake()
-                flush()
+                self._flush()
             await trio.lowlevel.checkpoint()
 
     def _wake_line(self, queue: tuple[str, int], line: Line) -> None:

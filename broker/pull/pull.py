@@ -29,22 +29,15 @@ from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.selection import SelectiveReader
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.load import BrokerConfig
-    from aerobee.broker.consumers.clients import ClientTable
-    from aerobee.broker.consumers.compensation import CompensationTable
-    from aerobee.broker.consumers.consumer_filters import ConsumerFilterTable
-    from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.broker.metrics.stats import BrokerStats
     from aerobee.broker.pull.access import ReadAccess
     from aerobee.broker.pull.hold import Hold
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage
-    from aerobee.store.clock import Clock
-    from aerobee.store.message_store import MessageStore
 
 __all__ = ["Pull"]
 
@@ -71,32 +64,20 @@ class Pull:
     """The pull processor; `pull` serves both codes."""
 
     def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        store: MessageStore,
-        access: ReadAccess,
-        groups: GroupTable,
-        clients: ClientTable,
-        offsets: ConsumerOffsetTable,
-        filters: ConsumerFilterTable,
-        compensation: CompensationTable,
-        hold: Hold,
-        stats: BrokerStats,
-        clock: Clock,
+        self, core: Core, *, access: ReadAccess, consumers: ConsumerTables, hold: Hold
     ) -> None:
-        self._config = config
-        self._store = store
+        self._config = core.config
+        self._store = core.store
+        self._stats = core.stats
+        self._clock = core.clock
         self._access = access
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
-        self._filters = filters
-        self._compensation = compensation
-        self._selective = SelectiveReader(store, clock)
+        self._groups = consumers.groups
+        self._clients = consumers.clients
+        self._offsets = consumers.offsets
+        self._filters = consumers.filters
+        self._compensation = consumers.compensation
         self._hold = hold
-        self._stats = stats
-        self._clock = clock
+        self._selective = SelectiveReader(core.store, core.clock)
 
     def pull(
         self, header: PullMessage | LitePullMessage, command: Command, connection: Connection

@@ -81,6 +81,15 @@ class SavedTable:
         self.lock = trio.Lock()
         self.asked = trio.Event()
 
+    def load(self, read: Callable[[Mapping[str, Any]], Sequence[str] | None]) -> None:
+        """Give the content of the file to `read`, which says what names it left out.
+
+        Raises: TableDamaged, OSError.
+        """
+        left_out = self.file.load(read)
+        if left_out:
+            log.warning("table.names_left_out", path=str(self.file.path), names=left_out)
+
     @property
     def clean(self) -> bool:
         """Whether everything that was asked for is on disk."""

@@ -23,15 +23,12 @@ from aerobee.store.format.record import MessageDraft
 from aerobee.store.format.tags import tags_code
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.clients import ClientTable
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.send.destinations import Destinations
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendReplyMessage, SendReplyMessageV2
-    from aerobee.store.clock import Clock
 
 __all__ = ["PUSH_TIMEOUT_S", "ReplyProcessor"]
 
@@ -46,27 +43,16 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 class ReplyProcessor:
     """Codes 324 and 325."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        destinations: Destinations,
-        clients: ClientTable,
-        puts: Puts,
-        stats: BrokerStats,
-        clock: Clock,
-        store_host: bytes,
-        address: str,
-    ) -> None:
-        self._config = config
+    def __init__(self, core: Core, *, destinations: Destinations, clients: ClientTable) -> None:
+        self._config = core.config
+        self._puts = core.puts
+        self._stats = core.stats
+        self._clock = core.clock
+        self._store_host = core.store_host
+        self._address = core.address
         self._destinations = destinations
         self._clients = clients
-        self._puts = puts
-        self._stats = stats
-        self._clock = clock
-        self._store_host = store_host
-        self._address = address
-        broker = config.broker
+        broker = core.config.broker
         self._region = broker.region_id
         self._trace_on = "true" if broker.trace_on else "false"
 

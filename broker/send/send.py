@@ -36,9 +36,7 @@ from aerobee.store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from aerobee.broker.config.load import BrokerConfig
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.saved.save import SavedTable
     from aerobee.broker.send.dead_letters import DeadLetters
     from aerobee.broker.send.destinations import Destinations
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.routes import Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import SendMessage, SendMessageV2
-    from aerobee.store.message_store import MessageStore
     from aerobee.store.results import PutResult
 
 __all__ = ["Send"]
@@ -82,30 +79,26 @@ class Send:
 
     def __init__(
         self,
+        core: Core,
         *,
-        config: BrokerConfig,
-        store: MessageStore,
-        puts: Puts,
         destinations: Destinations,
         topic_file: SavedTable,
-        stats: BrokerStats,
-        store_host: bytes,
         new_unique_key: Callable[[], str],
         transactions: Transactions,
         dead_letters: DeadLetters,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._puts = puts
+        self._config = core.config
+        self._store = core.store
+        self._puts = core.puts
+        self._stats = core.stats
+        self._store_host = core.store_host
         self._destinations = destinations
         self._topic_file = topic_file
-        self._stats = stats
-        self._store_host = store_host
         self._new_unique_key = new_unique_key
         self._transactions = transactions
         self._dead_letters = dead_letters
-        self._waits_for_disk = config.store.sync_flush
-        broker = config.broker
+        self._waits_for_disk = core.config.store.sync_flush
+        broker = core.config.broker
         self._region = broker.region_id
         self._trace_on = "true" if broker.trace_on else "false"
         self._region_fields = SendMessageRefused(self._region, self._trace_on)

@@ -27,10 +27,8 @@ from aerobee.store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.groups import GroupTable
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.send.dead_letters import DeadLetters
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.server.connection import Connection
@@ -38,9 +36,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack
-    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
-    from aerobee.store.message_store import MessageStore
 
 __all__ = ["SendBack"]
 
@@ -53,29 +49,24 @@ class SendBack:
 
     def __init__(
         self,
+        core: Core,
         *,
-        config: BrokerConfig,
-        store: MessageStore,
-        puts: Puts,
         dead_letters: DeadLetters,
         topics: TopicTable,
         groups: GroupTable,
-        stats: BrokerStats,
-        clock: Clock,
-        store_host: bytes,
         random_queue: Callable[[int], int],
     ) -> None:
-        self._options = config.broker
-        self._store = store
-        self._puts = puts
+        self._options = core.config.broker
+        self._store = core.store
+        self._puts = core.puts
+        self._stats = core.stats
+        self._clock = core.clock
+        self._store_host = core.store_host
         self._dead_letters = dead_letters
         self._topics = topics
         self._groups = groups
-        self._stats = stats
-        self._clock = clock
-        self._store_host = store_host
         self._random_queue = random_queue
-        self._waits_for_disk = config.store.sync_flush
+        self._waits_for_disk = core.config.store.sync_flush
 
     def take_back(
         self, header: ConsumerSendMsgBack, command: Command, connection: Connection

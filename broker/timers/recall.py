@@ -20,15 +20,12 @@ from aerobee.store.format.record import MessageDraft
 from aerobee.store.results import PutStatus
 
 if TYPE_CHECKING:
-    from aerobee.broker.config.load import BrokerConfig
-    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timer_properties import RecallHandle
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Outcome
     from aerobee.remoting.wire.command import Command
-    from aerobee.store.clock import Clock
-    from aerobee.store.message_store import MessageStore
 
 __all__ = ["RecallProcessor"]
 
@@ -39,23 +36,14 @@ BODY: Final = b"0"
 class RecallProcessor:
     """The processor."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        store: MessageStore,
-        puts: Puts,
-        topics: TopicTable,
-        clock: Clock,
-        store_host: bytes,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._puts = puts
+    def __init__(self, core: Core, topics: TopicTable) -> None:
+        self._config = core.config
+        self._store = core.store
+        self._puts = core.puts
+        self._clock = core.clock
+        self._store_host = core.store_host
         self._topics = topics
-        self._clock = clock
-        self._store_host = store_host
-        self._waits_for_disk = config.store.sync_flush
+        self._waits_for_disk = core.config.store.sync_flush
 
     def recall(self, header: RecallMessage, command: Command, connection: Connection) -> Outcome:
         """Store the wish. Raises: Refused."""

@@ -27,15 +27,10 @@ from aerobee.store.results import UNSTORABLE, PutStatus, place_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.broker.core.pace import Pace
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timing_counts import TimingCounts
-    from aerobee.store.clock import Clock
     from aerobee.store.errors import Piece
     from aerobee.store.format.record import Record
-    from aerobee.store.message_store import MessageStore
-    from aerobee.store.set_aside import SetAside
     from aerobee.store.timer_store import Chain, Due, TimerStore
 
 __all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
@@ -57,19 +52,12 @@ log = structlog.stdlib.get_logger("aerobee.timers")
 class TimerPuts:
     """Puts a timer where it belongs, and counts it."""
 
-    def __init__(
-        self,
-        puts: Puts,
-        clock: Clock,
-        counts: TimingCounts,
-        stats: BrokerStats,
-        aside: SetAside,
-    ) -> None:
+    def __init__(self, core: Core, counts: TimingCounts) -> None:
         self.counts = counts
-        self._puts = puts
-        self._clock = clock
-        self._stats = stats
-        self._aside = aside
+        self._puts = core.puts
+        self._clock = core.clock
+        self._stats = core.stats
+        self._aside = core.store.aside
 
     def count(self, topic: str, timers: int) -> None:
         """So many more wait for this topic."""
@@ -109,22 +97,13 @@ class TimerPuts:
 class TimerDelivery:
     """The loop over the slots."""
 
-    def __init__(
-        self,
-        *,
-        timers: TimerStore,
-        store: MessageStore,
-        puts: Puts,
-        timer_puts: TimerPuts,
-        clock: Clock,
-        pace: Pace,
-    ) -> None:
+    def __init__(self, core: Core, timers: TimerStore, timer_puts: TimerPuts) -> None:
+        self._store = core.store
+        self._puts = core.puts
+        self._clock = core.clock
+        self._pace = core.pace()
         self._timers = timers
-        self._store = store
-        self._puts = puts
         self._timer_puts = timer_puts
-        self._clock = clock
-        self._pace = pace
         self.recalled = 0
         """Timers that were taken back in time."""
         self.lost = 0

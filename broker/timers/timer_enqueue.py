@@ -20,13 +20,9 @@ from aerobee.store.results import place_of
 from aerobee.store.timer_store import Due
 
 if TYPE_CHECKING:
-    from aerobee.broker.core.pace import Pace
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timer_delivery import TimerPuts
-    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
-    from aerobee.store.message_store import MessageStore
     from aerobee.store.results import GetResult
     from aerobee.store.timer_store import TimerStore
 
@@ -45,24 +41,15 @@ class TimerEnqueue:
     """The loop over the wheel topic."""
 
     def __init__(
-        self,
-        *,
-        timers: TimerStore,
-        store: MessageStore,
-        puts: Puts,
-        timer_puts: TimerPuts,
-        stats: BrokerStats,
-        clock: Clock,
-        pace: Pace,
-        window_ms: int,
+        self, core: Core, timers: TimerStore, timer_puts: TimerPuts, *, window_ms: int
     ) -> None:
+        self._store = core.store
+        self._puts = core.puts
+        self._stats = core.stats
+        self._clock = core.clock
+        self._pace = core.pace()
         self._timers = timers
-        self._store = store
-        self._puts = puts
         self._timer_puts = timer_puts
-        self._stats = stats
-        self._clock = clock
-        self._pace = pace
         self.window_ms = window_ms
         self.last_store_timestamp = 0
         """Of the last message read, in ms."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 import trio
 
-from aerobee.broker.core.pace import Pace
 from aerobee.broker.timers.timer_delivery import TimerDelivery, TimerPuts
 from aerobee.broker.timers.timer_enqueue import TimerEnqueue
 from aerobee.store.errors import SyncFailed
@@ -26,14 +25,10 @@ from aerobee.store.timer_store import TimerStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timing_counts import TimingCounts
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.message_store import MessageStore
     from aerobee.store.timer_store import Save
 
 __all__ = ["Timers", "window_ms"]
@@ -61,53 +56,25 @@ def window_ms(config: StoreConfig, precision_ms: int) -> int:
 class Timers:
     """Everything about timers but the hook. `load`, then `run`, then `close`."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        *,
-        disk: Disk,
-        store: MessageStore,
-        puts: Puts,
-        counts: TimingCounts,
-        stats: BrokerStats,
-        clock: Clock,
-        served: Callable[[], int],
-        slots: int = WHEEL_SLOTS,
-    ) -> None:
-        """`served` counts what clients ask for."""
-        self._config = config
-        self._disk = disk
-        self._store = store
-        self._puts = puts
+    def __init__(self, core: Core, counts: TimingCounts, *, slots: int = WHEEL_SLOTS) -> None:
+        self._config = config = core.config.store
+        self._disk = core.disk
+        self._store = core.store
+        self._puts = core.puts
         self._counts = counts
-        self._clock = clock
+        self._clock = core.clock
         self.timers = TimerStore(
-            disk,
-            store.root,
+            core.disk,
+            core.store.root,
             precision_ms=config.timer_precision_ms,
             log_file_bytes=config.mapped_file_size_timer_log_bytes,
-            read_file=store.reader.cold.log,
+            read_file=core.store.reader.cold.log,
             slots=slots,
         )
-        timer_puts = TimerPuts(puts, clock, counts, stats, store.aside)
-        self.enqueue = TimerEnqueue(
-            timers=self.timers,
-            store=store,
-            puts=puts,
-            timer_puts=timer_puts,
-            stats=stats,
-            clock=clock,
-            pace=Pace(clock, served),
-            window_ms=window_ms(config, self.timers.precision_ms),
-        )
-        self.delivery = TimerDelivery(
-            timers=self.timers,
-            store=store,
-            puts=puts,
-            timer_puts=timer_puts,
-            clock=clock,
-            pace=Pace(clock, served),
-        )
+        puts = TimerPuts(core, counts)
+        window = window_ms(config, self.timers.precision_ms)
+        self.enqueue = TimerEnqueue(core, self.timers, puts, window_ms=window)
+        self.delivery = TimerDelivery(core, self.timers, puts)
         self.failure: OSError | None = None
         """Of a sync: nothing is saved any more in this run."""
         self._saving = trio.Lock()

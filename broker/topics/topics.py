@@ -1,7 +1,7 @@
 """What the broker knows of each topic: queues, permissions, attributes; the built-in ones included.
 
 Looking a topic up is one dict get, because every message does it. Configs are never changed in
-place: an edit puts a new one there, moves the version and tells `on_change`. Time comes in as
+place: an edit puts a new one there, moves the version and tells the listeners. Time comes in as
 `now_ms` of the wall clock. Source: semantics §4 (TopicConfigManager).
 """
 
@@ -86,12 +86,12 @@ class TopicTable:
         now_ms: int = 0,
         max_topics: int = 10_000,
         max_queues: int = 1_024,
-        on_change: Callable[[Iterable[str]], None] = lambda names: None,
     ) -> None:
         self.settings = settings
         self.max_topics = max_topics
         self.max_queues = max_queues
-        self.on_change = on_change
+        self.listeners: list[Callable[[Iterable[str]], None]] = []
+        """Who is told the names of topics that are new, changed or gone."""
         self.rate = RateLimit()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, TopicConfig] = {}
@@ -118,7 +118,15 @@ class TopicTable:
         """Set one topic, move the version and tell who saves and registers it."""
         self.put(config)
         self.version = bumped(self.version, now_ms)
-        self.on_change((config.topic_name,))
+        self._tell(config.topic_name)
+
+    def _tell(self, topic: str) -> None:
+        for listener in self.listeners:
+            listener((topic,))
+
+    def is_known(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        return topic in self.configs
 
     def is_system(self, topic: str) -> bool:
         """Whether `topic` belongs to the broker itself."""
@@ -304,7 +312,7 @@ class TopicTable:
         self.group_topics.discard(topic)
         self.kept.drop(topic)
         self.version = bumped(self.version, now_ms)
-        self.on_change((topic,))
+        self._tell(topic)
         return True
 
     # -- the file --------------------------------------------------------------------------------

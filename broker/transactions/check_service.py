@@ -42,16 +42,12 @@ from aerobee.store.results import UNSTORABLE, PutStatus, place_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.consumers.clients import ClientConnection, ClientTable
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
-    from aerobee.broker.core.pace import Pace
-    from aerobee.broker.core.puts import Puts
+    from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.broker.transactions.open_transactions import Transactions
-    from aerobee.store.clock import Clock
     from aerobee.store.format.record import Record
-    from aerobee.store.message_store import MessageStore
     from aerobee.store.results import GetResult, PutResult
 
 __all__ = ["HalfMessages"]
@@ -81,28 +77,23 @@ class HalfMessages:
 
     def __init__(
         self,
+        core: Core,
         *,
-        config: BrokerConfig,
-        store: MessageStore,
-        puts: Puts,
         topics: TopicTable,
         clients: ClientTable,
         offsets: ConsumerOffsetTable,
         transactions: Transactions,
-        pace: Pace,
-        clock: Clock,
-        store_host: bytes,
     ) -> None:
-        self._config = config
-        self._store = store
-        self._puts = puts
+        self._config = core.config
+        self._store = core.store
+        self._puts = core.puts
+        self._clock = core.clock
+        self._store_host = core.store_host
+        self._pace = core.pace()
         self._topics = topics
         self._clients = clients
         self._offsets = offsets
         self._transactions = transactions
-        self._pace = pace
-        self._clock = clock
-        self._store_host = store_host
         self._saved = (0, 0)
         self._turn = 0
         self._unasked: dict[str, int] = {}

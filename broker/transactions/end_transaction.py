@@ -23,16 +23,12 @@ from aerobee.store.results import PutStatus
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from aerobee.broker.config.load import BrokerConfig
-    from aerobee.broker.core.puts import Puts
-    from aerobee.broker.metrics.stats import BrokerStats
+    from aerobee.broker.core.core import Core
     from aerobee.broker.transactions.open_transactions import Transactions
     from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.routes import Later, Outcome
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.transaction import EndTransaction
-    from aerobee.store.clock import Clock
-    from aerobee.store.message_store import MessageStore
 
 __all__ = ["TransactionProcessor"]
 
@@ -45,25 +41,15 @@ FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 class TransactionProcessor:
     """Code 37."""
 
-    def __init__(
-        self,
-        *,
-        config: BrokerConfig,
-        store: MessageStore,
-        puts: Puts,
-        transactions: Transactions,
-        stats: BrokerStats,
-        clock: Clock,
-        store_host: bytes,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._puts = puts
+    def __init__(self, core: Core, transactions: Transactions) -> None:
+        self._config = core.config
+        self._store = core.store
+        self._puts = core.puts
+        self._stats = core.stats
+        self._clock = core.clock
+        self._store_host = core.store_host
         self._transactions = transactions
-        self._stats = stats
-        self._clock = clock
-        self._store_host = store_host
-        self._waits_for_disk = config.store.sync_flush
+        self._waits_for_disk = core.config.store.sync_flush
 
     def end(self, header: EndTransaction, command: Command, connection: Connection) -> Outcome:
         """Commit or roll back; a producer that does not know yet gets no answer."""

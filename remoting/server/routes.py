@@ -1,4 +1,4 @@
-"""Routes: request code → header, handler, pool. The table itself stands in `broker/routes.py`."""
+"""Routes: request code → header, handler, pool. The lines stand with each feature of the broker."""
 
 from __future__ import annotations
 

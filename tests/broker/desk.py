@@ -1,4 +1,4 @@
-"""A broker without its sockets: real parts on a small directory, asked as the worker asks them."""
+"""A broker without its sockets: the real one on a small directory, asked as a worker asks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from aerobee.broker.answers import refusal
+from aerobee.broker.broker import Broker
 from aerobee.broker.config.load import BrokerConfig, BrokerOptions
-from aerobee.broker.parts import Parts
-from aerobee.broker.routes import broker_routes
 from aerobee.broker.topics.topics import TopicConfig
 from aerobee.remoting.server.connection import packed_host
 from aerobee.remoting.server.routes import PARKED, Begun, finished
@@ -125,18 +124,58 @@ def answered(call: Callable[[], Any]) -> Any:
 
 
 class Desk:
-    """Parts, loaded; `ask` is what happens to one request, its round and its wait included."""
+    """A broker whose parts have names; `ask` is what happens to one request, waits included."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.load = broker.load
+        self.saver = broker.saver
+        self._name_core(broker)
+        self._name_tables(broker)
+        self._name_services(broker)
         self.peer = Caller()
-        self.handlers = {
-            int(route.header.code): route.handler for route in broker_routes(parts.processors)
-        }
+        self.handlers = {int(route.header.code): route.handler for route in broker.routes}
+
+    def _name_core(self, broker: Broker) -> None:
+        core = broker.core
+        self.config, self.clock, self.stats = core.config, core.clock, core.stats
+        self.store, self.puts = core.store, core.puts
+        self.address, self.store_host = core.address, core.store_host
+        rounds = core.rounds
+        self.reactor, self.slow_rounds = rounds.reactor, rounds.slow
+        self.after_round, self.finish_round = rounds.after_round, rounds.finish
+        self.connected = rounds.connected
+
+    def _name_tables(self, broker: Broker) -> None:
+        self.topics, self.topic_file = broker.topics.table, broker.topics.file
+        tables = broker.consumers.tables
+        self.groups, self.offsets, self.clients = tables.groups, tables.offsets, tables.clients
+        self.locks, self.filters = tables.locks, tables.filters
+        self.compensation = tables.compensation
+        self.group_file = broker.consumers.group_file
+        self.offset_file = broker.consumers.offset_file
+        self.delays, self.delay_file = broker.delay.offsets, broker.delay.file
+        self.request_modes, self.mode_file = broker.assignment.modes, broker.assignment.file
+        self.transactions = broker.transactions.table
+
+    def _name_services(self, broker: Broker) -> None:
+        self.half_messages = broker.transactions.half_messages
+        self.schedule = broker.delay.schedule
+        self.destinations = broker.send.destinations
+        self.access, self.hold = broker.pull.access, broker.pull.hold
+        self.pull_requests, self.protection = broker.pull.requests, broker.pull.protection
+        self.sampling = broker.metrics.sampling
+        if broker.dedupe is not None:
+            self.dedupe = broker.dedupe.dedupe
+        if broker.timers is not None:
+            self.timers, self.timing = broker.timers.wheel, broker.timers.counts
+        if broker.pop is not None:
+            self.pop_hold, self.pop_reader = broker.pop.hold, broker.pop.reader
+            self.revive, self.revive_log = broker.pop.revive, broker.pop.revive_log
 
     def topic(self, name: str = "t", **fields: Any) -> None:
         """There is such a topic, and it is on disk."""
-        self.parts.topics.put(TopicConfig(topic_name=name, **fields))
+        self.topics.put(TopicConfig(topic_name=name, **fields))
 
     def begin(self, header: Header, body: bytes = b"", *, oneway: bool = False) -> Any:
         """Call the handler; what it gives, or the answer that its refusal becomes."""
@@ -149,12 +188,12 @@ class Desk:
         outcome = self.begin(header, body, **how)
         if isinstance(steps := outcome, Generator):
             outcome = answered(lambda: finished(steps))
-        self.parts.after_round()
+        self.after_round()
         if isinstance(outcome, Begun):
             outcome = outcome.work
         if inspect.isawaitable(outcome):
             outcome = await outcome
-            self.parts.after_round()
+            self.after_round()
         if outcome is PARKED or outcome is None:
             outcome = await self.peer.next_answer()
         assert isinstance(outcome, Answer), outcome
@@ -221,17 +260,17 @@ def body_of(answer: Answer) -> bytes:
 async def open_desk(
     root: Path, disk: Disk | None = None, *, clock: Clock | None = None, **changes: Any
 ) -> AsyncIterator[Desk]:
-    """Parts with the services of the store, the hold and the saver, ended as the broker ends."""
+    """A desk with the services of the store, the hold and the saver, ended as the broker ends."""
     clock = clock or TrioClock()
-    parts = Parts(broker_config(root, **changes), disk=disk or Disk(), clock=clock)
-    parts.load()
+    desk = Desk(Broker(broker_config(root, **changes), disk=disk or Disk(), clock=clock))
+    desk.load()
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(parts.store.run)
-            await nursery.start(parts.saver.run)
-            nursery.start_soon(parts.hold.run, parts.reactor.flush)
-            yield Desk(parts)
+            await nursery.start(desk.store.run)
+            await nursery.start(desk.saver.run)
+            await nursery.start(desk.hold.run)
+            yield desk
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
-            await parts.store.close()
+            await desk.store.close()

@@ -47,22 +47,21 @@ class Pops:
 
     def __init__(self, desk: Desk, clock: MockClock) -> None:
         self.desk = desk
-        self.parts = desk.parts
         self.clock = clock
         self.count = 0
 
     def now_ms(self) -> int:
-        return self.parts.clock.now_ms()
+        return self.desk.clock.now_ms()
 
     async def pass_s(self, seconds: float, step_s: float = 0.5) -> None:
         """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
         end = trio.current_time() + seconds
-        timers = self.parts.timers
+        timers = self.desk.timers
         assert timers is not None
         while (left := end - trio.current_time()) > 0:
             self.clock.jump(min(left, step_s))
             await trio.testing.wait_all_tasks_blocked()
-            await self.parts.puts.durable()
+            await self.desk.puts.durable()
             async with timers._saving:
                 pass
             await trio.testing.wait_all_tasks_blocked()
@@ -162,14 +161,14 @@ class Pops:
         return message._replace(receipt=receipt)
 
     def open_check_points(self) -> int:
-        return sum(len(queue.open) for queue in self.parts.revive.queues)
+        return sum(len(queue.open) for queue in self.desk.revive.queues)
 
     async def stop(self) -> None:
         """As the broker does before its nursery ends."""
-        self.parts.puts.close()
-        assert self.parts.timers is not None
-        await self.parts.timers.close()
-        assert await self.parts.saver.save_all()
+        self.desk.puts.close()
+        assert self.desk.timers is not None
+        await self.desk.timers.close()
+        assert await self.desk.saver.save_all()
 
 
 def real_topic(topic: str, group: str, receipt: Receipt) -> str:
@@ -233,12 +232,11 @@ async def open_pops(
 ) -> AsyncIterator[Pops]:
     """A topic `t` with one queue, a group `g`; everything that pops need runs."""
     async with open_desk(root, disk, clock=wall, **changes) as desk, trio.open_nursery() as nursery:
-        parts = desk.parts
-        if parts.topics.get("t") is None:
+        if desk.topics.get("t") is None:
             desk.topic("t", read_queue_nums=1, write_queue_nums=1)
-        assert parts.timers is not None
-        await nursery.start(parts.timers.run)
-        await nursery.start(parts.revive.run)
-        await nursery.start(parts.pop_hold.run, parts.finish_round)
+        assert desk.timers is not None
+        await nursery.start(desk.timers.run)
+        await nursery.start(desk.revive.run)
+        await nursery.start(desk.pop_hold.run)
         yield Pops(desk, clock)
         nursery.cancel_scope.cancel()

@@ -27,15 +27,16 @@ from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.store.clock import SystemClock
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
-from tests.broker.desk import broker_config
+from tests.broker.desk import Desk, broker_config
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.ports import free_block, free_port
 from tests.kit.raw_client import RawAnswer, RawConnection, pull_fields, records, send_fields
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Collection
     from pathlib import Path
 
+    from aerobee.broker.broker import Extra
     from aerobee.store.results import Recovery
 
 pytestmark = pytest.mark.trio
@@ -69,9 +70,14 @@ def with_metrics(config: BrokerConfig) -> BrokerConfig:
 class Running:
     """A controller that serves, what it said, and how it ended."""
 
-    def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, disk: Disk | None = None, without: Collection[Extra] = ()
+    ) -> None:
         self.config = config
-        self.controller = BrokerController(config, disk=disk or Disk(), clock=SystemClock())
+        self.controller = BrokerController(
+            config, disk=disk or Disk(), clock=SystemClock(), without=without
+        )
+        self.desk = Desk(self.controller.broker)
         self.ready: list[Ready] = []
         self.served = trio.Event()
         self.clean: bool | None = None
@@ -89,9 +95,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(config: BrokerConfig) -> AsyncIterator[Running]:
+async def running(config: BrokerConfig, without: Collection[Extra] = ()) -> AsyncIterator[Running]:
     """Serving; stopped and clean at the end."""
-    broker = Running(config)
+    broker = Running(config, without=without)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.run)
         with trio.fail_after(20):
@@ -123,7 +129,7 @@ async def test_it_is_ready_when_it_answers_on_every_port(tmp_path: Path) -> None
         assert ready.namesrv.endswith(f":{config.namesrv.namesrv_listen_port}")
         assert ready.data == str(tmp_path / "data")
         assert ready.recovery.clean
-        broker.controller.parts.topics.for_send("t", "TBW102", 4, 0)
+        broker.desk.topics.for_send("t", "TBW102", 4, 0)
         for port in (config.remoting.listen_port, config.remoting.vip_listen_port):
             with await broker.client(port) as client:
                 answer = await call(client, SEND, send_fields("t", 0), b"x")
@@ -145,6 +151,41 @@ async def test_without_a_name_server_its_codes_are_not_answered(tmp_path: Path) 
         with await broker.client() as client:
             route = await call(client, ROUTE, {"topic": "t"})
             assert route.code == Code.REQUEST_CODE_NOT_SUPPORTED
+
+
+REQUESTS_OF: dict[Extra, tuple[RequestCode, ...]] = {
+    "dedupe": (),
+    "timers": (RequestCode.RECALL_MESSAGE,),
+    "pop": (
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    ),
+}
+
+
+@pytest.mark.parametrize("without", [("dedupe",), ("timers",), ("pop",), tuple(REQUESTS_OF)])
+async def test_without_a_feature_the_rest_starts_sends_and_pulls(
+    tmp_path: Path, without: tuple[Extra, ...]
+) -> None:
+    config = config_of(tmp_path / "data", dedupe="t=UNIQ_KEY@60s")
+    twice = send_fields("t", 0, i="UNIQ_KEY\x01A\x02")
+    stored = 2 if "dedupe" in without else 1
+    async with running(config, without) as broker:
+        with await broker.client() as client:
+            for _ in range(2):
+                assert (await call(client, SEND, twice, b"hello")).code == Code.SUCCESS
+            pulled = await call(client, PULL, pull_fields("g", "t", 0, 0))
+            assert [record.body for record in records(pulled.body)] == [b"hello"] * stored
+            for code in (code for feature in without for code in REQUESTS_OF[feature]):
+                answer = await call(client, int(code), {})
+                assert answer.code == Code.REQUEST_CODE_NOT_SUPPORTED, code.name
+    async with running(config) as whole:
+        assert whole.desk.store.max_offset("t", 0) == stored
 
 
 # ── refusals ──
@@ -196,7 +237,7 @@ async def test_a_service_that_fails_takes_the_broker_down(tmp_path: Path) -> Non
         await broker.served.wait()
         raise ZeroDivisionError("a fault of ours")
 
-    ticker: Any = broker.controller.parts.ticker
+    ticker: Any = broker.controller.ticker
     run = ticker.run
 
     async def run_and_fail(**status: Any) -> None:
@@ -222,7 +263,7 @@ async def test_a_stop_leaves_everything_on_disk(tmp_path: Path) -> None:
     async with running(config_of(tmp_path)) as broker:
         with await broker.client() as client:
             await call(client, SEND, send_fields("new", 0), b"x")
-            broker.controller.parts.groups.find("g", 0)
+            broker.desk.groups.find("g", 0)
             fields = {"consumerGroup": "g", "topic": "new", "queueId": 0, "commitOffset": 1}
             assert (await call(client, UPDATE_OFFSET, fields)).code == 0
         assert (tmp_path / "abort").exists()
@@ -230,7 +271,7 @@ async def test_a_stop_leaves_everything_on_disk(tmp_path: Path) -> None:
     assert "new@g" in (tmp_path / "config/consumerOffset.json").read_text()
     async with running(config_of(tmp_path)) as again:
         assert again.ready[0].recovery.clean
-        assert again.controller.parts.offsets.query("g", "new", 0) == 1
+        assert again.desk.offsets.query("g", "new", 0) == 1
         with await again.client() as client:
             pulled = await call(client, PULL, pull_fields("g", "new", 0, 0))
             assert [record.body for record in records(pulled.body)] == [b"x"]
@@ -267,7 +308,7 @@ async def test_a_stop_notes_which_transactions_are_done_with(tmp_path: Path) -> 
             assert (await call(client, END_TRANSACTION, end)).code == 0
     async with running(config_of(tmp_path)) as again:
         # Behind the offset nobody looks again, a Java broker neither.
-        offsets = again.controller.parts.offsets
+        offsets = again.desk.offsets
         for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"):
             assert offsets.query("CID_RMQ_SYS_TRANS", topic, 0) == 1
 
@@ -277,12 +318,12 @@ async def test_a_stop_answers_the_held_pulls_before_it_closes_the_door(tmp_path:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.run)
         await broker.served.wait()
-        broker.controller.parts.topics.for_send("t", "TBW102", 4, 0)
+        broker.desk.topics.for_send("t", "TBW102", 4, 0)
         with await broker.client() as client:
             client.ask(PULL, pull_fields("g", "t", 0, 0, sysFlag=6))
             # Answered after the pull was served, for both come over one connection.
             assert (await call(client, SEND, send_fields("t", 1), b"x")).code == 0
-            assert broker.controller.parts.hold.parked == 1
+            assert broker.desk.hold.parked == 1
             broker.controller.stop()
             answer = await in_thread(client.hear)
             assert answer.code == Code.PULL_NOT_FOUND
@@ -308,13 +349,13 @@ async def test_while_the_store_recovers_probes_are_answered_and_clients_refused(
     config = with_metrics(config_of(tmp_path / "data"))
     broker = Running(config)
     go_on = threading.Event()
-    load = broker.controller.parts.load
+    load = broker.controller.broker.load
 
     def slow_load() -> Recovery:
         assert go_on.wait(10)
         return load()
 
-    monkeypatch.setattr(broker.controller.parts, "load", slow_load)
+    monkeypatch.setattr(broker.controller.broker, "load", slow_load)
     monkeypatch.setattr(controller_module, "PROGRESS_S", 0.01)
     host = config.metrics.metrics_prom_exporter_host or "127.0.0.1"
     url = f"http://{host}:{config.metrics.metrics_prom_exporter_port}"

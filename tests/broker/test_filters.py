@@ -71,9 +71,9 @@ async def test_a_filter_in_the_pull_decides_by_the_properties(
         assert (answer.code, answer.remark) == (Code.SUCCESS, "FOUND")
         assert bodies(answer) == [b"50", b"70"]
         assert following(answer) == 5
-        counters = desk.parts.stats.group_out("g", "t")
+        counters = desk.stats.group_out("g", "t")
         assert counters.messages_out == 2
-        assert desk.parts.store.stats.messages_got == 2
+        assert desk.store.stats.messages_got == 2
 
 
 async def test_a_filter_that_wants_nothing_of_it_sends_the_client_on(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ async def test_messages_on_disk_are_filtered_outside_the_loop(tmp_path: Path) ->
     async with open_desk(tmp_path, disk, enable_property_filter=True) as desk:
         desk.topic()
         await fill(desk, 5, 50, 7, 70)
-        await desk.parts.store.flush_queues()
-        desk.parts.store.reader.begun = desk.parts.store.commit_log.max_offset
+        await desk.store.flush_queues()
+        desk.store.reader.begun = desk.store.commit_log.max_offset
         disk.cold = True
         outcome = desk.begin(pull_header(subscription="price > 10", **SQL))
         assert inspect.isawaitable(outcome)
@@ -180,7 +180,7 @@ async def test_a_pull_that_brings_its_subscription_leaves_it_for_who_asks(tmp_pa
         desk.topic()
         await fill(desk, 5)
         await desk.pull(subscription="price > 10", **SQL)
-        known = desk.parts.state.compensation
+        known = desk.compensation
         assert set(known.topics("g")) == {"t"}
         list(known.expire(1 << 60, 0))
         await heartbeat(desk, ("t", "TAG", "*"))
@@ -191,11 +191,11 @@ async def test_a_pull_that_brings_its_subscription_leaves_it_for_who_asks(tmp_pa
 async def test_filters_of_groups_outlive_the_broker(tmp_path: Path) -> None:
     async with open_desk(tmp_path, enable_property_filter=True) as desk:
         await heartbeat(desk, ("t", "SQL92", "price > 10"))
-        assert await desk.parts.saver.save_all()
+        assert await desk.saver.save_all()
         saved = json.loads((tmp_path / "config" / "consumerFilter.json").read_bytes())
         assert saved["filterDataByTopic"]["t"]["groupFilterData"]["g"]["expression"] == "price > 10"
     async with open_desk(tmp_path, enable_property_filter=True) as desk:
-        known = desk.parts.state.filters.get("t", "g")
+        known = desk.filters.get("t", "g")
         assert known is not None
         assert known.dead_ms
         desk.topic()

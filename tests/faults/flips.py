@@ -15,8 +15,8 @@ from zlib import crc32
 
 import trio
 
+from aerobee.broker.broker import Broker
 from aerobee.broker.errors import TableDamaged
-from aerobee.broker.parts import Parts
 from aerobee.remoting.wire.headers.offset import UpdateConsumerOffset
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
@@ -108,16 +108,16 @@ async def _fill(root: Path, copy: Path, sent: Sent) -> None:
     async def work(desk: Desk) -> None:
         for topic in TOPICS:
             desk.topic(topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-        desk.parts.groups.create(GROUP, 0)
+        desk.groups.create(GROUP, 0)
         for number in range(MESSAGES):
             await _send(desk, number, sent)
             if number == MESSAGES // 2:
-                assert await desk.parts.store.flush_queues()
+                assert await desk.store.flush_queues()
         offset = UpdateConsumerOffset(
             consumer_group=GROUP, topic=TOPICS[0], queue_id=0, commit_offset=5
         )
         await desk.ask(offset)
-        await desk.parts.saver.save_all()
+        await desk.saver.save_all()
         await trio.to_thread.run_sync(shutil.copytree, root, copy)
 
     await with_broker(root, work)
@@ -161,22 +161,22 @@ KINDS = {
 
 
 async def with_broker(root: Path, work: Callable[[Desk], Awaitable[None]]) -> None:
-    """Parts of a broker without its sockets, from load to close.
+    """A broker without its sockets, from load to close.
 
     Raises: StoreRefused, TableDamaged.
     """
     config = broker_config(root, mapped_file_size_commit_log_bytes=SEGMENT_BYTES, **SMALL)
-    parts = Parts(config, disk=Disk(), clock=TrioClock())
-    parts.load()
+    desk = Desk(Broker(config, disk=Disk(), clock=TrioClock()))
+    desk.load()
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(parts.store.run)
-            await work(Desk(parts))
-            await parts.saver.save_all()
+            await nursery.start(desk.store.run)
+            await work(desk)
+            await desk.saver.save_all()
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
-            await parts.store.close()
+            await desk.store.close()
 
 
 SMALL = {"mapped_file_size_consume_queue_bytes": 200}

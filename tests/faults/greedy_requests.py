@@ -14,19 +14,22 @@ import time
 import zlib
 from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import msgspec
 
-from aerobee.broker.routes import broker_routes, namesrv_routes
+from aerobee.broker.broker import Broker
 from aerobee.remoting.wire.codes import RequestCode
+from aerobee.store.files.disk import Disk
+from tests.broker.desk import broker_config
 from tests.kit.campaign import Campaign
 from tests.kit.raw_client import Closed, RawConnection
+from tests.kit.running_store import TrioClock
 from tests.kit.stall_watch import WatchedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from aerobee.remoting.wire.header import Header
     from tests.kit.campaign import Run
@@ -148,20 +151,12 @@ def requests() -> Iterator[Greedy]:
             yield Greedy(f"{name} {what}", to_name_server, int(kind.code), fields, body)
 
 
-class _Anything:
-    """In place of the processors: has whatever is asked of it."""
-
-    def __getattr__(self, name: str) -> Any:
-        return _Anything()
-
-
 def routed() -> Iterator[tuple[type[Header], bool]]:
-    """The header of every route, and whether it is one of the name server's port."""
-    anything: Any = _Anything()
-    for route in broker_routes(anything):
+    """The header of every route, and whether it is asked on the name server's port."""
+    broker = Broker(broker_config(Path("never-made")), disk=Disk(), clock=TrioClock())
+    for route in broker.routes:
         yield route.header, False
-    for route in namesrv_routes(anything):
-        yield route.header, False
+    for route in broker.namesrv.routes:
         yield route.header, True
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 from trio.testing import MockClock
 
+from aerobee.broker.broker import Broker
 from aerobee.broker.errors import TableDamaged
-from aerobee.broker.parts import Parts
 from aerobee.store.config import FlushDiskType
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Space
@@ -106,33 +106,30 @@ class Life:
         await self._run(work=False)
 
     async def _run(self, *, work: bool = True) -> None:
-        parts = Parts(
-            broker_config(self.root, flush_disk_type=self.flush, **SMALL),
-            disk=self.disk,
-            clock=TrioClock(),
-        )
-        parts.load()
+        config = broker_config(self.root, flush_disk_type=self.flush, **SMALL)
+        desk = Desk(Broker(config, disk=self.disk, clock=TrioClock()))
+        desk.load()
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(parts.store.run)
-                await nursery.start(parts.saver.run)
+                await nursery.start(desk.store.run)
+                await nursery.start(desk.saver.run)
                 if work:
-                    await self._work(Desk(parts))
+                    await self._work(desk)
                 nursery.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
-                self.clean = await parts.store.close()
+                self.clean = await desk.store.close()
 
     async def _work(self, desk: Desk) -> None:
         desk.topic(TOPIC, read_queue_nums=2, write_queue_nums=2)
-        await desk.parts.saver.save_all()
+        await desk.saver.save_all()
         for number in range(SENDS):
             await self._send(desk, number)
         for queue_id in range(2):
             answer = await desk.pull(TOPIC, 0, queue_id=queue_id)
             if answer.code == 0 and (data := body_of(answer)):
                 read(data)
-        await desk.parts.store.flush_queues()
+        await desk.store.flush_queues()
         await self._delete(desk)
         await self._send(desk, SENDS)
 
@@ -146,7 +143,7 @@ class Life:
             self.acked[int(stored["queueId"]), int(stored["queueOffset"])] = body
 
     async def _delete(self, desk: Desk) -> None:
-        cleanup = desk.parts.store.space.cleanup
+        cleanup = desk.store.space.cleanup
         self.disk.used_percent = 88
         await cleanup.look()
         await cleanup.clean()

@@ -94,7 +94,7 @@ class ScarceLife(Life):
             # What an administrator asked for and could not have gets an error: an answer, too.
             await super()._work(desk)
         self.disk.done = True
-        store = desk.parts.store
+        store = desk.store
         before = len(self.acked)
         with trio.fail_after(OVER_WITHIN_S):
             while len(self.acked) == before:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from aerobee.broker.parts import Parts
+    from tests.broker.desk import Desk
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
 HOST6 = bytes(15) + b"\x01" + bytes([0, 0, 195, 80])
@@ -126,7 +126,7 @@ def properties_of(random: Random, **usual: str) -> bytes:
 
 
 def put_odd(
-    parts: Parts, random: Random, topic: str, queue_id: int, properties: bytes, body: bytes
+    desk: Desk, random: Random, topic: str, queue_id: int, properties: bytes, body: bytes
 ) -> None:
     """One record that says what it likes."""
     draft = MessageDraft(
@@ -141,9 +141,9 @@ def put_odd(
         born_timestamp=random.choice(INT64),
         reconsume_times=random.choice(INT32),
         prepared_transaction_offset=random.choice(INT64),
-        tags_code=code_of(topic, properties, parts.clock.now_ms(), parts.store.levels),
+        tags_code=code_of(topic, properties, desk.clock.now_ms(), desk.store.levels),
     )
-    assert parts.store.put(draft, accepted=True).status is PutStatus.PUT_OK
+    assert desk.store.put(draft, accepted=True).status is PutStatus.PUT_OK
 
 
 @pytest.mark.trio
@@ -156,19 +156,19 @@ async def test_delay_levels_go_on_behind_any_record(
         for number in range(100):
             usual = {"REAL_TOPIC": "u", "REAL_QID": "0", "DELAY": "1"}
             odd = properties_of(random, **usual)
-            put_odd(desk.parts, random, SCHEDULE_TOPIC, 0, odd, b"odd")
+            put_odd(desk, random, SCHEDULE_TOPIC, 0, odd, b"odd")
             if not number % 10:
                 await park(desk, 1, b"%d" % number)
-        desk.parts.after_round()
-        end = desk.parts.store.max_offset(SCHEDULE_TOPIC, 0)
+        desk.after_round()
+        end = desk.store.max_offset(SCHEDULE_TOPIC, 0)
         # A first tick finds what is due by its time, later ones what no time could be meant by.
         for _ in range(3):
             autojump_clock.jump(2)
-            await desk.parts.schedule.tick()
-        good = [one for one in records_of(desk.parts.store, "t") if bytes(one.body) != b"odd"]
+            await desk.schedule.tick()
+        good = [one for one in records_of(desk.store, "t") if bytes(one.body) != b"odd"]
         assert [bytes(one.body) for one in good] == [b"%d" % n for n in range(0, 100, 10)]
-        assert desk.parts.store.max_offset(SCHEDULE_TOPIC, 0) == end, "nothing goes round"
-        assert desk.parts.store.stats.set_aside["schedule"]
+        assert desk.store.max_offset(SCHEDULE_TOPIC, 0) == end, "nothing goes round"
+        assert desk.store.stats.set_aside["schedule"]
 
 
 @pytest.mark.trio
@@ -180,18 +180,18 @@ async def test_timers_go_on_behind_any_record(
     async with open_bench(tmp_path) as bench:
         for number in range(100):
             usual = {"REAL_TOPIC": "u", "REAL_QID": "0", "TIMER_OUT_MS": str(bench.now_ms() + 1000)}
-            put_odd(bench.parts, random, WHEEL_TOPIC, 0, properties_of(random, **usual), b"odd")
+            put_odd(bench.desk, random, WHEEL_TOPIC, 0, properties_of(random, **usual), b"odd")
             if not number % 10:
                 await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
-        bench.parts.after_round()
+        bench.desk.after_round()
         await bench.pass_s(mock_clock, 6)
         good = [body for body in bench.bodies() if body != b"odd"]
         assert sorted(good) == sorted(b"%d" % n for n in range(0, 100, 10))
-        end = bench.parts.store.max_offset(WHEEL_TOPIC, 0)
+        end = bench.desk.store.max_offset(WHEEL_TOPIC, 0)
         assert bench.timers.timers.queue_offset == end
         await bench.pass_s(mock_clock, 6)
-        assert bench.parts.store.max_offset(WHEEL_TOPIC, 0) == end, "nothing goes round"
-        assert bench.parts.store.stats.set_aside["timers"]
+        assert bench.desk.store.max_offset(WHEEL_TOPIC, 0) == end, "nothing goes round"
+        assert bench.desk.store.stats.set_aside["timers"]
 
 
 @pytest.mark.trio
@@ -205,17 +205,17 @@ async def test_transactions_go_on_behind_any_record(
         good = []
         for number in range(60):
             usual = {"REAL_TOPIC": "u", "REAL_QID": "0", "PGROUP": "payments", "TRAN_MSG": "true"}
-            put_odd(bank.parts, random, HALF_TOPIC, 0, properties_of(random, **usual), b"odd")
+            put_odd(bank.desk, random, HALF_TOPIC, 0, properties_of(random, **usual), b"odd")
             op = random.choice((*NUMBERS, "1,2", "x", ",")).encode()
-            put_odd(bank.parts, random, OP_TOPIC, 0, properties_of(random, TAGS="d"), op)
+            put_odd(bank.desk, random, OP_TOPIC, 0, properties_of(random, TAGS="d"), op)
             if not number % 20:
                 good.append(await bank.half(b"%d" % number))
-        bank.parts.after_round()
+        bank.desk.after_round()
         for one in good:
             assert (await bank.end(one, COMMIT)).code == 0
         await bank.pass_s(600)
         assert bank.bodies() == [b"0", b"20", b"40"]
-        end = bank.parts.store.max_offset(HALF_TOPIC, 0)
+        end = bank.desk.store.max_offset(HALF_TOPIC, 0)
         assert end <= 60 * 4 + 10
     # What these records named is known again, or not, but the service starts and goes on.
     async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
@@ -271,13 +271,13 @@ async def test_revival_goes_on_behind_any_record(
             if random.random() < 0.1:
                 body = random.choice((b"", b"[" * 100_000, b"null", random.randbytes(40)))
             tags = b"TAGS\x01%b\x02" % tag
-            put_odd(pops.parts, random, REVIVE_LOG, random.randrange(8), tags, body)
-        pops.parts.after_round()
+            put_odd(pops.desk, random, REVIVE_LOG, random.randrange(8), tags, body)
+        pops.desk.after_round()
         await pops.pass_s(12)
         assert b"good" in [one.body for one in await pops.pop()]
         await pops.pass_s(30)
-        store = pops.parts.store
-        for queue in pops.parts.revive.queues:
+        store = pops.desk.store
+        for queue in pops.desk.revive.queues:
             assert queue.position == store.max_offset(REVIVE_LOG, queue.queue_id)
 
 

@@ -14,8 +14,8 @@ import pytest
 import trio
 import trio.testing
 
+from aerobee.broker.broker import Broker
 from aerobee.broker.config.load import FlushDiskType
-from aerobee.broker.parts import Parts
 from aerobee.store.format.properties import decode
 from tests.broker.desk import Desk, broker_config
 from tests.broker.transactions.test_check_service import COMMIT, ROLLBACK, UNKNOWN, Bank
@@ -90,9 +90,9 @@ async def life(
 ) -> AsyncIterator[Bank]:
     """A broker from its start to a sudden end: nothing is closed and nothing saved."""
     began = TrioClock(1_700_000_000_000 + int(trio.current_time() * 1_000))
-    parts = Parts(broker_config(root, **changes), disk=disk, clock=began)
-    parts.load()
-    put, left = parts.store.put, cut_at
+    desk = Desk(Broker(broker_config(root, **changes), disk=disk, clock=began))
+    desk.load()
+    put, left = desk.store.put, cut_at
 
     def cut(*arguments: Any, **how: Any) -> Any:
         nonlocal left
@@ -104,14 +104,14 @@ async def life(
             raise PowerCut
         return result
 
-    parts.store.put = cut  # where the process ends
+    desk.store.put = cut  # where the process ends
     with suppress(PowerCut):
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(parts.store.run)
-                await nursery.start(parts.saver.run)
-                await nursery.start(parts.half_messages.run)
-                bank = Bank(Desk(parts), clock)
+                await nursery.start(desk.store.run)
+                await nursery.start(desk.saver.run)
+                await nursery.start(desk.half_messages.run)
+                bank = Bank(desk, clock)
                 bank.desk.topic()
                 yield bank
                 nursery.cancel_scope.cancel()
@@ -121,7 +121,7 @@ async def life(
 
 
 async def visible(bank: Bank) -> list[Stored]:
-    records = await bank.parts.store.complete(bank.records)
+    records = await bank.desk.store.complete(bank.records)
     return [
         Stored(
             Place("t", 0, record.queue_offset),
@@ -135,13 +135,13 @@ async def visible(bank: Bank) -> list[Stored]:
 async def asked(bank: Bank, market: Market) -> list[Stored]:
     """What is visible once every producer has answered."""
     producer, asked_s = bank.producer(), 0
-    while asked_s < SETTLES_S or bank.parts.transactions.open.get("t", 0):
+    while asked_s < SETTLES_S or bank.desk.transactions.open.get("t", 0):
         assert asked_s < ASKED_FOR_S, "something was never asked for"
         await bank.pass_s(10)
         await market.answer(bank, producer)
         asked_s += 10
     # What the last answer committed can be read once it is on disk.
-    await bank.parts.puts.durable()
+    await bank.desk.puts.durable()
     return await visible(bank)
 
 

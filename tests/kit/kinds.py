@@ -73,7 +73,10 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "protection",
             "unread",
         ),
-        "saved": ("save",),
+        "saved": (
+            "save",
+            "tables",
+        ),
         "timers": (
             "timer_delivery",
             "timer_enqueue",
@@ -123,11 +126,12 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.ROOTS: {
         "": (
             "__main__",
+            "broker",
             "controller",
-            "parts",
-            "routes",
-            "state",
-            "wiring",
+        ),
+        "core": (
+            "core",
+            "rounds",
         ),
         "metrics": ("sources",),
     },
@@ -166,6 +170,8 @@ def kind_of(module: Module) -> Kind | None:
     if module.path.name == "__init__.py" or module.top == "aerobee":
         return None
     if module.top == "broker":
+        if module.path.name == "feature.py":
+            return Kind.ROOTS
         return _BY_NAME.get(module.name, Kind.WORDS)
     folder, _, name = module.name.rpartition(".")
     for prefix, kind in FOLDERS.items():

@@ -104,7 +104,7 @@ def _ready_ns(fd: int) -> int:
 
 def main() -> None:
     """Patch the ticker and run the command line."""
-    from aerobee.broker import parts
+    from aerobee.broker import controller
     from aerobee.broker.process.loop_ticker import LoopTicker
     from aerobee.cli.main import main as aerobee
     from aerobee.store.services import cleanup
@@ -121,7 +121,7 @@ def main() -> None:
             raise AssertionError("tickers never end")
 
     setattr(cleanup, "FIRST_PASS_S", FIRST_PASS_S)  # noqa: B010 - a constant, elsewhere
-    setattr(parts, "LoopTicker", BothTickers)  # noqa: B010 - a name it only imports
+    setattr(controller, "LoopTicker", BothTickers)  # noqa: B010 - a name it only imports
     aerobee()
 
 

@@ -49,7 +49,7 @@ def by_queue_id(table: Mapping[Any, Any]) -> dict[int, Any]:
 async def sampled(desk: Desk, seconds: float) -> None:
     """Let the sampler look for a while of virtual time."""
     async with trio.open_nursery() as nursery:
-        await nursery.start(desk.parts.sampling.run)
+        await nursery.start(desk.sampling.run)
         await trio.sleep(seconds)
         nursery.cancel_scope.cancel()
 
@@ -69,7 +69,7 @@ async def test_topic_stats_name_every_queue(tmp_path: Path) -> None:
         desk.topic("t", read_queue_nums=3, write_queue_nums=2)
         for _ in range(4):
             await desk.send("t", queue_id=1)
-        stored_ms = desk.parts.store.store_time("t", 1, 3)
+        stored_ms = desk.store.store_time("t", 1, 3)
         answer = await desk.ask(GetTopicStatsInfo(topic="t"))
         assert body_of(answer).startswith(
             b'{"offsetTable":{{"brokerName":"desk","queueId":0,"topic":"t"}:'
@@ -89,9 +89,9 @@ async def test_consume_stats_say_how_far_a_group_is(tmp_path: Path) -> None:
         desk.topic("u", read_queue_nums=1, write_queue_nums=1)
         for _ in range(3):
             await desk.send("t")
-        stored_ms = desk.parts.store.store_time("t", 0, 1)
-        desk.parts.offsets.commit("g", "t", 0, 2, 0)
-        desk.parts.offsets.commit("g", "u", 0, 0, 0)
+        stored_ms = desk.store.store_time("t", 0, 1)
+        desk.offsets.commit("g", "t", 0, 2, 0)
+        desk.offsets.commit("g", "u", 0, 0, 0)
         stats = read(await desk.ask(GetConsumeStats(consumer_group="g")))
         assert len(stats["offsetTable"]) == 3
         of_t = read(await desk.ask(GetConsumeStats(consumer_group="g", topic="t")))
@@ -130,7 +130,7 @@ async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is
     async with open_desk(tmp_path) as desk:
         for name in ("t", "u"):
             desk.topic(name, read_queue_nums=1, write_queue_nums=1)
-            desk.parts.offsets.commit("g", name, 0, 1, 0)
+            desk.offsets.commit("g", name, 0, 1, 0)
         await beat(desk, consumerDataSet=[consumer("g", "t")])
 
         async def topics(**asked: str) -> list[str]:
@@ -140,7 +140,7 @@ async def test_consume_stats_leave_out_what_the_group_reads_no_more_unless_it_is
         assert await topics() == ["t"]
         assert await topics(topic="u") == []
         assert await topics(topic_list="u;t;") == ["u", "t"]
-        desk.parts.state.compensation.note("g", "u", 0)
+        desk.compensation.note("g", "u", 0)
         assert await topics() == ["t", "u"], "its pulls say so"
         assert read(await desk.ask(GetConsumeStats(consumer_group="nobody"))) == {
             "consumeTps": 0.0,
@@ -153,9 +153,9 @@ async def test_who_consumes_a_topic_is_connected_has_pulled_or_has_an_offset(
 ) -> None:
     async with open_desk(tmp_path) as desk:
         await beat(desk, consumerDataSet=[consumer("connected", "t", "other")])
-        desk.parts.offsets.commit("was-here", "t", 0, 1, 0)
-        desk.parts.offsets.commit("elsewhere", "other", 0, 1, 0)
-        desk.parts.state.compensation.note("pulls", "t", 0)
+        desk.offsets.commit("was-here", "t", 0, 1, 0)
+        desk.offsets.commit("elsewhere", "other", 0, 1, 0)
+        desk.compensation.note("pulls", "t", 0)
         asked = QueryTopicConsumeByWho(topic="t")
         assert body_of(await desk.ask(asked)) == b'{"groupList":["connected","pulls","was-here"]}'
         assert read(await desk.ask(QueryTopicConsumeByWho(topic="x"))) == {"groupList": []}
@@ -164,10 +164,10 @@ async def test_who_consumes_a_topic_is_connected_has_pulled_or_has_an_offset(
 async def test_a_groups_topics_are_those_that_it_has_offsets_of(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         for topic in ("t", "%RETRY%g", "a"):
-            desk.parts.offsets.commit("g", topic, 0, 1, 0)
+            desk.offsets.commit("g", topic, 0, 1, 0)
         answer = read(await desk.ask(QueryTopicsByConsumer(group="g")))
         assert answer["topicList"] == ["%RETRY%g", "a", "t"]
-        assert answer["brokerAddr"] == desk.parts.own_address()
+        assert answer["brokerAddr"] == desk.address
         assert read(await desk.ask(QueryTopicsByConsumer(group="x")))["topicList"] == []
 
 
@@ -206,7 +206,7 @@ async def test_figures_over_time_are_those_of_the_counters(
         assert put["statsMinute"] == {"sum": 20, "tps": 2.0, "avgpt": 1.0}
         assert put["statsDay"] == {"sum": 0, "tps": 0.0, "avgpt": 0.0}
         size = read(await desk.ask(ViewBrokerStatsData(stats_name="TOPIC_PUT_SIZE", stats_key="t")))
-        assert size["statsMinute"]["sum"] == desk.parts.stats.topic_in("t").bytes_in
+        assert size["statsMinute"]["sum"] == desk.stats.topic_in("t").bytes_in
         assert size["statsMinute"]["avgpt"] > 100
         got = read(
             await desk.ask(ViewBrokerStatsData(stats_name="GROUP_GET_NUMS", stats_key="t@g"))
@@ -236,8 +236,8 @@ async def test_runtime_info_is_text_under_every_name(tmp_path: Path, autojump_cl
         assert table["msgPutTotalTodayNow"] == table["putMessageTimesTotal"] == "30"
         assert table["runtime"] == "[ 0 days, 0 hours, 0 minutes, 10 seconds ]"
         assert table["sendThreadPoolQueueCapacity"] == "10000"
-        assert int(table["earliestMessageTimeStamp"]) == desk.parts.store.store_time("t", 0, 0)
-        assert int(table["commitLogMaxOffset"]) == desk.parts.store.commit_log.max_offset
+        assert int(table["earliestMessageTimeStamp"]) == desk.store.store_time("t", 0, 0)
+        assert int(table["commitLogMaxOffset"]) == desk.store.commit_log.max_offset
 
 
 async def test_puts_of_slow_rounds_and_timers_have_figures(
@@ -250,8 +250,8 @@ async def test_puts_of_slow_rounds_and_timers_have_figures(
         later = "TIMER_DELAY_SEC\x01600\x02"
         for _ in range(2):
             desk.begin(send_header("t", properties=later), b"x")
-        desk.parts.stats.slow_puts.add(0.030)
-        desk.parts.stats.slow_puts.add(12.0)
+        desk.stats.slow_puts.add(0.030)
+        desk.stats.slow_puts.add(12.0)
         await sampled(desk, 60.5)
         table = read(await desk.ask(GetBrokerRuntimeInfo()))["table"]
         assert table["putMessageDistributeTime"].startswith("[<=0ms]:98 [0~10ms]:0 [10~50ms]:1 ")
@@ -267,7 +267,7 @@ async def test_settings_are_told_as_properties_with_a_version_and_without_secret
     async with open_desk(tmp_path) as desk:
         answer = await desk.ask(GetBrokerConfig())
         lines = body_of(answer).decode().splitlines()
-        assert f"brokerName={desk.parts.config.broker.broker_name}" in lines
+        assert f"brokerName={desk.config.broker.broker_name}" in lines
         assert lines == sorted(lines)
         assert isinstance(answer.header, GetBrokerConfigResponse)
         assert json.loads(answer.header.version)["counter"] == 0
@@ -277,12 +277,12 @@ async def test_pops_and_connections_have_figures_over_time(
     tmp_path: Path, autojump_clock: Any
 ) -> None:
     async with open_desk(tmp_path) as desk:
-        pop = desk.parts.stats.pop
+        pop = desk.stats.pop
         for status in ("PUT_OK", "UNKNOWN_ERROR"):
             pop.add(pop.revive_in, ("t", "g", "ACK", status))
         pop.add(pop.revive_in, ("t", "h", "ACK", "PUT_OK"))
         pop.add(pop.revive_in, ("t", "g", "CK", "PUT_OK"))
-        desk.parts.reactor.stats.connections_opened = 5
+        desk.reactor.stats.connections_opened = 5
         await sampled(desk, 10.5)
         expected = {
             ("GROUP_ACK_NUMS", "t@g"): 2,

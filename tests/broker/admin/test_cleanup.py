@@ -31,7 +31,7 @@ BIG = bytes(3_000)
 class Desk:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
-        self.topics = TopicTable(BrokerOptions(), on_change=lambda names: None)
+        self.topics = TopicTable(BrokerOptions())
         self.offsets = ConsumerOffsetTable()
         self.processor = CleanupProcessor(
             store=store, topics=self.topics, offsets=self.offsets, clock=HandClock()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def join(desk: Desk, *client_ids: str, group: str = "g") -> None:
     """These clients are members of a group."""
     for client_id in client_ids:
-        desk.parts.clients.register_consumer(
+        desk.clients.register_consumer(
             group,
             Client(Peer(), client_id, "JAVA", 479, 0),
             consume_type="CONSUME_PASSIVELY",
@@ -53,7 +53,7 @@ async def set_mode(
 async def test_a_mode_is_on_disk_when_it_is_answered(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        desk.parts.groups.require("g", 0)
+        desk.groups.require("g", 0)
         assert await set_mode(desk, "POP") == 0
         assert b"POP" in (tmp_path / "config" / "messageRequestMode.json").read_bytes()
 
@@ -88,7 +88,7 @@ async def test_members_that_pop_get_all_of_the_broker_or_as_much_as_they_share(
     async with open_desk(tmp_path) as desk:
         desk.topic("t", read_queue_nums=4, write_queue_nums=4)
         join(desk, "a", "b", "c", "d")
-        desk.parts.groups.find("g", 0)
+        desk.groups.find("g", 0)
         assert await set_mode(desk, "POP") == 0
         assert await asked(desk, "a") == [(-1, "POP")]
         assert await set_mode(desk, "POP", 1) == 0
@@ -101,14 +101,14 @@ async def test_members_that_pop_get_all_of_the_broker_or_as_much_as_they_share(
 async def test_modes_are_kept_over_a_start_in_the_file_of_the_java_broker(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t")
-        desk.parts.groups.find("g", 0)
+        desk.groups.find("g", 0)
         assert await set_mode(desk, "POP", 3) == 0
-        await desk.parts.state.mode_file.catch_up()
+        await desk.mode_file.catch_up()
     saved = json.loads((tmp_path / "config" / "messageRequestMode.json").read_bytes())
     entry = {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 3, "topic": "t"}
     assert saved == {"messageRequestModeMap": {"t": {"g": entry}}}
     async with open_desk(tmp_path) as desk:
-        known = desk.parts.state.request_modes.get("t", "g")
+        known = desk.request_modes.get("t", "g")
         assert known is not None
         assert (known.mode, known.pop_share_queue_num) == ("POP", 3)
 
@@ -127,7 +127,7 @@ async def test_the_default_is_a_setting_and_retry_topics_are_always_pulled(tmp_p
 async def test_bad_requests_are_refused(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic("t")
-        desk.parts.groups.find("g", 0)
+        desk.groups.find("g", 0)
         assert await set_mode(desk, "POP", topic="%RETRY%g") == ResponseCode.NO_PERMISSION
         assert await set_mode(desk, "POP", topic="nowhere") == ResponseCode.TOPIC_NOT_EXIST
         unknown = await set_mode(desk, "POP", group="stranger")

@@ -2,7 +2,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,14 +10,13 @@ from structlog.testing import capture_logs
 
 from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.consumers.client_processor import ClientProcessor
-from aerobee.broker.consumers.clients import ClientTable
-from aerobee.broker.consumers.compensation import CompensationTable
-from aerobee.broker.consumers.consumer_filters import DEAD_KEPT_MS, ConsumerFilterTable
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.member_changes import MemberChanges
-from aerobee.broker.consumers.queue_locks import LOCK_LIVES_MS, QueueLockTable
+from aerobee.broker.consumers.queue_locks import LOCK_LIVES_MS
+from aerobee.broker.consumers.tables import ConsumerTables
 from aerobee.broker.core.rate_limit import RateLimit
 from aerobee.broker.errors import Refused
+from aerobee.broker.filters.consumer_filters import DEAD_KEPT_MS
 from aerobee.broker.topics.topics import TopicConfig, TopicTable
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.server.routes import finished
@@ -25,9 +24,6 @@ from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers import client as headers
 from tests.broker.peers import HandClock, Peer, request
-
-if TYPE_CHECKING:
-    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 OPTIONS = BrokerOptions()
 
@@ -67,24 +63,18 @@ class Desk:
         **settings: Any,
     ) -> None:
         self.clock = HandClock()
-        self.clients = ClientTable()
-        self.groups = GroupTable(options)
+        self.tables = ConsumerTables(GroupTable(options))
+        self.clients, self.groups = self.tables.clients, self.tables.groups
+        self.locks, self.filters = self.tables.locks, self.tables.filters
+        self.compensation = self.tables.compensation
         self.topics = TopicTable(options)
-        self.locks: QueueLockTable[MessageQueue] = QueueLockTable()
-        self.filters = ConsumerFilterTable()
-        self.compensation = CompensationTable()
         self.changes = MemberChanges(self.clients, enabled=notify_enabled)
         self.processor = ClientProcessor(
-            clients=self.clients,
-            groups=self.groups,
+            dataclasses.replace(options, broker_name="b", **settings),
+            tables=self.tables,
             topics=self.topics,
-            broker_name="b",
-            locks=self.locks,
-            filters=self.filters,
-            compensation=self.compensation,
             clock=self.clock,
             changed=self.tell,
-            **settings,
         )
 
     def tell(self, group: str) -> None:
@@ -201,7 +191,7 @@ def test_a_group_that_may_not_be_is_passed_over_in_silence() -> None:
 
 
 def test_pull_consumers_can_be_kept_out() -> None:
-    desk = Desk(reject_pull_consumers=lambda: True)
+    desk = Desk(reject_pull_consumer_enable=True)
     desk.beat(desk.peer(), consumer("p", consumeType="CONSUME_ACTIVELY"), consumer())
     assert set(desk.clients.consumers) == {"g"}
 
@@ -421,7 +411,7 @@ def test_tags_can_be_served_and_sql_cannot_unless_it_is_turned_on(desk: Desk) ->
 def test_what_cannot_be_filtered_by_is_refused_with_the_reason(
     kind: str, text: str, reason: str
 ) -> None:
-    desk = Desk(property_filter_enabled=lambda: True)
+    desk = Desk(enable_property_filter=True)
     assert check(desk, expressionType="SQL92", subString="a > 5 AND b IS NULL") == 0
     with pytest.raises(Refused, match=reason) as caught:
         check(desk, expressionType=kind, subString=text)

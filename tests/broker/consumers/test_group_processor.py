@@ -52,9 +52,9 @@ async def test_a_group_is_made_changed_read_and_on_disk_when_it_is_answered(
 async def test_the_same_settings_again_do_not_move_the_version(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         await update(desk, retryMaxTimes=2)
-        version = desk.parts.groups.version
+        version = desk.groups.version
         assert (await update(desk, retryMaxTimes=2)).code == Code.SUCCESS
-        assert desk.parts.groups.version == version
+        assert desk.groups.version == version
 
 
 @pytest.mark.parametrize("name", ["no/way", "x" * 121, " "])
@@ -76,13 +76,13 @@ async def test_asking_for_a_group_does_not_make_it(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         answer = await desk.ask(GetGroupConfig(group="nobody"))
         assert answer.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
-        assert "nobody" not in desk.parts.groups.configs
+        assert "nobody" not in desk.groups.configs
 
 
 async def test_all_groups_come_at_once_or_page_by_page(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         await update(desk)
-        names = sorted(desk.parts.groups.configs)
+        names = sorted(desk.groups.configs)
         answer = await desk.ask(GetAllGroupConfig())
         assert said(answer) == {"totalGroupNum": str(len(names))}
         assert sorted(json.loads(body_of(answer))["subscriptionGroupTable"]) == names
@@ -98,9 +98,9 @@ async def test_a_deleted_group_loses_its_offsets_when_that_is_asked(
 ) -> None:
     async with open_desk(tmp_path) as desk:
         await update(desk)
-        desk.parts.offsets.commit("g", "t", 0, 7, 0)
+        desk.offsets.commit("g", "t", 0, 7, 0)
         for _ in range(2):
             answer = await desk.ask(DeleteGroup(group_name="g", **fields))
             assert answer.code == Code.SUCCESS, "also when it is gone already"
-        assert "g" not in desk.parts.groups.configs
-        assert desk.parts.offsets.query("g", "t", 0) == left
+        assert "g" not in desk.groups.configs
+        assert desk.offsets.query("g", "t", 0) == left

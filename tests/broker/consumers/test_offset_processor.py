@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,6 @@ from aerobee.broker.config.options import BrokerOptions
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.consumers.groups import GroupTable
 from aerobee.broker.consumers.offset_processor import OffsetProcessor
-from aerobee.broker.delay.delay_offsets import DelayOffsetTable
 from aerobee.broker.errors import Refused
 from aerobee.broker.topics.topics import TopicConfig, TopicTable
 from aerobee.remoting.wire.answer import Answer
@@ -53,7 +51,6 @@ class Desk:
     def __init__(self) -> None:
         self.queues = Queues()
         self.offsets = ConsumerOffsetTable()
-        self.delays = DelayOffsetTable()
         groups = GroupTable(OPTIONS)
         groups.find("g", 0)
         topics = TopicTable(OPTIONS)
@@ -63,7 +60,6 @@ class Desk:
             topics=topics,
             groups=groups,
             offsets=self.offsets,
-            delays=self.delays,
             store=store,
             clock=HandClock(),
         )
@@ -211,12 +207,3 @@ def test_the_age_of_the_oldest_message(desk: Desk, queue_id: int, at_ms: int) ->
     answer = desk.processor.earliest_store_time(header, command, desk.peer)
     assert isinstance(answer, Answer)
     assert answer.header == headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms)
-
-
-def test_the_progress_of_the_delay_levels_is_what_its_file_holds() -> None:
-    desk = Desk()
-    desk.delays.delivered(3, 7, 7, 0)
-    command = request(RequestCode.GET_ALL_DELAY_OFFSET)
-    answer = desk.processor.all_delay_offsets(headers.GetAllDelayOffset(), command, desk.peer)
-    assert isinstance(answer.body, bytes)
-    assert json.loads(answer.body)["offsetTable"] == {"3": 7}

@@ -84,7 +84,7 @@ async def test_a_commit_inside_the_pull_does_not_undo_the_reset(tmp_path: Path) 
         await desk.ask(reset_header(queue_id=0, offset=2))
         moved = await desk.pull(queue_offset=5, sys_flag=4 | 1, commit_offset=5)
         assert said(moved)["nextBeginOffset"] == "2"
-        assert desk.parts.offsets.query("g", "t", 0) == 2
+        assert desk.offsets.query("g", "t", 0) == 2
 
 
 async def test_a_second_reset_replaces_the_first(tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ async def test_an_offset_outside_of_the_queue_is_refused_and_nothing_changes(
         answer = await desk.ask(reset_header(queue_id=0, offset=offset))
         assert answer.code == Code.SYSTEM_ERROR
         assert "holds 0 to 5" in (answer.remark or "")
-        assert desk.parts.offsets.query("g", "t", 0) == 5
-        assert not desk.parts.offsets.resets
+        assert desk.offsets.query("g", "t", 0) == 5
+        assert not desk.offsets.resets
 
 
 async def test_topic_and_group_must_be_known(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ async def test_a_deleted_group_forgets_its_resets(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         await filled(desk)
         await desk.ask(reset_header())
-        desk.parts.offsets.delete_group("g")
-        assert not desk.parts.offsets.resets
+        desk.offsets.delete_group("g")
+        assert not desk.offsets.resets
 
 
 # ── by the clients ──
@@ -142,7 +142,7 @@ async def test_a_deleted_group_forgets_its_resets(tmp_path: Path) -> None:
 
 def join(desk: Desk, *, version: int = 479, language: str = "JAVA") -> Peer:
     peer = Peer()
-    desk.parts.clients.register_consumer(
+    desk.clients.register_consumer(
         "g",
         Client(peer, f"c{peer.id}", language, version, 0),
         consume_type="CONSUME_PASSIVELY",
@@ -168,7 +168,7 @@ async def test_with_the_switch_off_every_client_is_told(tmp_path: Path) -> None:
             ((code, told),) = member.told
             assert code == int(ResetOffsetInClient.code)
             assert (told.topic, told.group) == ("t", "g")
-        assert desk.parts.offsets.query("g", "t", 0) == 5
+        assert desk.offsets.query("g", "t", 0) == 5
 
 
 async def test_with_the_switch_off_nobody_online_is_an_error(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def stored(store: MessageStore, result: PutResult) -> tuple[str, dict[str, str]]
 @pytest.mark.trio
 async def test_hooks_turn_a_message_in_their_order_and_know_its_store_time(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
-        puts, times = desk.parts.puts, []
+        puts, times = desk.puts, []
 
         def aside(
             draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool
@@ -53,9 +53,9 @@ async def test_hooks_turn_a_message_in_their_order_and_know_its_store_time(tmp_p
         ) -> None:
             properties["SEEN"] = draft.topic
 
-        puts.hooks = (aside, last)
+        puts.hooks = [aside, last]
         result = puts.put(draft(), {"TAGS": "a"})
-        assert stored(desk.parts.store, result) == (
+        assert stored(desk.store, result) == (
             "aside",
             {"TAGS": "a", "REAL_TOPIC": "t", "SEEN": "aside"},
         )
@@ -71,16 +71,16 @@ async def test_what_a_hook_refuses_is_not_stored(tmp_path: Path) -> None:
         ) -> None:
             raise Refused(13, "no")
 
-        desk.parts.puts.hooks = (no,)
+        desk.puts.hooks = [no]
         with pytest.raises(Refused):
-            desk.parts.puts.put(draft(), {})
-        assert desk.parts.store.commit_log.max_offset == 0
+            desk.puts.put(draft(), {})
+        assert desk.store.commit_log.max_offset == 0
 
 
 @pytest.mark.trio
 async def test_a_message_put_again_elsewhere_keeps_body_times_and_hosts(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
-        puts, store = desk.parts.puts, desk.parts.store
+        puts, store = desk.puts, desk.store
         first = puts.put(draft(flag=5, reconsume_times=2), {"TAGS": "a"})
         view = store.read(first.physical_offset)
         assert view is not None
@@ -100,6 +100,6 @@ async def test_a_message_put_again_elsewhere_keeps_body_times_and_hosts(tmp_path
 @pytest.mark.trio
 async def test_durable_waits_for_the_disk(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
-        result = desk.parts.puts.put(draft(), {})
-        await desk.parts.puts.durable()
-        assert desk.parts.store.commit_log.flushed >= result.end_offset
+        result = desk.puts.put(draft(), {})
+        await desk.puts.durable()
+        assert desk.store.commit_log.flushed >= result.end_offset

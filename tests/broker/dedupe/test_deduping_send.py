@@ -45,7 +45,7 @@ def open_dedupe(root: Path, **changes: Any) -> Any:
 
 async def begun(desk: Desk) -> None:
     """Windows read; topics there."""
-    await desk.parts.dedupe.run()
+    await desk.dedupe.run()
     for topic in ("t", "orders", "free"):
         desk.topic(topic, read_queue_nums=4, write_queue_nums=4)
 
@@ -82,7 +82,7 @@ async def test_a_repeated_send_hears_where_the_first_lies(tmp_path: Path, cls: t
         assert said(again)["transactionId"] == "k"
         assert place(other) != place(first)
         assert len(await messages(desk)) == 2
-        assert desk.parts.dedupe.repeats == {"t": 1, "orders": 0}
+        assert desk.dedupe.repeats == {"t": 1, "orders": 0}
 
 
 async def test_each_topic_compares_its_own_property(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_a_one_way_repetition_is_dropped_in_silence(tmp_path: Path) -> Non
         for _ in range(2):
             header = send_header("t", properties=text(UNIQ_KEY="k"))
             assert desk.begin(header, b"x", oneway=True) is None
-        desk.parts.after_round()
+        desk.after_round()
         assert len(await messages(desk)) == 1
 
 
@@ -144,7 +144,7 @@ async def test_the_first_may_lie_behind_a_roll_of_the_log(tmp_path: Path) -> Non
     async with open_dedupe(tmp_path) as desk:
         await begun(desk)
         places = [place(await send(desk, str(n), body=b"x" * 100_000)) for n in range(25)]
-        assert desk.parts.store.commit_log.max_offset > 1 << 21
+        assert desk.store.commit_log.max_offset > 1 << 21
         assert [place(await send(desk, str(n))) for n in range(25)] == places
 
 
@@ -153,7 +153,7 @@ async def test_a_first_message_that_lies_on_disk_is_waited_for(tmp_path: Path) -
     async with open_dedupe(tmp_path, disk=disk) as desk:
         await begun(desk)
         first = place(await send(desk, "k"))
-        desk.parts.store.reader.begun = desk.parts.store.commit_log.max_offset
+        desk.store.reader.begun = desk.store.commit_log.max_offset
         disk.cold = True
         assert place(await send(desk, "k")) == first
         assert disk.waited
@@ -170,7 +170,7 @@ async def test_a_repetition_is_not_acknowledged_before_the_first_is_durable(
         assert desk.begin(header, b"x") is PARKED
         assert desk.begin(header, b"x") is PARKED
         assert desk.peer.answers == []
-        desk.parts.after_round()
+        desk.after_round()
         first, again = await desk.peer.next_answer(), await desk.peer.next_answer()
         assert place(again) == place(first)
 
@@ -228,7 +228,7 @@ async def test_a_broken_batch_is_refused_as_ever(tmp_path: Path) -> None:
         await begun(desk)
         answer = await desk.ask(send_header("t", SendBatchMessage), batch("a")[:-1])
         assert answer.code == Code.MESSAGE_ILLEGAL
-        assert desk.parts.store.commit_log.max_offset == 0
+        assert desk.store.commit_log.max_offset == 0
 
 
 # ── restarts ──
@@ -248,11 +248,11 @@ async def test_a_restart_knows_what_the_window_holds(tmp_path: Path) -> None:
     async with open_dedupe(tmp_path) as desk:
         await begun(desk)
         places = [place(await send(desk, str(n), queue_id=n % 4)) for n in range(100)]
-        await desk.parts.saver.save_all()
+        await desk.saver.save_all()
     async with open_dedupe(tmp_path) as desk:
         await begun(desk)
         assert [place(await send(desk, str(n))) for n in range(100)] == places
-        assert desk.parts.dedupe.repeats["t"] == 100
+        assert desk.dedupe.repeats["t"] == 100
 
 
 async def test_a_restart_does_not_read_what_the_window_has_left(
@@ -266,8 +266,8 @@ async def test_a_restart_does_not_read_what_the_window_has_left(
         restarted = Dedupe(
             parse(RULES),
             max_entries=1_000,
-            store=desk.parts.store,
-            clock=desk.parts.clock,
+            store=desk.store,
+            clock=desk.clock,
             repeated={},
         )
         await restarted.run()
@@ -292,18 +292,17 @@ async def test_a_queue_that_cannot_be_read_again_ends_neither_the_others_nor_the
         await begun(desk)
         for topic in ("t", "orders"):
             await send(desk, "A", topic)
-        parts = desk.parts
         again = Dedupe(
-            parse(RULES), max_entries=100, store=parts.store, clock=parts.clock, repeated={}
+            parse(RULES), max_entries=100, store=desk.store, clock=desk.clock, repeated={}
         )
-        offset_by_time = parts.store.offset_by_time
+        offset_by_time = desk.store.offset_by_time
 
         def fails(topic: str, *place: Any) -> Any:
             if topic == "t":
                 raise OSError(errno.EIO, "Input/output error")
             return offset_by_time(topic, *place)
 
-        monkeypatch.setattr(parts.store, "offset_by_time", fails)
+        monkeypatch.setattr(desk.store, "offset_by_time", fails)
         with capture_logs() as logs:
             await again.run()
         assert again.ready

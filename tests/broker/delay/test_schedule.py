@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from contextlib import asynccontextmanager
 from random import Random
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from aerobee.broker.broker import Broker
 from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC
 from aerobee.broker.delay.schedule import PACE_S, SLICE
-from aerobee.broker.parts import Parts
 from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
 from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
 from aerobee.store.flags import Flag
@@ -41,15 +43,14 @@ HOST = bytes([127, 0, 0, 1, 0, 0, 195, 80])
 
 @asynccontextmanager
 async def still_desk(root: Path, disk: Disk | None = None, **changes: Any) -> AsyncIterator[Desk]:
-    """Parts in which nothing runs by itself: the test moves the time and ticks."""
-    parts = Parts(broker_config(root, **changes), disk=disk or Disk(), clock=TrioClock())
-    parts.load()
+    """A desk where nothing runs by itself: the test moves the time and ticks."""
+    desk = Desk(Broker(broker_config(root, **changes), disk=disk or Disk(), clock=TrioClock()))
+    desk.load()
     try:
-        desk = Desk(parts)
         desk.topic()
         yield desk
     finally:
-        await parts.store.close()
+        await desk.store.close()
 
 
 def text(**properties: str) -> str:
@@ -66,19 +67,19 @@ async def park(
 def put(desk: Desk, topic: str, **properties: str) -> None:
     """A message right into a level, as no client can."""
     draft = MessageDraft(topic, 0, b"odd", text(**properties).encode(), HOST, HOST, tags_code=1)
-    assert desk.parts.puts.put_as_is(draft).status is PutStatus.PUT_OK
-    desk.parts.after_round()
+    assert desk.puts.put_as_is(draft).status is PutStatus.PUT_OK
+    desk.after_round()
 
 
 def later(desk: Desk, ms: int) -> None:
     """Set the wall clock; the loop's time stays."""
-    clock = desk.parts.clock
+    clock = desk.clock
     assert isinstance(clock, TrioClock)
     clock.start_ms += ms
 
 
 def arrived(desk: Desk, topic: str = "t", queue_id: int = 0) -> list[Record]:
-    return records_of(desk.parts.store, topic, queue_id)
+    return records_of(desk.store, topic, queue_id)
 
 
 def bodies(desk: Desk, topic: str = "t") -> list[bytes]:
@@ -86,7 +87,7 @@ def bodies(desk: Desk, topic: str = "t") -> list[bytes]:
 
 
 def offsets(desk: Desk) -> dict[int, int]:
-    return desk.parts.state.delays.offsets
+    return desk.delays.offsets
 
 
 LEVELS_S = [
@@ -101,12 +102,12 @@ async def test_each_level_delivers_when_it_is_due_and_not_before(
     async with still_desk(tmp_path) as desk:
         await park(desk, level)
         autojump_clock.jump(delay_s - 0.001)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == []
         autojump_clock.jump(0.001)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"hello"]
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"hello"]
         assert offsets(desk) == {min(level, 18): 1}
 
@@ -115,7 +116,7 @@ async def test_it_delivers_by_itself_at_most_100_ms_late(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with still_desk(tmp_path) as desk, trio.open_nursery() as nursery:
-        await nursery.start(desk.parts.schedule.run)
+        await nursery.start(desk.schedule.run)
         await trio.sleep(1)
         for wait_ms in (0, 13, 50, 77):
             await trio.sleep(wait_ms / 1000)
@@ -143,7 +144,7 @@ async def test_what_arrives_is_the_message_as_it_was_sent_and_the_string_of_its_
         assert said(answer)["queueId"] == "3", "not that of the level"
         (parked,) = arrived(desk, SCHEDULE_TOPIC)
         autojump_clock.jump(1)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         (record,) = arrived(desk, "t", 3)
         same = ("body", "flag", "sys_flag", "born_timestamp", "born_host", "store_host")
         for name in (*same, "reconsume_times", "properties"):
@@ -176,12 +177,12 @@ async def test_a_level_keeps_its_order_and_many_messages_go_in_slices(
         await park(desk, 2, b"other")
         autojump_clock.jump(5)
         began = trio.current_time()
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         got = bodies(desk)
         assert [body for body in got if body != b"other"] == sent
         assert got.index(b"other") < 2 * SLICE, "the levels take turns"
         assert trio.current_time() - began >= 3 * PACE_S, "others get their turn in between"
-        assert desk.parts.state.delays.version.counter == 1
+        assert desk.delays.version.counter == 1
 
 
 async def test_a_level_with_much_to_deliver_keeps_no_other_waiting(
@@ -193,8 +194,8 @@ async def test_a_level_with_much_to_deliver_keeps_no_other_waiting(
         autojump_clock.jump(4.03)
         await park(desk, 1, b"due while the others are on their way")
         autojump_clock.jump(0.97)
-        await desk.parts.schedule.tick()
-        assert desk.parts.store.max_offset("t", 0) == 40 * SLICE + 1
+        await desk.schedule.tick()
+        assert desk.store.max_offset("t", 0) == 40 * SLICE + 1
         [parked] = arrived(desk, SCHEDULE_TOPIC, 0)
         [quick] = [record for record in arrived(desk) if record.body == parked.body]
         assert 0 <= quick.store_timestamp - parked.store_timestamp - 1_000 <= 100
@@ -206,7 +207,7 @@ async def test_a_clock_that_went_back_holds_nothing_for_longer_than_its_level(
     async with still_desk(tmp_path) as desk:
         await park(desk, 3, b"back by a minute")
         later(desk, -60_000)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"back by a minute"]
 
 
@@ -217,16 +218,16 @@ async def test_a_changed_table_of_levels_reaches_what_was_parked_before(
         for level in (1, 2, 3):
             await park(desk, level, b"%d" % level)
     async with still_desk(tmp_path, message_delay_level="1s 2s") as desk:
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"2"], "5 s are more than its level has now"
         autojump_clock.jump(1)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"2", b"1"]
         autojump_clock.jump(8.9)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"2", b"1"], "a level that is gone keeps its times"
         autojump_clock.jump(0.2)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"2", b"1", b"3"]
 
 
@@ -238,9 +239,9 @@ async def test_what_can_go_nowhere_is_passed_over_and_said(
         put(desk, SCHEDULE_TOPIC, REAL_TOPIC="t")
         await park(desk, 1)
         autojump_clock.jump(1)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"hello"]
-        assert desk.parts.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
+        assert desk.store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0) == 0
         assert events(logged).count("message.set_aside") == 2
         assert offsets(desk) == {1: 3}
 
@@ -254,7 +255,7 @@ async def test_a_message_that_no_topic_takes_holds_up_nothing(
         await park(desk, 2, b"beside it")
         autojump_clock.jump(5)
         for _ in range(3):
-            await desk.parts.schedule.tick()
+            await desk.schedule.tick()
         assert sorted(bodies(desk)) == [b"behind it", b"beside it"]
         assert offsets(desk) == {1: 2, 2: 1}
         (aside,) = [line for line in logged if line["event"] == "message.set_aside"]
@@ -268,14 +269,14 @@ async def test_on_a_full_disk_everything_waits_and_goes_on_once(
         for level in (1, 2):
             await park(desk, level, b"%d" % level)
         autojump_clock.jump(5)
-        desk.parts.store.flags.set(Flag.DISK_FULL, "full")
-        await desk.parts.schedule.tick()
+        desk.store.flags.set(Flag.DISK_FULL, "full")
+        await desk.schedule.tick()
         assert bodies(desk) == []
-        assert desk.parts.schedule.blocked.keys() == {1, 2}
-        desk.parts.store.flags.clear(Flag.DISK_FULL)
-        await desk.parts.schedule.tick()
+        assert desk.schedule.blocked.keys() == {1, 2}
+        desk.store.flags.clear(Flag.DISK_FULL)
+        await desk.schedule.tick()
         assert bodies(desk) == [b"1", b"2"]
-        assert not desk.parts.schedule.blocked
+        assert not desk.schedule.blocked
         assert events(logged).count("schedule.unblocked") == 2
 
 
@@ -285,9 +286,9 @@ async def test_a_level_goes_on_where_its_queue_begins_now(
     async with still_desk(tmp_path) as desk:
         for body in (b"a", b"b", b"c"):
             await park(desk, 1, body)
-        desk.parts.store.queues.table[SCHEDULE_TOPIC, 0].min_offset = 2
+        desk.store.queues.table[SCHEDULE_TOPIC, 0].min_offset = 2
         autojump_clock.jump(1)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"c"]
         assert "schedule.moved" in events(logged)
 
@@ -300,17 +301,17 @@ async def test_messages_that_are_gone_from_the_log_hold_up_nobody(
             await park(desk, 1, b"%d" % number)
         autojump_clock.jump(1)
         parked = arrived(desk, SCHEDULE_TOPIC)
-        lost = desk.parts.store.commit_log.queue.files.pop(2)
+        lost = desk.store.commit_log.queue.files.pop(2)
         kept = [
             bytes(record.body)
             for record in parked
             if not lost.start <= record.physical_offset < lost.end
         ]
         assert 0 < len(kept) < 30
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == kept
         assert offsets(desk) == {1: 30}
-        desk.parts.store.commit_log.queue.files.insert(2, lost)
+        desk.store.commit_log.queue.files.insert(2, lost)
 
 
 async def test_a_record_that_cannot_be_read_is_passed_over(
@@ -320,11 +321,11 @@ async def test_a_record_that_cannot_be_read_is_passed_over(
         for number in range(4):
             await park(desk, 1, b"%d" % number)
         broken = arrived(desk, SCHEDULE_TOPIC)[1]
-        file = desk.parts.store.commit_log.queue.find(broken.physical_offset)
+        file = desk.store.commit_log.queue.find(broken.physical_offset)
         assert file is not None
         file.pages[broken.physical_offset + 4] ^= 0xFF
         autojump_clock.jump(1)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"0", b"2", b"3"]
         assert "message.set_aside" in events(logged)
         assert offsets(desk) == {1: 4}
@@ -349,7 +350,7 @@ async def test_a_unit_that_says_no_time_is_due_when_its_record_says(
     async with still_desk(tmp_path) as desk:
         for seconds, expected in ((4.9, b""), (0.1, b"01"), (0.9, b"01"), (0.1, b"0123")):
             autojump_clock.jump(seconds)
-            await desk.parts.schedule.tick()
+            await desk.schedule.tick()
             assert b"".join(bodies(desk)) == expected
 
 
@@ -374,7 +375,7 @@ async def test_a_record_that_the_disk_altered_is_passed_over_and_no_other_comes_
         file.write_bytes(data)
     async with still_desk(tmp_path) as desk:
         later(desk, 1_000)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"0", b"1", b"3", b"4", b"5"]
         assert offsets(desk) == {1: 6}
 
@@ -385,8 +386,8 @@ async def test_what_lies_on_disk_is_waited_for_outside_the_loop(tmp_path: Path) 
     disk = ColdDisk()
     async with still_desk(tmp_path, disk) as desk, trio.open_nursery() as nursery:
         later(desk, 5_000)
-        await nursery.start(desk.parts.store.run)
-        await desk.parts.schedule.tick()
+        await nursery.start(desk.store.run)
+        await desk.schedule.tick()
         assert disk.waited
         assert bodies(desk) == [b"hello"]
         nursery.cancel_scope.cancel()
@@ -394,18 +395,18 @@ async def test_what_lies_on_disk_is_waited_for_outside_the_loop(tmp_path: Path) 
 
 async def test_after_the_last_save_nothing_is_delivered(tmp_path: Path) -> None:
     async with still_desk(tmp_path) as desk, trio.open_nursery() as nursery:
-        await nursery.start(desk.parts.store.run)
+        await nursery.start(desk.store.run)
         await park(desk, 1)
         later(desk, 5_000)
-        desk.parts.puts.close()
-        await desk.parts.saver.save_all()
-        await desk.parts.schedule.tick()
+        desk.puts.close()
+        await desk.saver.save_all()
+        await desk.schedule.tick()
         assert bodies(desk) == []
-        assert not desk.parts.schedule.blocked
+        assert not desk.schedule.blocked
         nursery.cancel_scope.cancel()
     async with still_desk(tmp_path) as desk:
         later(desk, 5_000)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         assert bodies(desk) == [b"hello"]
 
 
@@ -415,11 +416,18 @@ async def test_delivered_messages_are_counted_for_both_topics(
     async with still_desk(tmp_path) as desk:
         await park(desk, 1)
         autojump_clock.jump(1)
-        await desk.parts.schedule.tick()
-        stats = desk.parts.stats
+        await desk.schedule.tick()
+        stats = desk.stats
         assert stats.topics_in[SCHEDULE_TOPIC, "delay"].messages_in == 1
         assert stats.topics_in["t", "delay"].messages_in == 1
         assert stats.groups_out["SCHEDULE_CONSUMER", SCHEDULE_TOPIC].messages_out == 1
+
+
+async def test_the_progress_of_the_levels_is_what_their_file_holds(tmp_path: Path) -> None:
+    async with still_desk(tmp_path) as desk:
+        desk.delays.delivered(3, 7, 7, 0)
+        answer = await desk.ask(GetAllDelayOffset())
+        assert json.loads(body_of(answer))["offsetTable"] == {"3": 7}
 
 
 # ── kills ──
@@ -429,21 +437,19 @@ async def deliver_and_die(
     disk: FaultyDisk, *, saved_first: int, then: int, flush: FlushDiskType
 ) -> None:
     """Deliver that many, save how far, deliver more, and end without a word."""
-    parts = Parts(
-        broker_config(disk.root / "d", flush_disk_type=flush), disk=disk, clock=TrioClock()
-    )
-    parts.load()
-    desk = Desk(parts)
+    config = broker_config(disk.root / "d", flush_disk_type=flush)
+    desk = Desk(Broker(config, disk=disk, clock=TrioClock()))
+    desk.load()
     desk.topic()
     async with trio.open_nursery() as nursery:
-        await nursery.start(parts.store.run)
+        await nursery.start(desk.store.run)
         for group in (range(saved_first), range(saved_first, saved_first + then)):
             for number in group:
                 await park(desk, 1, b"%d" % number)
             later(desk, 2_000)
-            await parts.schedule.tick()
+            await desk.schedule.tick()
             if group.start == 0:
-                await parts.state.delay_file.save()
+                await desk.delay_file.save()
 
         nursery.cancel_scope.cancel()
 
@@ -457,7 +463,7 @@ async def test_a_kill_after_a_delivery_repeats_what_was_not_saved_and_loses_none
     disk.kill()
     async with still_desk(tmp_path / "d") as desk:
         later(desk, 60_000)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         counts = Counter(bodies(desk))
         assert counts == {b"%d" % number: 1 + (number >= 20) for number in range(30)}
 
@@ -473,7 +479,7 @@ async def test_a_power_cut_never_leaves_an_offset_without_its_deliveries(
     disk.power_cut(tmp_path / "b", Random(1), keep=keep)
     async with still_desk(tmp_path / "b" / "d") as desk:
         later(desk, 60_000)
-        await desk.parts.schedule.tick()
+        await desk.schedule.tick()
         counts = Counter(bodies(desk))
         assert set(counts) >= {b"%d" % number for number in range(20)}
         assert max(counts.values()) <= 2

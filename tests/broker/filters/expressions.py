@@ -32,10 +32,10 @@ def expressions(draw: st.DrawFn) -> str:
     return text
 
 
-def spaced(*parts: Texts | str) -> Texts:
+def spaced(*desk: Texts | str) -> Texts:
     """The parts with something between them."""
     pieces: list[Texts] = []
-    for part in parts:
+    for part in desk:
         pieces += [st.just(part) if isinstance(part, str) else part, SPACES]
     return st.tuples(*pieces[:-1]).map("".join)
 

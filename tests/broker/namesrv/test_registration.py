@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
@@ -110,14 +111,14 @@ class Desk:
         self.topics = TopicTable(OPTIONS)
         self.registration = Registration(
             identity=identity(permission),
+            settings=dataclasses.replace(OPTIONS, force_register=force),
             topics=self.topics,
             clock=HandClock(),
             routes=self.inside,
             name_servers=["ns:9876"],
             connect=self.elsewhere.connect,
-            force=force,
         )
-        self.topics.on_change = self.registration.topics_changed
+        self.topics.listeners.append(self.registration.topics_changed)
 
     @property
     def codes(self) -> list[int]:
@@ -305,7 +306,11 @@ def test_changes_before_the_start_are_part_of_the_first_registration() -> None:
 async def test_without_name_servers_there_is_nothing_to_do(nursery: trio.Nursery) -> None:
     topics = TopicTable(OPTIONS)
     registration = Registration(
-        identity=identity(), topics=topics, clock=HandClock(), connect=Elsewhere().connect
+        identity=identity(),
+        settings=OPTIONS,
+        topics=topics,
+        clock=HandClock(),
+        connect=Elsewhere().connect,
     )
     await nursery.start(registration.run)
     registration.register_own()

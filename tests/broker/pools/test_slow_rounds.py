@@ -25,15 +25,15 @@ def test_what_was_begun_in_a_round_are_the_last_store_times() -> None:
 
 def stall(desk: Desk, monkeypatch: pytest.MonkeyPatch, *pauses_ms: int) -> None:
     """A round of the reactor in which so much time passes behind each send."""
-    clock, shift = desk.parts.clock, 0
+    clock, shift = desk.clock, 0
     began_ms = clock.now_ms()
     with monkeypatch.context() as patch:
         patch.setattr(clock, "now_ms", lambda: began_ms + shift)
         for pause_ms in pauses_ms:
             desk.begin(send_header(), b"x")
             shift += pause_ms
-        desk.parts.slow_rounds.look(NOW_S - shift / 1000, NOW_S)
-    desk.parts.after_round()
+        desk.slow_rounds.look(NOW_S - shift / 1000, NOW_S)
+    desk.after_round()
 
 
 @pytest.mark.trio
@@ -43,10 +43,10 @@ async def test_an_append_beyond_the_limit_concerns_the_sends_that_came_before_it
     async with open_desk(tmp_path) as desk:
         desk.topic()
         stall(desk, monkeypatch, 3, 1_500, 0, 100)
-        pools = desk.parts.reactor.pools
+        pools = desk.reactor.pools
         assert pools["send"].stall == pytest.approx((NOW_S - 0.600, NOW_S - 0.100))
         assert pools["pull"].stall == NO_STALL
-        slow = desk.parts.stats.slow_puts
+        slow = desk.stats.slow_puts
         assert (slow.count, slow.max_s) == (2, 1.5)
 
 
@@ -57,6 +57,6 @@ async def test_many_appends_that_are_quick_make_nothing_busy_however_long_the_ro
     async with open_desk(tmp_path) as desk:
         desk.topic()
         stall(desk, monkeypatch, *[900] * 5)
-        assert desk.parts.reactor.pools["send"].stall == NO_STALL
-        desk.parts.slow_rounds.look(NOW_S, NOW_S + 50)
-        assert desk.parts.reactor.pools["send"].stall == NO_STALL, "nothing was appended"
+        assert desk.reactor.pools["send"].stall == NO_STALL
+        desk.slow_rounds.look(NOW_S, NOW_S + 50)
+        assert desk.reactor.pools["send"].stall == NO_STALL, "nothing was appended"

@@ -320,11 +320,11 @@ async def test_what_cannot_be_stored_is_not_acknowledged(
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(b"a")
         (one,) = await pops.pop(invisible_time=5_000)
-        pops.parts.store.flags.set(Flag.DISK_FULL, "the disk is full")
+        pops.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
         for answer in (await pops.ack(one), await pops.ack_all([one]), await pops.hide(one, 9_000)):
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert answer.remark == "service not available now: the disk is full"
-        pops.parts.store.flags.clear(Flag.DISK_FULL)
+        pops.desk.store.flags.clear(Flag.DISK_FULL)
         await pops.pass_s(12)
         assert await pops.bodies() == [b"a"]
 

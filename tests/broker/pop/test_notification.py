@@ -60,7 +60,7 @@ async def test_a_held_one_and_a_held_pop_both_hear_of_a_message(
         await pops.send(b"a")
         answers = [await pops.desk.peer.next_answer() for _ in range(2)]
         assert [answer.code for answer in answers] == [0, 0]
-        assert SOME in [said(answer) for answer in answers] or pops.parts.pop_hold.parked == 1
+        assert SOME in [said(answer) for answer in answers] or pops.desk.pop_hold.parked == 1
 
 
 @pytest.mark.trio
@@ -123,7 +123,7 @@ async def test_a_held_one_that_cannot_read_is_over_and_the_broker_goes_on(
     async with open_pops(tmp_path, mock_clock) as pops:
         pops.desk.begin(notification(pops, 15_000))
         with monkeypatch.context() as fails:
-            reader = pops.parts.processors.notification._reader
+            reader = pops.desk.pop_reader
             fails.setattr(reader, "has_messages", no_more_files)
             await pops.send(b"a")
         assert said(await pops.desk.peer.next_answer()) == NONE

@@ -36,7 +36,7 @@ REVIVE_LOG = "rmq_sys_REVIVE_LOG_DefaultCluster"
 def records(pops: Pops, topic: str, queue_id: int = 0) -> list[Record]:
     """Everything in a queue."""
     found = []
-    result = pops.parts.store.get(topic, queue_id, 0, 1000, max_bytes=1 << 20, max_count=1000)
+    result = pops.desk.store.get(topic, queue_id, 0, 1000, max_bytes=1 << 20, max_count=1000)
     for view in result.views:
         at = 0
         while at < len(view):
@@ -99,7 +99,7 @@ async def test_with_v2_names_it_comes_back_under_those_and_is_known_after_a_star
         await pops.pass_s(10)
         await pops.stop()
     async with open_pops(tmp_path, mock_clock) as pops:
-        assert pops.parts.topics.get("%RETRY%g+t") is not None
+        assert pops.desk.topics.get("%RETRY%g+t") is not None
         (one,) = await pops.pop()
         assert one.receipt.retry == "2"
         assert (await pops.ack(one)).code == 0
@@ -172,7 +172,7 @@ async def test_what_a_filter_does_not_want_is_passed_and_never_comes_back(
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(*(b"%d" % n for n in range(5)), tag="Y")
         assert await pops.bodies(exp_type="TAG", exp="X") == []
-        assert pops.parts.offsets.query("g", "t", 0) == 5
+        assert pops.desk.offsets.query("g", "t", 0) == 5
         await pops.pass_s(70)
         assert await pops.bodies() == []
 
@@ -186,7 +186,7 @@ async def test_a_pop_with_an_sql_filter_gets_what_it_wants(
         await pops.send(b"b", tag="Y")
         wanted = {"exp_type": "SQL92", "exp": "TAGS = 'Y'"}
         assert await pops.bodies(**wanted) == [b"b"]
-        assert [*pops.parts.state.compensation.topics("g")] == ["t"]
+        assert [*pops.desk.compensation.topics("g")] == ["t"]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ async def test_a_group_that_begins_at_the_end_stays_where_it_first_looked(
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
         assert await pops.bodies(init_mode=1) == []
-        assert pops.parts.offsets.query("g", "t", 0) == 0
+        assert pops.desk.offsets.query("g", "t", 0) == 0
         await pops.send(b"a", b"b")
         assert await pops.bodies(init_mode=1) == [b"a", b"b"]
 
@@ -218,7 +218,7 @@ async def test_an_offset_of_another_life_of_the_queue_is_corrected(
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(b"a")
-        pops.parts.offsets.commit("g", "t", 0, 77, pops.now_ms())
+        pops.desk.offsets.commit("g", "t", 0, 77, pops.now_ms())
         assert await pops.bodies() == []
         await pops.send(b"b")
         assert await pops.bodies() == [b"b"]
@@ -229,10 +229,10 @@ async def test_a_reset_is_heard_of_by_the_next_pop(tmp_path: Path, mock_clock: M
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(b"a", b"b")
         assert await pops.bodies() == [b"a", b"b"]
-        pops.parts.offsets.reset("g", "t", 0, 1, pops.now_ms())
+        pops.desk.offsets.reset("g", "t", 0, 1, pops.now_ms())
         assert await pops.bodies() == [b"b"]
         assert await pops.bodies() == []
-        assert not pops.parts.offsets.resets
+        assert not pops.desk.offsets.resets
 
 
 # -- refusals ----------------------------------------------------------------------------------
@@ -278,13 +278,13 @@ async def test_a_check_point_that_cannot_be_stored_hands_out_nothing(
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(b"a")
-        pops.parts.store.flags.set(Flag.DISK_FULL, "the disk is full")
+        pops.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
         answer = await pops.desk.ask(pops.header())
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
         why = "no check point can be stored: service not available now: the disk is full"
         assert answer.remark == why
-        assert pops.parts.offsets.query("g", "t", 0) == -1
-        pops.parts.store.flags.clear(Flag.DISK_FULL)
+        assert pops.desk.offsets.query("g", "t", 0) == -1
+        pops.desk.store.flags.clear(Flag.DISK_FULL)
         assert await pops.bodies() == [b"a"]
 
 
@@ -305,7 +305,7 @@ async def test_a_pop_waits_for_the_first_message_and_another_for_the_next(
         await pops.send(b"b")
         second = await pops.desk.peer.next_answer()
         assert [one.body for one in popped_of(second)] == [b"b"]
-        assert pops.parts.pop_hold.parked == 0
+        assert pops.desk.pop_hold.parked == 0
 
 
 @pytest.mark.trio
@@ -348,7 +348,7 @@ async def test_who_is_held_hears_of_a_topic_that_goes(
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
         pops.desk.begin(pops.header(poll_time=5_000))
-        pops.parts.topics.delete("t", pops.now_ms())
+        pops.desk.topics.delete("t", pops.now_ms())
         await pops.pass_s(5, 0.1)
         assert (await pops.desk.peer.next_answer()).code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -358,12 +358,12 @@ async def test_sends_call_nothing_of_it_while_nobody_waits(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
-        parts = pops.parts
-        assert parts.store.on_arrival == parts.hold.arrived
+        desk = pops.desk
+        assert desk.store.on_arrival == desk.hold.arrived
         pops.desk.begin(pops.header(poll_time=1_000))
-        assert parts.store.on_arrival != parts.hold.arrived
+        assert desk.store.on_arrival != desk.hold.arrived
         await pops.pass_s(1.1, 0.1)
-        assert parts.store.on_arrival == parts.hold.arrived
+        assert desk.store.on_arrival == desk.hold.arrived
 
 
 # -- in order ----------------------------------------------------------------------------------
@@ -380,10 +380,10 @@ async def test_in_order_nothing_more_comes_until_all_of_it_is_done(
         assert {one.receipt.revive_qid for one in first} == {999}
         assert await pops.bodies(order=True) == []
         assert (await pops.ack(first[1])).code == 0
-        assert pops.parts.offsets.query("g", "t", 0) == 0, "the first one is still out"
+        assert pops.desk.offsets.query("g", "t", 0) == 0, "the first one is still out"
         assert await pops.bodies(order=True) == []
         assert (await pops.ack(first[0])).code == 0
-        assert pops.parts.offsets.query("g", "t", 0) == 2
+        assert pops.desk.offsets.query("g", "t", 0) == 2
         assert await pops.bodies(order=True) == [b"c"]
 
 
@@ -412,7 +412,7 @@ async def test_in_order_what_was_out_for_too_long_is_handed_out_again_and_counte
         assert [one.body for one in popped_of(answer)] == [b"a", b"b"]
         assert said(answer)["orderCountInfo"] == "0 qo0%0 1;0 qo0%1 1;0 0 1"
         assert (await pops.ack(first[0])).code == 0, "a stale receipt is not an error"
-        assert pops.parts.offsets.query("g", "t", 0) == 0, "and changes nothing"
+        assert pops.desk.offsets.query("g", "t", 0) == 0, "and changes nothing"
 
 
 @pytest.mark.trio
@@ -425,7 +425,7 @@ async def test_in_order_a_held_pop_goes_on_when_the_queue_is_free(
         for _ in range(2):
             pops.desk.begin(pops.header(order=True, poll_time=30_000, max_msg_nums=1))
         await pops.ack(first)
-        pops.parts.after_round()
+        pops.desk.after_round()
         answer = await pops.desk.peer.next_answer()
         assert [one.body for one in popped_of(answer)] == [b"b"]
         # The other one waits until that is visible again, for nobody acknowledges it.
@@ -458,11 +458,11 @@ async def test_what_is_out_in_order_is_known_after_a_start(
         first = await pops.pop(order=True)
         await pops.ack(first[0])
         await pops.stop()
-        wall = pops.parts.clock
+        wall = pops.desk.clock
     async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
         assert await pops.bodies(order=True) == []
         assert (await pops.ack(first[1])).code == 0
-        assert pops.parts.offsets.query("g", "t", 0) == 2
+        assert pops.desk.offsets.query("g", "t", 0) == 2
 
 
 # -- looking -----------------------------------------------------------------------------------
@@ -505,13 +505,13 @@ async def test_an_offset_never_reaches_the_disk_before_its_check_point(
     saved = tmp_path / "config" / "consumerOffset.json"
     async with open_pops(tmp_path, mock_clock, disk) as pops:
         await pops.send(b"a")
-        await pops.parts.puts.durable()
+        await pops.desk.puts.durable()
         await pops.pop()
         disk.faults.append(Fault(name="fdatasync", path="commitlog", times=1_000))
         for _ in range(30):
             mock_clock.jump(0.5)
             await trio.testing.wait_all_tasks_blocked()
-        assert pops.parts.state.offset_file.failing
+        assert pops.desk.offset_file.failing
         assert not saved.exists()
 
 
@@ -544,7 +544,7 @@ async def test_a_held_pop_that_cannot_read_is_over_and_the_broker_goes_on(
     async with open_pops(tmp_path, mock_clock) as pops:
         pops.desk.begin(pops.header(poll_time=15_000))
         with monkeypatch.context() as fails:
-            fails.setattr(pops.parts.processors.pop._reader, "read", no_more_files)
+            fails.setattr(pops.desk.pop_reader, "read", no_more_files)
             await pops.send(b"a")
         answer = await pops.desk.peer.next_answer()
         assert answer.code == ResponseCode.POLLING_TIMEOUT, "it comes back at once"
@@ -560,7 +560,7 @@ async def test_a_held_pop_that_fails_hears_of_it_and_those_beside_it_are_served(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
-        reader = pops.parts.processors.pop._reader
+        reader = pops.desk.pop_reader
         read_all = reader.read
 
         def read_unless_broken(wanted: Wanted) -> Found:
@@ -573,7 +573,7 @@ async def test_a_held_pop_that_fails_hears_of_it_and_those_beside_it_are_served(
             assert pops.desk.begin(header) is None
         monkeypatch.setattr(reader, "read", read_unless_broken)
         await pops.send(b"a")
-        pops.parts.after_round()
+        pops.desk.after_round()
         assert [answer.code for answer in pops.desk.peer.answers] == [1, 0]
 
 

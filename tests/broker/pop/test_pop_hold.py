@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self, limits: PopLimits | None = None) -> None:
         self.listening: list[bool] = []
-        self.hold = PopHold(limits or PopLimits(), self.listening.append)
+        self.hold = PopHold(limits or PopLimits(), self.listening.append, self.finish_round)
         self.woke: list[str] = []
 
     def park(
@@ -63,11 +63,14 @@ class Bench:
             )
         )
 
+    def finish_round(self) -> None:
+        self.hold.wake()
+
     def arrive(
         self, topic: str = "t", queue_id: int = 0, tag: str | None = None, properties: bytes = b""
     ) -> list[str]:
         """Who wakes."""
-        self.hold.arrived(topic, queue_id, tags_code(tag), properties)
+        self.hold.arrived(topic, queue_id, 1, tags_code(tag), 0, properties)
         return self.wake()
 
     def wake(self) -> list[str]:
@@ -197,7 +200,7 @@ async def test_deadlines_end_the_wait_and_earlier_looks_do_not(
     bench.park("late", deadline=now + 10)
     bench.park("looks", deadline=now + 10, look_at=now + 3)
     async with trio.open_nursery() as nursery:
-        await nursery.start(bench.hold.run, bench.hold.wake)
+        await nursery.start(bench.hold.run)
         await trio.sleep(3 + TICK_S)
         assert bench.woke == ["looks"]
         await trio.sleep(7)

@@ -42,7 +42,7 @@ def point(start: int = 0, *, diffs: tuple[int, ...] = (0,), pop_time: int = 1_00
 
 def done_with(pops: Pops) -> list[int]:
     """How far each revive queue is done with."""
-    offsets = pops.parts.offsets
+    offsets = pops.desk.offsets
     return [max(0, offsets.query(REVIVE_GROUP, REVIVE_LOG, queue_id)) for queue_id in range(8)]
 
 
@@ -111,7 +111,7 @@ async def test_time_is_what_is_delivered_and_can_be_read(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
-        store: MessageStore = pops.parts.store
+        store: MessageStore = pops.desk.store
         wheel = Wheel()
         timing = Timing(
             store,
@@ -148,7 +148,7 @@ async def test_what_is_out_over_a_stop_comes_again_and_what_is_done_does_not(
         await pops.ack(first)
         await pops.pass_s(3)
         await pops.stop()
-        wall = pops.parts.clock
+        wall = pops.desk.clock
     async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
         assert await pops.bodies() == []
         await pops.pass_s(25)
@@ -165,7 +165,7 @@ async def test_what_was_put_again_before_a_stop_is_not_put_again_after_it(
         await pops.pass_s(10)
         assert sum(done_with(pops)) == 1
         await pops.stop()
-        wall = pops.parts.clock
+        wall = pops.desk.clock
     async with open_pops(tmp_path, mock_clock, wall=wall) as pops:
         await pops.pass_s(10)
         assert [bytes(one.body) for one in records(pops, "%RETRY%g_t")] == [b"a"]
@@ -254,11 +254,11 @@ async def test_while_nothing_can_be_put_check_points_stay_open_and_go_on_by_them
         await pops.send(b"a", b"b")
         await pops.pop(invisible_time=5_000)
         await pops.pass_s(6)
-        pops.parts.store.flags.set(Flag.DISK_FULL, "the disk is full")
+        pops.desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
         await pops.pass_s(20)
         assert pops.open_check_points() == 1
         assert sum(done_with(pops)) == 0
-        pops.parts.store.flags.clear(Flag.DISK_FULL)
+        pops.desk.store.flags.clear(Flag.DISK_FULL)
         await pops.pass_s(2)
         assert await pops.bodies() == [b"a", b"b"]
 
@@ -270,7 +270,7 @@ async def test_a_message_whose_retry_topic_cannot_be_made_gets_a_later_check_poi
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(b"a")
         await pops.pop(invisible_time=5_000)
-        pops.parts.topics.max_topics = 0
+        pops.desk.topics.max_topics = 0
         await pops.pass_s(10)
         assert pops.open_check_points() == 0, "it does not stand in the way of others"
         (later,) = [
@@ -278,7 +278,7 @@ async def test_a_message_whose_retry_topic_cannot_be_made_gets_a_later_check_poi
         ]
         assert later.revive_times == "1"
         assert AGAIN_S[0] * 1_000 <= later.due_ms - pops.now_ms() + 10_000 <= 20_000
-        pops.parts.topics.max_topics = 10_000
+        pops.desk.topics.max_topics = 10_000
         await pops.pass_s(15)
         assert await pops.bodies() == [b"a"]
 
@@ -290,8 +290,8 @@ async def test_what_is_no_check_point_is_passed_over(tmp_path: Path, mock_clock:
         for tag in (b"ck", b"ack", b"bAck", b"other"):
             for body in (b"", b"{}", b"no json", b'{"so":"x"}'):
                 draft = MessageDraft(REVIVE_LOG, 3, body, b"TAGS\x01%b\x02" % tag, host, host)
-                assert pops.parts.puts.put_as_is(draft).size
-        pops.parts.after_round()
+                assert pops.desk.puts.put_as_is(draft).size
+        pops.desk.after_round()
         await pops.pass_s(1)
         assert done_with(pops)[3] == 16
 
@@ -303,11 +303,11 @@ async def test_a_message_that_is_gone_is_not_waited_for(
     async with open_pops(tmp_path, mock_clock) as pops:
         await pops.send(b"a")
         lost = point(7, pop_time=pops.now_ms())
-        pops.parts.revive_log.check_point(lost, 2)
+        pops.desk.revive_log.check_point(lost, 2)
         other = point(0, pop_time=pops.now_ms())
         other.topic = "gone"
-        pops.parts.revive_log.check_point(other, 2)
-        pops.parts.after_round()
+        pops.desk.revive_log.check_point(other, 2)
+        pops.desk.after_round()
         await pops.pass_s(10)
         assert pops.open_check_points() == 0
         assert records(pops, "%RETRY%g_t") == []
@@ -325,7 +325,7 @@ async def test_a_message_comes_back_as_it_was_from_us(
         (back,) = records(pops, "%RETRY%g_t")
         assert back.body == sent.body
         assert back.born_timestamp == sent.born_timestamp
-        assert back.born_host == back.store_host == pops.parts.store_host
+        assert back.born_host == back.store_host == pops.desk.store_host
         assert back.properties.startswith(sent.properties)
         popped = await pops.pop(exp_type="TAG", exp="X")
         assert [one.body for one in popped] == [b"a"], "its tag is still its tag"
@@ -352,13 +352,13 @@ async def test_a_message_that_no_topic_can_take_is_set_aside(
         await pops.send(b"a", b"b")
         named = point(0, pop_time=pops.now_ms())
         named.group = "../g"
-        pops.parts.revive_log.check_point(named, 2)
-        pops.parts.after_round()
+        pops.desk.revive_log.check_point(named, 2)
+        pops.desk.after_round()
         await pops.pop(invisible_time=5_000)
         await pops.pass_s(12)
         assert pops.open_check_points() == 0
         assert await pops.bodies() == [b"a", b"b"]
-        assert pops.parts.store.stats.set_aside == {"revive": 1}
+        assert pops.desk.store.stats.set_aside == {"revive": 1}
 
 
 @pytest.mark.trio
@@ -370,10 +370,10 @@ async def test_lowered_limits_of_timers_hold_up_no_revival(
         await pops.pop(invisible_time=5_000)
         await pops.stop()
     async with open_pops(tmp_path, mock_clock, timer_max_delay_s=1) as pops:
-        pops.parts.topics.max_topics = 0
+        pops.desk.topics.max_topics = 0
         await pops.pass_s(10)
         assert pops.open_check_points() == 0, "a new one was put, further away than the limit"
-        pops.parts.topics.max_topics = 10_000
+        pops.desk.topics.max_topics = 10_000
         await pops.pass_s(20)
         assert await pops.bodies(invisible_time=1_000) == [b"a"]
 

@@ -15,6 +15,8 @@ from aerobee.broker.pull.hold import DEADLINE_TICK_S, SWEEP_S, WAKE_PULLS, Held,
 from aerobee.store.format.tags import TagFilter, tags_code
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aerobee.broker.filters.subscription import Filter
     from aerobee.remoting.server.connection import Connection
 
@@ -32,11 +34,14 @@ class Peer:
 class Bench:
     """A hold over one queue whose end the test moves, and the names of the pulls that woke."""
 
-    def __init__(self, limits: PlaceLimits | None = None) -> None:
+    def __init__(
+        self, limits: PlaceLimits | None = None, flush: Callable[[], None] = lambda: None
+    ) -> None:
         self.end = 5
         self.hold = Hold(
             lambda topic, queue_id: self.end if (topic, queue_id) == QUEUE else 0,
             limits or PlaceLimits(),
+            flush,
         )
         self.woke: list[str] = []
 
@@ -322,7 +327,7 @@ async def test_the_service_goes_on_with_those_that_a_round_left(
     bench = Bench()
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.hold.run, lambda: None)
+        nursery.start_soon(bench.hold.run)
         await trio.testing.wait_all_tasks_blocked()
         for number in range(10 * WAKE_PULLS):
             bench.park(str(number))
@@ -338,12 +343,12 @@ async def test_the_service_goes_on_with_those_that_a_round_left(
 async def test_an_idle_pull_is_answered_at_its_deadline_not_at_the_next_sweep(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    bench = Bench()
     flushed: list[float] = []
+    bench = Bench(flush=lambda: flushed.append(trio.current_time()))
     start = trio.current_time()
     bench.park("fifteen", deadline=start + 15)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.hold.run, lambda: flushed.append(trio.current_time()))
+        nursery.start_soon(bench.hold.run)
         await trio.sleep(15 - 2 * DEADLINE_TICK_S)
         assert bench.woke == []
         await trio.sleep(4 * DEADLINE_TICK_S)
@@ -358,7 +363,7 @@ async def test_the_sweep_comes_every_five_seconds(autojump_clock: trio.testing.M
     bench.park("paid only", tags="paid")
     bench.arrive("sent")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.hold.run, lambda: None)
+        nursery.start_soon(bench.hold.run)
         await trio.sleep(SWEEP_S - 2 * DEADLINE_TICK_S)
         assert bench.woke == []
         await trio.sleep(4 * DEADLINE_TICK_S)

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.trio
 async def consumed(desk: Desk, group: str, at: int) -> None:
     """The group has pulled something, and goes on there."""
     await desk.pull("t", consumer_group=group)
-    desk.parts.offsets.commit(group, "t", 0, at, 0)
+    desk.offsets.commit(group, "t", 0, at, 0)
 
 
 async def looked(desk: Desk, times: int = 1) -> None:
     """So many looks of the service."""
     async with trio.open_nursery() as nursery:
-        await nursery.start(desk.parts.protection.run)
+        await nursery.start(desk.protection.run)
         await trio.sleep(times * PERIOD_S + 1)
         nursery.cancel_scope.cancel()
 
@@ -47,12 +47,12 @@ async def test_a_group_that_reads_slowly_is_stopped_if_that_is_wanted(
             await desk.send("t", b"x" * 1_000)
         await consumed(desk, "slow", 3)
         await consumed(desk, "quick", 8)
-        desk.parts.offsets.commit("gone", "t", 0, 0, 0)
+        desk.offsets.commit("gone", "t", 0, 0, 0)
         with capture_logs() as lines:
             await looked(desk)
         stopped = [line["group"] for line in lines if line["event"] == "group.disabled"]
         assert stopped == (["slow"] if wanted else [])
-        configs = desk.parts.groups.configs
+        configs = desk.groups.configs
         assert configs["slow"].consume_enable is not wanted
         assert configs["quick"].consume_enable
 
@@ -70,11 +70,11 @@ async def test_a_group_switched_on_again_stays_on_until_it_takes_more(
             await desk.send("t", b"x" * 1_000)
         await consumed(desk, "g", 0)
         await looked(desk)
-        config = desk.parts.groups.configs["g"]
+        config = desk.groups.configs["g"]
         assert not config.consume_enable
-        desk.parts.groups.update(replace(config, consume_enable=True), 0)
+        desk.groups.update(replace(config, consume_enable=True), 0)
         await looked(desk, 2)
-        assert desk.parts.groups.configs["g"].consume_enable
+        assert desk.groups.configs["g"].consume_enable
 
 
 async def test_a_queue_that_cannot_be_read_does_not_end_the_broker(
@@ -88,7 +88,7 @@ async def test_a_queue_that_cannot_be_read_does_not_end_the_broker(
         async def fails(call: object) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
-        monkeypatch.setattr(desk.parts.store, "complete", fails)
+        monkeypatch.setattr(desk.store, "complete", fails)
         with capture_logs() as logs:
             await looked(desk)
         assert [one["error"] for one in logs if one["event"] == "group.not_measured"]

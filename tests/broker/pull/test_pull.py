@@ -63,7 +63,7 @@ def subscribe(
         )
         for topic in topics
     ]
-    desk.parts.clients.register_consumer(
+    desk.clients.register_consumer(
         "g",
         Client(desk.peer, "c", "JAVA", 479, 0),
         consume_type="CONSUME_PASSIVELY",
@@ -71,7 +71,7 @@ def subscribe(
         consume_from_where="CONSUME_FROM_LAST_OFFSET",
         subscriptions=[subscription_of(one) for one in data],
     )
-    desk.parts.state.filters.register("g", data, 0)
+    desk.filters.register("g", data, 0)
 
 
 async def fill(desk: Desk, count: int, topic: str = "t", **fields: Any) -> None:
@@ -84,10 +84,10 @@ def tagged(tag: str) -> str:
 
 
 def set_broker(desk: Desk, **changes: Any) -> None:
-    config = desk.parts.config
+    config = desk.config
     broker = replace(config.broker, **changes)
-    desk.parts.processors.pull._config = replace(config, broker=broker)
-    desk.parts.access._options = broker
+    desk.pull_requests._config = replace(config, broker=broker)
+    desk.access._options = broker
 
 
 # ── the order of checks ──
@@ -139,7 +139,7 @@ CHECKS = [
 
 async def answer_to(desk: Desk, check: Check, fields: dict[str, Any]) -> tuple[int, int | None]:
     set_broker(desk, **check.broker)
-    desk.parts.groups.configs["g"] = SubscriptionGroupConfig(group_name="g", **check.group)
+    desk.groups.configs["g"] = SubscriptionGroupConfig(group_name="g", **check.group)
     answer = await desk.pull(cls=LitePullMessage, **fields)
     kind = said(answer).get("forbiddenType") if answer.header else None
     return answer.code, kind and int(kind)  # type: ignore[return-value]  # None stays None
@@ -181,7 +181,7 @@ async def test_a_group_is_made_by_its_first_pull_where_that_is_allowed(tmp_path:
     async with open_desk(tmp_path) as desk:
         desk.topic()
         assert (await desk.pull(consumer_group="new")).code == Code.PULL_NOT_FOUND
-        assert "new" in desk.parts.groups.configs
+        assert "new" in desk.groups.configs
         refused = await desk.pull(consumer_group="not a name")
         assert refused.code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -199,15 +199,15 @@ async def test_without_a_subscription_of_its_own_the_registered_one_counts(tmp_p
             return answer.code, kind
 
         assert await refused() == (Code.SUBSCRIPTION_NOT_EXIST, None)
-        desk.parts.groups.configs["g"] = SubscriptionGroupConfig(
+        desk.groups.configs["g"] = SubscriptionGroupConfig(
             group_name="g", consume_broadcast_enable=False
         )
-        desk.parts.groups.forbid_read("g", "t", True, 0)
+        desk.groups.forbid_read("g", "t", True, 0)
         subscribe(desk, "other", model=BROADCASTING)
         assert await refused() == (Code.NO_PERMISSION, "4")
         subscribe(desk, "other")
         assert await refused() == (Code.NO_PERMISSION, "5")
-        desk.parts.groups.forbid_read("g", "t", False, 0)
+        desk.groups.forbid_read("g", "t", False, 0)
         assert await refused() == (Code.SUBSCRIPTION_NOT_EXIST, None)
         subscribe(desk, "t", version=4)
         assert await refused() == (Code.SUBSCRIPTION_NOT_LATEST, None)
@@ -275,7 +275,7 @@ async def test_what_is_pulled_is_counted_for_group_and_topic(tmp_path: Path) -> 
         desk.topic()
         await fill(desk, 3)
         answer = await desk.pull(max_msg_nums=2)
-        counted = desk.parts.stats.group_out("g", "t")
+        counted = desk.stats.group_out("g", "t")
         assert (counted.messages_out, counted.bytes_out) == (2, len(body_of(answer)))
         assert [decode(r.properties)["CLUSTER"] for r in records(body_of(answer))] == [
             "DefaultCluster"
@@ -310,8 +310,8 @@ async def test_a_pull_from_the_disk_waits_outside_the_loop_and_finds_the_same(
     async with open_desk(tmp_path, disk) as desk:
         desk.topic()
         await fill(desk, 3)
-        await desk.parts.store.flush_queues()
-        desk.parts.store.reader.begun = desk.parts.store.commit_log.max_offset
+        await desk.store.flush_queues()
+        desk.store.reader.begun = desk.store.commit_log.max_offset
         disk.cold = True
         outcome = desk.begin(pull_header())
         assert inspect.isawaitable(outcome), "what this run did not write is not read in the loop"
@@ -326,12 +326,12 @@ async def test_a_message_that_the_disk_altered_reaches_no_client_and_holds_up_no
         desk.topic()
         await fill(desk, 4)
         sent = list(records(body_of(await desk.ask(pull_header()))))
-        log = desk.parts.store.commit_log
+        log = desk.store.commit_log
         for record in sent[1:3]:
             file = log.queue.find(record.physical_offset)
             assert file is not None
             file.pages[record.physical_offset + 88] ^= 1
-        desk.parts.store.reader.begun = log.max_offset
+        desk.store.reader.begun = log.max_offset
         answer = await desk.ask(pull_header())
         assert (bodies(answer), place(answer)) == ([b"0", b"3"], (4, 0, 4))
         answer = await desk.ask(pull_header(queue_offset=1, max_msg_nums=2))
@@ -352,7 +352,7 @@ async def test_a_commit_rides_on_the_pull_whatever_that_finds(
         await fill(desk, 2)
         flags = COMMIT | SUBSCRIPTION
         await desk.pull(queue_offset=queue_offset, sys_flag=flags, commit_offset=1)
-        assert desk.parts.offsets.query("g", "t", 0) == 1
+        assert desk.offsets.query("g", "t", 0) == 1
 
 
 async def test_a_pull_without_the_flag_commits_nothing(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ async def test_a_pull_without_the_flag_commits_nothing(tmp_path: Path) -> None:
         desk.topic()
         await fill(desk, 2)
         await desk.pull(commit_offset=1)
-        assert desk.parts.offsets.changes == 0
+        assert desk.offsets.changes == 0
 
 
 async def test_a_refused_pull_commits_nothing(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ async def test_a_refused_pull_commits_nothing(tmp_path: Path) -> None:
         flags = COMMIT | SUBSCRIPTION
         refused = await desk.pull(subscription="||", sys_flag=flags, commit_offset=1)
         assert refused.code == Code.SUBSCRIPTION_PARSE_FAILED
-        assert desk.parts.offsets.changes == 0
+        assert desk.offsets.changes == 0
 
 
 async def test_a_held_pull_commits_when_it_comes_and_not_again(tmp_path: Path) -> None:
@@ -378,11 +378,11 @@ async def test_a_held_pull_commits_when_it_comes_and_not_again(tmp_path: Path) -
         await fill(desk, 2)
         header = pull_header(queue_offset=2, sys_flag=COMMIT | HOLD, commit_offset=2)
         assert desk.begin(header) is None
-        assert desk.parts.offsets.query("g", "t", 0) == 2
-        desk.parts.offsets.commit("g", "t", 0, 1, 0)
+        assert desk.offsets.query("g", "t", 0) == 2
+        desk.offsets.commit("g", "t", 0, 1, 0)
         await fill(desk, 1)
         assert bodies(await desk.peer.next_answer()) == [b"0"]
-        assert desk.parts.offsets.query("g", "t", 0) == 1
+        assert desk.offsets.query("g", "t", 0) == 1
 
 
 # ── hold ──
@@ -392,11 +392,11 @@ async def test_a_held_pull_is_answered_in_the_round_of_its_message(tmp_path: Pat
     async with open_desk(tmp_path) as desk:
         desk.topic()
         assert desk.begin(pull_header(sys_flag=HOLD)) is None
-        assert desk.parts.hold.parked == 1
+        assert desk.hold.parked == 1
         await fill(desk, 1)
         (answer,) = desk.peer.answers
         assert (answer.code, bodies(answer), place(answer)) == (0, [b"0"], (1, 0, 1))
-        assert desk.parts.hold.parked == 0
+        assert desk.hold.parked == 0
 
 
 async def test_a_pull_that_wakes_to_messages_on_disk_is_told_to_come_again(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ async def test_a_pull_that_wakes_to_messages_on_disk_is_told_to_come_again(tmp_p
         desk.topic()
         assert desk.begin(pull_header(sys_flag=HOLD)) is None
         disk.cold = True
-        desk.parts.store.reader.mapped_bytes = -1
+        desk.store.reader.mapped_bytes = -1
         await fill(desk, 1)
         (answer,) = desk.peer.answers
         assert (answer.code, place(answer)) == (20, (0, 0, 1))
@@ -425,7 +425,7 @@ async def test_one_answer_has_all_that_the_round_brought(
         for number in range(3):
             desk.begin(send_header(), b"%d" % number)
         assert desk.peer.answers == []
-        desk.parts.after_round()
+        desk.after_round()
         assert bodies(desk.peer.answers[0]) == [b"0", b"1", b"2"]
 
 
@@ -436,13 +436,13 @@ async def test_only_the_end_of_a_queue_is_held(tmp_path: Path) -> None:
         for asked, code in ((0, 0), (9, Code.PULL_OFFSET_MOVED), (-1, Code.PULL_OFFSET_MOVED)):
             assert (await desk.pull(queue_offset=asked, sys_flag=HOLD)).code == code
         assert (await desk.pull(queue_offset=2)).code == Code.PULL_NOT_FOUND, "not asked to wait"
-        assert desk.parts.hold.parked == 0
+        assert desk.hold.parked == 0
 
 
 async def test_nothing_is_held_beyond_the_limit(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        desk.parts.hold._places.limits = PlaceLimits(total=1)
+        desk.hold._places.limits = PlaceLimits(total=1)
         assert desk.begin(pull_header(sys_flag=HOLD)) is None
         assert (await desk.pull(sys_flag=HOLD)).code == Code.PULL_NOT_FOUND
 
@@ -509,7 +509,7 @@ async def test_a_pull_whose_peer_has_gone_is_dropped(tmp_path: Path) -> None:
         desk.peer = Caller()
         await fill(desk, 1)
         assert gone.answers == []
-        assert desk.parts.hold.parked == 0
+        assert desk.hold.parked == 0
 
 
 async def test_every_held_pull_is_answered_when_the_broker_stops(tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ async def test_every_held_pull_is_answered_when_the_broker_stops(tmp_path: Path)
         desk.topic()
         for queue_id in (0, 0, 1):
             desk.begin(pull_header(sys_flag=HOLD, queue_id=queue_id))
-        desk.parts.hold.release_all()
+        desk.hold.release_all()
         await wait_all_tasks_blocked()
         assert [answer.code for answer in desk.peer.answers] == [Code.PULL_NOT_FOUND] * 3
 
@@ -529,7 +529,7 @@ async def test_a_held_pull_that_cannot_read_is_asked_to_come_again(
         desk.topic()
         assert desk.begin(pull_header(sys_flag=HOLD, suspend_timeout_millis=15_000)) is None
         with monkeypatch.context() as fails:
-            fails.setattr(desk.parts.store, "get", no_more_files)
+            fails.setattr(desk.store, "get", no_more_files)
             await fill(desk, 1)
         answer = await desk.peer.next_answer()
         assert answer.code == Code.PULL_RETRY_IMMEDIATELY

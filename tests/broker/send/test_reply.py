@@ -38,7 +38,7 @@ PROPERTIES = {
 def asking(desk: Desk, client_id: str = "asker") -> Peer:
     """A connected producer with that client id."""
     peer = Peer()
-    desk.parts.clients.register_producer("p", Client(peer, client_id, "JAVA", 479, 0))
+    desk.clients.register_producer("p", Client(peer, client_id, "JAVA", 479, 0))
     return peer
 
 
@@ -62,7 +62,7 @@ async def test_the_asking_client_gets_the_reply_as_it_came(tmp_path: Path, cls: 
         assert properties.pop("PUSH_REPLY_TIME").isdigit()
         assert properties == PROPERTIES
         assert (pushed.topic, pushed.born_host) == (REPLY_TOPIC, desk.peer.address)
-        assert pushed.store_host == desk.parts.own_address()
+        assert pushed.store_host == desk.address
 
 
 async def test_a_reply_is_kept_in_its_topic_without_what_was_added_for_the_push(
@@ -86,7 +86,7 @@ async def test_with_the_switch_off_nothing_is_kept(tmp_path: Path) -> None:
         answer = await reply(desk)
         assert len(asker.told) == 1
         assert said(answer)["msgId"] == "0"
-        assert desk.parts.store.commit_log.max_offset == 0
+        assert desk.store.commit_log.max_offset == 0
 
 
 async def test_nobody_there_to_hear_it_is_said_and_the_reply_is_kept(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ async def test_a_push_that_fails_is_told_with_its_reason(
 async def test_a_full_disk_does_not_stop_the_push(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         asker = asking(desk)
-        desk.parts.store.flags.set(Flag.DISK_FULL, "the disk is full")
+        desk.store.flags.set(Flag.DISK_FULL, "the disk is full")
         answer = await reply(desk)
         assert (answer.code, said(answer)["msgId"]) == (Code.SUCCESS, "0")
         assert len(asker.told) == 1
@@ -140,10 +140,10 @@ async def test_the_newest_connection_of_a_client_gets_it(tmp_path: Path) -> None
         old, new = asking(desk), asking(desk)
         await reply(desk)
         assert (len(old.told), len(new.told)) == (0, 1)
-        desk.parts.clients.leave_all(new.id)
+        desk.clients.leave_all(new.id)
         await reply(desk)
         assert len(old.told) == 1
-        desk.parts.clients.leave_all(old.id)
+        desk.clients.leave_all(old.id)
         assert (await reply(desk)).code == Code.SYSTEM_ERROR
 
 

@@ -47,7 +47,7 @@ def text(**properties: str) -> str:
 
 
 def stored(desk: Desk, physical_offset: int = 0) -> Record:
-    view = desk.parts.store.read(physical_offset)
+    view = desk.store.read(physical_offset)
     assert view is not None
     return read(view)
 
@@ -80,11 +80,9 @@ CHECKS: list[tuple[str, dict[str, Any], int, str]] = [
 
 async def refused_for(desk: Desk, wrong: dict[str, Any]) -> Any:
     fields = dict(wrong)
-    broker = desk.parts.config.broker
+    broker = desk.config.broker
     gate_ms = FAR_MS if fields.pop("gate", False) else 0
-    desk.parts.destinations._options = replace(
-        broker, start_accept_send_request_time_stamp_ms=gate_ms
-    )
+    desk.destinations._options = replace(broker, start_accept_send_request_time_stamp_ms=gate_ms)
     answer = await desk.send(**fields)
     assert answer.header is not None, "trace clients read region and switch in every answer"
     assert said(answer) == REGION
@@ -102,8 +100,8 @@ async def test_the_first_failing_check_answers(tmp_path: Path) -> None:
                 everything = wrong | everything
             answer = await refused_for(desk, everything)
             assert (answer.code, remark in answer.remark) == (code, True), (name, answer)
-        assert desk.parts.store.commit_log.max_offset == 0, "nothing was stored"
-        assert "who" not in desk.parts.topics.configs
+        assert desk.store.commit_log.max_offset == 0, "nothing was stored"
+        assert "who" not in desk.topics.configs
 
 
 @pytest.mark.parametrize("permission", [4, 0])
@@ -180,7 +178,7 @@ async def test_what_asks_for_something_in_a_wrong_way_is_refused_and_never_store
         desk.topic()
         refused = await desk.send(**fields)
         assert (refused.code, said(refused)) == (code, REGION)
-        assert desk.parts.store.commit_log.max_offset == 0
+        assert desk.store.commit_log.max_offset == 0
 
 
 @pytest.mark.parametrize("given", [{"DELAY": "0"}, {"DELAY": "-1"}, {"TRAN_MSG": "false"}], ids=str)
@@ -220,7 +218,7 @@ async def test_a_batch_has_rules_of_its_own_under_each_code(
         given: dict[str, Any] = {"body": BATCH, **fields}
         refused = await desk.send(cls=cls, batch=True, **given)
         assert (refused.code, said(refused)) == (code, REGION)
-        assert desk.parts.store.commit_log.max_offset == 0
+        assert desk.store.commit_log.max_offset == 0
 
 
 # ── what is stored ──
@@ -233,7 +231,7 @@ async def test_a_message_is_stored_as_it_was_sent_and_the_answer_says_where(
     async with open_desk(tmp_path) as desk:
         desk.topic()
         await desk.send(queue_id=1)
-        at = desk.parts.store.commit_log.max_offset
+        at = desk.store.commit_log.max_offset
         answer = await desk.send(
             cls=cls,
             queue_id=1,
@@ -247,10 +245,10 @@ async def test_a_message_is_stored_as_it_was_sent_and_the_answer_says_where(
         assert (record.flag, record.sys_flag, record.reconsume_times) == (7, 1, 2)
         assert (record.born_timestamp, bytes(record.body)) == (BORN_MS, b"hello")
         assert record.born_host == desk.peer.host
-        assert record.store_host == desk.parts.store_host
+        assert record.store_host == desk.store_host
         assert answer.remark is None
         assert said(answer) == {
-            "msgId": offset_id(desk.parts.store_host, at),
+            "msgId": offset_id(desk.store_host, at),
             "queueId": "1",
             "queueOffset": "1",
             "transactionId": "U",
@@ -306,8 +304,8 @@ async def test_the_tag_is_found_in_the_queue(tmp_path: Path) -> None:
         desk.topic()
         await desk.send(properties=text(TAGS="orange"))
         await desk.send()
-        queue = desk.parts.store.queues.table["t", 0]
-        units = [queue.unit(number, desk.parts.store.reader.cold.units) for number in (0, 1)]
+        queue = desk.store.queues.table["t", 0]
+        units = [queue.unit(number, desk.store.reader.cold.units) for number in (0, 1)]
         assert [unit and unit[2] for unit in units] == [java_hash("orange"), 0]
 
 
@@ -324,7 +322,7 @@ async def test_each_message_of_a_batch_is_stored_with_its_own_properties(tmp_pat
         assert [record.properties for record in records] == [b"TAGS\x01A\x02", b""]
         assert [record.queue_offset for record in records] == [0, 1]
         assert said(answer).items() >= {"queueOffset": "0", "queueId": "0", **REGION}.items()
-        counted = desk.parts.stats.topic_in("t")
+        counted = desk.stats.topic_in("t")
         assert (counted.messages_in, counted.bytes_in) == (2, sum(r.size for r in records))
 
 
@@ -348,13 +346,13 @@ async def test_a_store_that_takes_no_writes_says_why_and_reads_go_on(tmp_path: P
     async with open_desk(tmp_path) as desk:
         desk.topic()
         await desk.send()
-        desk.parts.store.flags.set(Flag.DISK_FULL, "no room at all")
+        desk.store.flags.set(Flag.DISK_FULL, "no room at all")
         refused = await desk.send()
         assert (refused.code, said(refused)) == (Code.SERVICE_NOT_AVAILABLE, REGION)
         assert "no room at all" in str(refused.remark)
-        assert desk.parts.stats.topic_in("t").messages_in == 1
+        assert desk.stats.topic_in("t").messages_in == 1
         assert len(body_of(await desk.pull())) > 0
-        desk.parts.store.flags.clear(Flag.DISK_FULL)
+        desk.store.flags.clear(Flag.DISK_FULL)
         assert (await desk.send()).code == Code.SUCCESS
 
 
@@ -362,7 +360,7 @@ async def test_a_one_way_message_is_stored_and_counted_and_nobody_is_told(tmp_pa
     async with open_desk(tmp_path, flush_disk_type=SYNC) as desk:
         desk.topic()
         assert desk.begin(send_header(), b"hello", oneway=True) is None
-        assert desk.parts.stats.topic_in("t").messages_in == 1
+        assert desk.stats.topic_in("t").messages_in == 1
         assert desk.peer.answers == []
 
 
@@ -382,14 +380,14 @@ async def test_a_topic_made_by_use_is_told_once(tmp_path: Path) -> None:
 async def test_an_unknown_topic_is_made_from_its_default(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         assert (await desk.send("new", queue_id=3)).code == Code.SUCCESS
-        made = desk.parts.topics.configs["new"]
+        made = desk.topics.configs["new"]
         assert (made.write_queue_nums, made.read_queue_nums, made.perm) == (4, 4, 6)
 
 
 async def test_a_message_to_a_new_topic_is_answered_when_the_topic_is_saved(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     async with open_desk(tmp_path, disk) as desk:
-        await desk.parts.saver.save_all()
+        await desk.saver.save_all()
         gate = Gate(disk, "fsync", "topics.json")
         answers: list[Any] = []
 
@@ -401,7 +399,7 @@ async def test_a_message_to_a_new_topic_is_answered_when_the_topic_is_saved(tmp_
             await gate.wait_for_a_call()
             await wait_all_tasks_blocked()
             assert answers == []
-            assert desk.parts.store.max_offset("new", 0) == 1
+            assert desk.store.max_offset("new", 0) == 1
             gate.let_go()
         assert answers[0].code == Code.SUCCESS
         assert "new" in (tmp_path / "config/topics.json").read_text()
@@ -412,7 +410,7 @@ async def test_a_topic_that_cannot_be_saved_does_not_unsay_its_message(tmp_path:
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
         answer = await desk.send("new")
         assert (answer.code, said(answer)["queueOffset"]) == (Code.SUCCESS, "0")
-        assert desk.parts.topic_file.failing
+        assert desk.topic_file.failing
 
 
 # ── SYNC_FLUSH ──
@@ -424,14 +422,14 @@ async def test_under_sync_flush_an_answer_means_on_disk(tmp_path: Path) -> None:
         desk.topic()
         gate = Gate(disk, "fdatasync", f"commitlog.{segment_name(0)}")
         assert desk.begin(send_header(), b"hello") is PARKED
-        desk.parts.after_round()
+        desk.after_round()
         await gate.wait_for_a_call()
         await wait_all_tasks_blocked()
         assert desk.peer.answers == []
         gate.let_go()
         answer = await desk.peer.next_answer()
         assert answer.code == Code.SUCCESS
-        assert desk.parts.store.commit_log.flushed == desk.parts.store.commit_log.max_offset
+        assert desk.store.commit_log.flushed == desk.store.commit_log.max_offset
 
 
 @pytest.mark.parametrize(
@@ -467,7 +465,7 @@ async def test_a_sync_that_takes_too_long_is_told_with_the_whole_header(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
             await gate.wait_for_a_call()
-            while topic == "new" and not desk.parts.topic_file.clean:
+            while topic == "new" and not desk.topic_file.clean:
                 await trio.lowlevel.checkpoint()
             await wait_all_tasks_blocked()
             mock_clock.jump(4.9)
@@ -480,7 +478,7 @@ async def test_a_sync_that_takes_too_long_is_told_with_the_whole_header(
         answer = answers[0]
         assert answer.code == Code.FLUSH_DISK_TIMEOUT
         assert said(answer).keys() >= {"msgId", "queueId", "queueOffset", *REGION}
-        assert desk.parts.stats.topic_in(topic).messages_in == 1, "it is stored"
+        assert desk.stats.topic_in(topic).messages_in == 1, "it is stored"
 
 
 async def test_a_failed_sync_is_told_and_the_next_message_is_refused(tmp_path: Path) -> None:
@@ -502,9 +500,9 @@ async def test_a_retry_topic_of_a_known_group_is_made_with_one_queue(tmp_path: P
     async with open_desk(
         tmp_path, auto_create_topic_enable=False, auto_create_subscription_group=False
     ) as desk:
-        desk.parts.groups.update(SubscriptionGroupConfig(group_name="g"), 0)
+        desk.groups.update(SubscriptionGroupConfig(group_name="g"), 0)
         assert (await desk.send("%RETRY%g")).code == Code.SUCCESS
-        assert desk.parts.topics.configs["%RETRY%g"].write_queue_nums == 1
+        assert desk.topics.configs["%RETRY%g"].write_queue_nums == 1
 
 
 @pytest.mark.parametrize(
@@ -518,7 +516,7 @@ async def test_a_batch_is_refused_whole_when_one_of_its_messages_asks_for_what_i
         body = batch_body([Sent(b"plain", b"TAGS\x01a\x02"), Sent(b"special", asked.encode())])
         answer = await desk.ask(send_header(cls=SendBatchMessage, batch=True), body)
         assert answer.code == Code.MESSAGE_ILLEGAL
-        assert desk.parts.store.max_offset("t", 0) == 0
+        assert desk.store.max_offset("t", 0) == 0
 
 
 async def test_a_long_batch_is_stored_in_steps_and_answered_as_a_short_one(tmp_path: Path) -> None:
@@ -530,7 +528,7 @@ async def test_a_long_batch_is_stored_in_steps_and_answered_as_a_short_one(tmp_p
         assert len(answers) >= 4
         assert answers[-1].code == Code.SUCCESS
         assert len(answers[-1].header.msg_id.split(",")) == 1_500
-        assert desk.parts.store.stats.messages_put == 1_500
+        assert desk.store.stats.messages_put == 1_500
 
 
 def until_its_end(steps: Any) -> Iterator[Any]:

@@ -40,39 +40,38 @@ async def one(desk: Desk, **fields: Any) -> Record:
     """A message in `t`."""
     desk.topic()
     assert (await desk.send(**fields)).code == Code.SUCCESS
-    return records_of(desk.parts.store, "t")[-1]
+    return records_of(desk.store, "t")[-1]
 
 
 def level_of(desk: Desk, level: int) -> list[Record]:
-    return records_of(desk.parts.store, "SCHEDULE_TOPIC_XXXX", level - 1)
+    return records_of(desk.store, "SCHEDULE_TOPIC_XXXX", level - 1)
 
 
 def change_group(desk: Desk, name: str = "g", **fields: Any) -> None:
-    desk.parts.groups.update(replace(desk.parts.groups.require(name, 0), **fields), 0)
+    desk.groups.update(replace(desk.groups.require(name, 0), **fields), 0)
 
 
 async def test_the_whole_ladder_is_sixteen_tries_and_then_a_dead_letter(tmp_path: Path) -> None:
     async with still_desk(tmp_path) as desk:
-        parts = desk.parts
         record = await one(desk, properties="TAGS\x01red\x02KEYS\x01k\x02", flag=5)
         first_id = offset_id(record.store_host, record.physical_offset)
         for tries, delay_s in enumerate(LADDER_S, 1):
             assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
-            await parts.schedule.tick()
-            assert len(records_of(parts.store, "%RETRY%g")) == tries - 1, "not before its time"
+            await desk.schedule.tick()
+            assert len(records_of(desk.store, "%RETRY%g")) == tries - 1, "not before its time"
             later(desk, delay_s * 1_000)
-            await parts.schedule.tick()
-            record = records_of(parts.store, "%RETRY%g")[-1]
+            await desk.schedule.tick()
+            record = records_of(desk.store, "%RETRY%g")[-1]
             assert record.reconsume_times == tries
             found = decode(record.properties)
             assert (found["RETRY_TOPIC"], found["ORIGIN_MESSAGE_ID"]) == ("t", first_id)
             assert (found["TAGS"], found["DELAY"]) == ("red", str(2 + tries))
         assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
-        (dead,) = records_of(parts.store, "%DLQ%g")
+        (dead,) = records_of(desk.store, "%DLQ%g")
         assert (dead.reconsume_times, bytes(dead.body), dead.flag) == (17, b"hello", 5)
         assert decode(dead.properties)["DELAY"] == "0"
-        assert parts.topics.configs["%DLQ%g"].write_queue_nums == 1
-        counters = parts.stats.groups_out["g", "t"]
+        assert desk.topics.configs["%DLQ%g"].write_queue_nums == 1
+        counters = desk.stats.groups_out["g", "t"]
         assert (counters.sent_back, counters.dead_letters) == (17, 1)
 
 
@@ -84,7 +83,7 @@ async def test_what_goes_back_keeps_what_the_message_was(tmp_path: Path) -> None
         for name in ("body", "flag", "sys_flag", "born_timestamp", "born_host"):
             assert getattr(parked, name) == getattr(record, name), name
         assert parked.reconsume_times == 1
-        assert parked.store_host == desk.parts.store_host
+        assert parked.store_host == desk.store_host
         found = decode(parked.properties)
         assert (found["REAL_TOPIC"], found["REAL_QID"], found["WAIT"]) == ("%RETRY%g", "0", "false")
 
@@ -113,7 +112,7 @@ async def test_what_was_tried_often_enough_is_a_dead_letter_at_once(
         record = await one(desk, reconsume_times=tries)
         change_group(desk, retry_max_times=group_max)
         assert (await back(desk, record.physical_offset, **asked)).code == Code.SUCCESS
-        assert len(records_of(desk.parts.store, "%DLQ%g")) == 1
+        assert len(records_of(desk.store, "%DLQ%g")) == 1
 
 
 async def test_the_queues_of_a_retry_topic_are_as_many_as_the_group_has(tmp_path: Path) -> None:
@@ -122,7 +121,7 @@ async def test_the_queues_of_a_retry_topic_are_as_many_as_the_group_has(tmp_path
         change_group(desk, retry_queue_nums=4)
         for _ in range(40):
             assert (await back(desk, record.physical_offset, unit_mode=True)).code == Code.SUCCESS
-        topic = desk.parts.topics.configs["%RETRY%g"]
+        topic = desk.topics.configs["%RETRY%g"]
         assert (topic.write_queue_nums, topic.read_queue_nums, topic.perm) == (4, 4, 6)
         assert topic.topic_sys_flag == 2
         used = {decode(parked.properties)["REAL_QID"] for parked in level_of(desk, 3)}
@@ -136,23 +135,22 @@ async def test_a_group_without_retry_queues_is_told_yes_and_nothing_is_stored(
     async with open_desk(tmp_path) as desk:
         record = await one(desk)
         change_group(desk, retry_queue_nums=0)
-        end = desk.parts.store.commit_log.max_offset
+        end = desk.store.commit_log.max_offset
         assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
-        assert desk.parts.store.commit_log.max_offset == end
-        assert "%RETRY%g" not in desk.parts.topics.configs
+        assert desk.store.commit_log.max_offset == end
+        assert "%RETRY%g" not in desk.topics.configs
 
 
 async def test_the_first_rule_that_is_broken_answers(tmp_path: Path) -> None:
     async with open_desk(
         tmp_path, auto_create_subscription_group=False, broker_permission=4
     ) as desk:
-        parts = desk.parts
         answer = await back(desk, 9_999)
         assert (answer.code, "[g]" in str(answer.remark)) == (
             Code.SUBSCRIPTION_GROUP_NOT_EXIST,
             True,
         )
-        parts.groups.update(SubscriptionGroupConfig(group_name="g"), 0)
+        desk.groups.update(SubscriptionGroupConfig(group_name="g"), 0)
         assert (await back(desk, 9_999)).code == Code.NO_PERMISSION
     async with open_desk(tmp_path / "2") as desk:
         desk.topic("%RETRY%g", perm=4)
@@ -173,10 +171,10 @@ async def test_the_first_rule_that_is_broken_answers(tmp_path: Path) -> None:
 async def test_what_the_store_refuses_is_named(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         record = await one(desk)
-        desk.parts.store.flags.set(Flag.DISK_FULL, "full")
+        desk.store.flags.set(Flag.DISK_FULL, "full")
         answer = await back(desk, record.physical_offset)
         assert (answer.code, answer.remark) == (Code.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE")
-        desk.parts.store.flags.clear(Flag.DISK_FULL)
+        desk.store.flags.clear(Flag.DISK_FULL)
 
 
 async def test_a_message_on_disk_is_waited_for(tmp_path: Path) -> None:
@@ -194,7 +192,7 @@ async def test_under_sync_flush_a_yes_means_on_disk(tmp_path: Path) -> None:
     async with open_desk(tmp_path / "d", disk, flush_disk_type=FlushDiskType.SYNC_FLUSH) as desk:
         record = await one(desk)
         assert (await back(desk, record.physical_offset)).code == Code.SUCCESS
-        log = desk.parts.store.commit_log
+        log = desk.store.commit_log
         assert log.flushed == log.max_offset
 
 
@@ -218,29 +216,29 @@ async def test_a_message_sent_to_the_retry_topic_is_dead_beyond_the_limit(
     async with open_desk(tmp_path) as desk:
         answer = await desk.send("%RETRY%g", properties="DELAY\x013\x02TAGS\x01a\x02", **fields)
         assert (answer.code, said(answer)["queueId"]) == (Code.SUCCESS, "0")
-        letters = records_of(desk.parts.store, "%DLQ%g")
+        letters = records_of(desk.store, "%DLQ%g")
         assert len(letters) == dead
         assert len(level_of(desk, 3)) == (not dead)
         if dead:
             assert decode(letters[0].properties)["DELAY"] == "-1"
-            assert desk.parts.stats.groups_out["g", "%RETRY%g"].dead_letters == 1
+            assert desk.stats.groups_out["g", "%RETRY%g"].dead_letters == 1
 
 
 async def test_a_group_that_consumes_in_order_sends_only_what_it_gave_up(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        monotonic_ms = int(desk.parts.clock.monotonic() * 1000)
-        desk.parts.locks.lock("g", "c", ["a queue"], monotonic_ms)  # type: ignore[list-item]  # any name does
+        monotonic_ms = int(desk.clock.monotonic() * 1000)
+        desk.locks.lock("g", "c", ["a queue"], monotonic_ms)  # type: ignore[list-item]  # any name does
         assert (await desk.send("%RETRY%g", reconsume_times=1)).code == Code.SUCCESS
-        assert len(records_of(desk.parts.store, "%DLQ%g")) == 1
+        assert len(records_of(desk.store, "%DLQ%g")) == 1
         assert (await desk.send("%RETRY%other", reconsume_times=1)).code == Code.SUCCESS
-        assert records_of(desk.parts.store, "%DLQ%other") == []
+        assert records_of(desk.store, "%DLQ%other") == []
 
 
 async def test_a_dead_letter_sent_by_name_is_an_ordinary_message(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         assert (await desk.send("%DLQ%g", reconsume_times=99)).code == Code.SUCCESS
-        assert len(records_of(desk.parts.store, "%DLQ%g")) == 1
+        assert len(records_of(desk.store, "%DLQ%g")) == 1
 
 
 async def test_what_is_nobodys_to_consume_cannot_be_handed_back(tmp_path: Path) -> None:
@@ -248,9 +246,9 @@ async def test_what_is_nobodys_to_consume_cannot_be_handed_back(tmp_path: Path) 
     async with open_desk(tmp_path) as desk:
         desk.topic()
         for properties in ("TRAN_MSG\x01true\x02PGROUP\x01p\x02", "DELAY\x015\x02"):
-            offset = desk.parts.store.commit_log.max_offset
+            offset = desk.store.commit_log.max_offset
             assert (await desk.send(properties=properties)).code == Code.SUCCESS
             answer = await back(desk, offset)
             assert answer.code == Code.SYSTEM_ERROR
             assert answer.remark == f"look message by offset failed, {offset}"
-            assert records_of(desk.parts.store, "%RETRY%g") == []
+            assert records_of(desk.store, "%RETRY%g") == []

@@ -40,7 +40,7 @@ async def test_the_wish_is_stored_for_the_slot_of_the_timer(
         header = RecallMessage(topic="t", recall_handle=handle(), producer_group="p")
         answer = await desk.ask(header)
         assert (answer.code, said(answer)) == (0, {"msgId": "K", "MSG_REGION": "DefaultRegion"})
-        found = desk.parts.store.get(WHEEL_TOPIC, 0, 0, 1)
+        found = desk.store.get(WHEEL_TOPIC, 0, 0, 1)
         record = read(found.views[0])
         assert bytes(record.body) == b"0"
         stored = decode(record.properties)
@@ -71,7 +71,7 @@ async def test_what_names_no_timer_of_ours_is_refused(
         desk.topic()
         answer = await desk.ask(RecallMessage(**{"topic": "t", **given}))
         assert answer.code == code
-        assert desk.parts.store.commit_log.max_offset == 0
+        assert desk.store.commit_log.max_offset == 0
 
 
 async def test_it_must_be_enabled_and_the_broker_must_serve(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_it_must_be_enabled_and_the_broker_must_serve(tmp_path: Path) -> N
 async def test_a_store_that_takes_nothing_is_said(tmp_path: Path) -> None:
     async with open_desk(tmp_path, recall_message_enable=True) as desk:
         desk.topic()
-        desk.parts.store.flags.set(Flag.DISK_FULL, "no room")
+        desk.store.flags.set(Flag.DISK_FULL, "no room")
         answer = await desk.ask(RecallMessage(topic="t", recall_handle=handle()))
         assert answer.code == 1
         assert "no room" in (answer.remark or "")
@@ -108,9 +108,9 @@ async def test_nothing_of_the_broker_itself_can_be_taken_back(tmp_path: Path, to
         forged = base64.urlsafe_b64encode(text.encode()).decode()
         if topic.startswith("%"):
             desk.topic(topic)
-        end = desk.parts.store.commit_log.max_offset
+        end = desk.store.commit_log.max_offset
         answer = await desk.ask(
             RecallMessage(topic=topic, recall_handle=forged, producer_group="p")
         )
         assert answer.code == 16
-        assert desk.parts.store.commit_log.max_offset == end
+        assert desk.store.commit_log.max_offset == end

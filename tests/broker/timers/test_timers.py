@@ -57,13 +57,12 @@ class Bench:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        self.parts = desk.parts
-        assert self.parts.timers is not None
-        self.timers: Timers = self.parts.timers
+        assert self.desk.timers is not None
+        self.timers: Timers = self.desk.timers
         self.count = 0
 
     def now_ms(self) -> int:
-        return self.parts.clock.now_ms()
+        return self.desk.clock.now_ms()
 
     async def pass_s(self, clock: MockClock, seconds: float, step_s: float = 0.5) -> None:
         """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
@@ -71,7 +70,7 @@ class Bench:
         while (left := end - trio.current_time()) > 0:
             clock.jump(min(left, step_s))
             await trio.testing.wait_all_tasks_blocked()
-            await self.parts.puts.durable()
+            await self.desk.puts.durable()
             async with self.timers._saving:
                 pass
             await trio.testing.wait_all_tasks_blocked()
@@ -86,7 +85,7 @@ class Bench:
         return await self.desk.ask(RecallMessage(topic=topic, recall_handle=handle))
 
     def records(self, topic: str = "t", queue_id: int = 0) -> list[Record]:
-        store = self.parts.store
+        store = self.desk.store
         found: list[Record] = []
         at = store.min_offset(topic, queue_id)
         while at < store.max_offset(topic, queue_id):
@@ -112,10 +111,10 @@ async def open_bench(
     root: Path, disk: Disk | None = None, *, clock: Any = None, clean: bool = True, **how: Any
 ) -> AsyncIterator[Bench]:
     async with open_desk(root, disk, clock=clock, **how) as desk, trio.open_nursery() as nursery:
-        timers = desk.parts.timers
+        timers = desk.timers
         assert timers is not None
         await nursery.start(timers.run)
-        if desk.parts.topics.get("t") is None:
+        if desk.topics.get("t") is None:
             desk.topic()
         yield Bench(desk)
         if clean:
@@ -175,7 +174,7 @@ async def test_a_timer_days_ahead_goes_round_and_comes_in_time(
         await bench.pass_s(mock_clock, 4)
         assert 0 <= bench.when()[b"far"] - days * DAY_S * 1000 <= 1_500
         assert bench.timers.timers.waiting == 0
-        assert not bench.parts.state.timing.waiting
+        assert not bench.desk.timing.waiting
 
 
 @pytest.mark.trio
@@ -202,7 +201,7 @@ async def test_a_timer_that_was_taken_back_does_not_come(
         await bench.pass_s(mock_clock, 4 * DAY_S, step_s=3_600)
         assert bench.bodies() == [b"near too"]
         assert bench.timers.delivery.recalled == 2
-        assert not bench.parts.state.timing.waiting
+        assert not bench.desk.timing.waiting
         late = await bench.recall(said(near)["recallHandle"])
         assert late.code == 604
 
@@ -292,7 +291,7 @@ async def test_a_record_that_nobody_can_deliver_stops_no_other(
     async with open_bench(tmp_path) as bench:
         for properties in (b"", b"TIMER_OUT_MS\x01soon\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02"):
             draft = MessageDraft(WHEEL_TOPIC, 0, b"?", properties, HOST, HOST)
-            bench.parts.puts.put_as_is(draft)
+            bench.desk.puts.put_as_is(draft)
         await bench.send(b"good", TIMER_DELAY_SEC=2)
         await bench.pass_s(mock_clock, 5)
         assert bench.bodies() == [b"good"]
@@ -307,10 +306,10 @@ async def test_what_the_store_refuses_is_delivered_later(
         for number in range(200):
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
         await bench.pass_s(mock_clock, 1)
-        bench.parts.store.flags.set(Flag.DISK_FULL, "no room")
+        bench.desk.store.flags.set(Flag.DISK_FULL, "no room")
         await bench.pass_s(mock_clock, 10)
         assert bench.bodies() == []
-        bench.parts.store.flags.clear(Flag.DISK_FULL)
+        bench.desk.store.flags.clear(Flag.DISK_FULL)
         await bench.pass_s(mock_clock, 2)
         assert bench.bodies() == [b"%d" % number for number in range(200)]
 
@@ -323,7 +322,7 @@ async def test_a_slot_goes_on_where_the_store_refused(
         for number in range(200):
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
         await bench.pass_s(mock_clock, 1)
-        puts = bench.parts.puts
+        puts = bench.desk.puts
         rooms = iter([True] * 100 + [False] * 2 + [True] * 100)
         put = puts.put_again
 
@@ -357,7 +356,7 @@ async def test_without_the_wheel_timers_are_refused(tmp_path: Path, mock_clock: 
         answer = await desk.send(properties="TIMER_DELAY_SEC\x015\x02")
         assert answer.code == 1
         assert "timerWheelEnable" in (answer.remark or "")
-        assert desk.parts.timers is None
+        assert desk.timers is None
 
 
 @pytest.mark.trio
@@ -399,7 +398,7 @@ async def test_nothing_is_saved_behind_a_sync_that_failed(
         await bench.pass_s(mock_clock, 20)
         assert bench.timers.failure is not None
         assert not (tmp_path / "config" / "timercheck").exists()
-        assert bench.parts.store.flags.cause.startswith("a sync of the timers failed")
+        assert bench.desk.store.flags.cause.startswith("a sync of the timers failed")
 
 
 @pytest.mark.trio

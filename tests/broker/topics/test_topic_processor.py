@@ -41,7 +41,8 @@ class Disk:
 class Desk:
     def __init__(self) -> None:
         self.disk = Disk()
-        self.topics = TopicTable(OPTIONS, on_change=self.disk.dirty)
+        self.topics = TopicTable(OPTIONS)
+        self.topics.listeners.append(self.disk.dirty)
         self.processor = TopicProcessor(
             topics=self.topics, saved=self.disk, clock=HandClock(), page=10
         )

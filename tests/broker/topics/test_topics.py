@@ -102,7 +102,8 @@ def test_settings_decide_about_some_built_in_topics() -> None:
 
 def test_a_send_to_an_unknown_topic_creates_it_from_the_template() -> None:
     changes = Changes()
-    topics = table(on_change=changes)
+    topics = table()
+    topics.listeners.append(changes)
     config = topics.for_send("T", "TBW102", 4, 123)
     assert config == wanted(queues=4, perm=6)
     assert topics.get("T") is config
@@ -194,7 +195,8 @@ def test_a_group_without_retry_queues_gets_no_retry_topic() -> None:
 
 def test_an_administrator_creates_and_changes_a_topic() -> None:
     changes = Changes()
-    topics = table(on_change=changes)
+    topics = table()
+    topics.listeners.append(changes)
     assert topics.update(wanted(), {"+message.type": "FIFO"}, 0)
     assert topics.update(wanted(queues=4, perm=4, order=True), {}, 0)
     config = topics.configs["T"]
@@ -251,7 +253,8 @@ def test_a_refused_attribute_creates_no_topic() -> None:
 
 def test_a_deleted_topic_is_gone_and_its_name_free() -> None:
     changes = Changes()
-    topics = table(on_change=changes)
+    topics = table()
+    topics.listeners.append(changes)
     topics.update(wanted(), {}, 0)
     assert topics.delete("T", 0)
     assert not topics.delete("T", 0)

@@ -52,14 +52,13 @@ class Bank:
     def __init__(self, desk: Desk, clock: MockClock) -> None:
         self.desk = desk
         self.clock = clock
-        self.parts = desk.parts
         self.count = 0
 
     def producer(self, group: str = GROUP) -> Caller:
         """One more connection of a producer group."""
         peer = Caller()
         client = Client(peer, f"c{peer.id}", "JAVA", 479, 0)
-        self.parts.clients.register_producer(group, client)
+        self.desk.clients.register_producer(group, client)
         return peer
 
     async def half(
@@ -84,7 +83,7 @@ class Bank:
         outcome = self.desk.begin(end_of(half, how, **fields), oneway=True)
         if inspect.isawaitable(outcome):
             await outcome  # its half has to be read from disk
-        self.parts.after_round()
+        self.desk.after_round()
 
     async def pass_s(self, seconds: float) -> None:
         """Let time pass in steps; after each, what it woke runs, and the disk is waited for."""
@@ -92,15 +91,15 @@ class Bank:
         while (left := end - trio.current_time()) > 0:
             self.clock.jump(min(left, STEP_S))
             await trio.testing.wait_all_tasks_blocked()
-            await self.parts.puts.durable()
+            await self.desk.puts.durable()
             await trio.testing.wait_all_tasks_blocked()
 
     def now_ms(self) -> int:
-        return self.parts.clock.now_ms()
+        return self.desk.clock.now_ms()
 
     def records(self, topic: str = "t") -> list[Record]:
         """Everything in queue 0 of a topic."""
-        store = self.parts.store
+        store = self.desk.store
         found: list[Record] = []
         at = store.min_offset(topic, 0)
         while at < store.max_offset(topic, 0):
@@ -119,7 +118,7 @@ class Bank:
     async def progress(self) -> tuple[int, int]:
         """How far the queues are done with, as the next start will read it."""
         await self.pass_s(6)
-        query = self.parts.offsets.query
+        query = self.desk.offsets.query
         return query("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0), query("CID_RMQ_SYS_TRANS", OP_TOPIC, 0)
 
 
@@ -146,7 +145,7 @@ def end_of(half: Answer | Any, how: int, **fields: Any) -> EndTransaction:
 async def open_bank(root: Path, clock: MockClock, **changes: Any) -> AsyncIterator[Bank]:
     async with open_desk(root, **changes) as desk, trio.open_nursery() as nursery:
         desk.topic()
-        await nursery.start(desk.parts.half_messages.run)
+        await nursery.start(desk.half_messages.run)
         yield Bank(desk, clock)
         nursery.cancel_scope.cancel()
 
@@ -190,8 +189,8 @@ async def test_the_stored_half_is_an_ordinary_record_with_its_target_in_the_prop
         properties = decode(record.properties)
         assert record.sys_flag & 0xC == 0
         assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("t", "0")
-        assert bank.parts.transactions.open == {"t": 1}
-        assert bank.parts.stats.topic_in(HALF_TOPIC, "transaction").messages_in == 1
+        assert bank.desk.transactions.open == {"t": 1}
+        assert bank.desk.stats.topic_in(HALF_TOPIC, "transaction").messages_in == 1
 
 
 @pytest.mark.trio
@@ -203,7 +202,7 @@ async def test_what_is_rolled_back_is_never_seen(tmp_path: Path, mock_clock: Moc
         await bank.pass_s(3600)
         assert (await bank.end(half, COMMIT)).code == 0
         assert bank.bodies() == []
-        assert bank.parts.transactions.open == {"t": 0}
+        assert bank.desk.transactions.open == {"t": 0}
 
 
 @pytest.mark.trio
@@ -235,7 +234,7 @@ async def test_fifteen_checks_then_the_half_is_given_up(
         assert bank.bodies() == []
         counts = [Half.of(record).checks for record in bank.records(HALF_TOPIC)]
         assert counts == list(range(16))
-        assert bank.parts.transactions.open == {"t": 0}
+        assert bank.desk.transactions.open == {"t": 0}
 
 
 @pytest.mark.trio
@@ -383,12 +382,12 @@ async def test_what_happened_behind_an_immune_half_is_known_after_a_start(
         assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
         assert max(await bank.progress()) <= 0
     async with open_bank(tmp_path, mock_clock, transaction_check_max=1) as bank:
-        assert bank.parts.transactions.open["t"] == 1
+        assert bank.desk.transactions.open["t"] == 1
         await bank.pass_s(120)
         assert bank.bodies(GIVEN_UP_TOPIC) == [b"given up"]
         assert (await bank.end(half, COMMIT)).code == 0
         assert bank.bodies() == [b"ended", b"pay"]
-        assert (await bank.progress())[0] == bank.parts.store.max_offset(HALF_TOPIC, 0)
+        assert (await bank.progress())[0] == bank.desk.store.max_offset(HALF_TOPIC, 0)
 
 
 @pytest.mark.trio
@@ -456,7 +455,7 @@ async def test_while_the_store_takes_nothing_a_half_stays_where_it_is(
     async with open_bank(tmp_path, mock_clock) as bank:
         producer = bank.producer()
         await bank.half()
-        flags = bank.parts.store.flags
+        flags = bank.desk.store.flags
         flags.set(Flag.DISK_FULL, "the disk is full")
         await bank.pass_s(65)
         assert producer.told == []
@@ -478,9 +477,9 @@ async def test_the_next_start_knows_what_is_open_and_what_has_ended(
         await bank.end(halves[2], ROLLBACK)
         await bank.pass_s(31)
         await bank.end(halves[3], ROLLBACK)
-        await bank.parts.saver.save_all()
+        await bank.desk.saver.save_all()
     async with open_bank(tmp_path, mock_clock, transaction_check_max=2) as bank:
-        assert bank.parts.transactions.open == {"t": 1}
+        assert bank.desk.transactions.open == {"t": 1}
         for half in halves[1:]:
             assert (await bank.end(half, COMMIT)).code == 0
         assert bank.bodies() == [b"b"], "ended is ended"
@@ -489,7 +488,7 @@ async def test_the_next_start_knows_what_is_open_and_what_has_ended(
         given_up = await bank.half(b"e")
         await bank.pass_s(130)
         assert bank.bodies(GIVEN_UP_TOPIC) == [b"e"]
-        await bank.parts.saver.save_all()
+        await bank.desk.saver.save_all()
     async with open_bank(tmp_path, mock_clock) as bank:
         assert (await bank.end(given_up, COMMIT)).code == 0
         assert bank.bodies() == [b"b", b"a", b"e"]
@@ -501,14 +500,14 @@ async def test_a_damaged_half_is_passed_over_and_the_start_knows_the_others(
 ) -> None:
     async with open_bank(tmp_path, mock_clock) as bank:
         halves = [await bank.half(body) for body in (b"a", b"b", b"c")]
-        await bank.parts.saver.save_all()
+        await bank.desk.saver.save_all()
     place = read_offset_id(said(halves[1])["msgId"])[1]
     [segment] = (tmp_path / "commitlog").glob("0*")
     with segment.open("r+b") as file:
         file.seek(place + 4)
         file.write(b"gone")
     async with open_bank(tmp_path, mock_clock) as bank:
-        assert bank.parts.transactions.open == {"t": 2}
+        assert bank.desk.transactions.open == {"t": 2}
         assert (await bank.end(halves[1], COMMIT)).code == 1
         assert (await bank.end(halves[2], COMMIT)).code == 0
         assert bank.bodies() == [b"c"]
@@ -525,11 +524,11 @@ async def test_op_records_of_every_broker_end_their_halves(
         for body in bodies:
             draft = op_draft(0, HOST, bank.now_ms())
             draft.body = body
-            bank.parts.puts.put_as_is(draft)
-        bank.parts.puts.finish_round()
+            bank.desk.puts.put_as_is(draft)
+        bank.desk.puts.finish_round()
     async with open_bank(tmp_path, mock_clock) as bank:
         producer = bank.producer()
-        assert bank.parts.transactions.open == {"t": 1}
+        assert bank.desk.transactions.open == {"t": 1}
         await bank.pass_s(31)
         assert [read(body).body for body in producer.bodies] == [b"b"]
         assert await bank.progress() == (3, len(bodies))
@@ -547,11 +546,11 @@ async def test_java_names_an_immune_half_by_its_first_place(
         moved = draft_again(
             immune, HALF_TOPIC, 0, immune.properties + b"TRAN_PREPARED_QUEUE_OFFSET\x011\x02"
         )
-        bank.parts.puts.put_as_is(moved)
-        bank.parts.puts.put_as_is(op_draft(1, HOST, bank.now_ms()))
-        bank.parts.puts.finish_round()
+        bank.desk.puts.put_as_is(moved)
+        bank.desk.puts.put_as_is(op_draft(1, HOST, bank.now_ms()))
+        bank.desk.puts.finish_round()
     async with open_bank(tmp_path, mock_clock) as bank:
-        assert bank.parts.transactions.open == {"t": 1}
+        assert bank.desk.transactions.open == {"t": 1}
 
 
 @pytest.mark.trio
@@ -563,7 +562,7 @@ async def test_a_delay_begins_with_the_commit_and_an_illegal_one_is_refused_with
         assert len(bank.records(HALF_TOPIC)) == 1
         assert (await bank.end(half, COMMIT)).code == 0
         assert bank.bodies() == []
-        store = bank.parts.store
+        store = bank.desk.store
         assert store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1
         refused = await bank.half(DELAY="soon")
         assert refused.code == 1
@@ -585,7 +584,7 @@ async def test_a_half_that_no_frame_can_carry_is_given_up_and_those_behind_it_ar
         await bank.pass_s(31)
         assert bank.bodies(GIVEN_UP_TOPIC) == [bytes(3_000)]
         assert [header.tran_state_table_offset for header in told(producer)] == [2]
-        assert bank.parts.store.stats.set_aside == {"transactions": 1}
+        assert bank.desk.store.stats.set_aside == {"transactions": 1}
         assert (await bank.end(big, COMMIT)).code == 0
         assert bank.bodies() == [bytes(3_000)], "a late commit is still taken"
 
@@ -598,17 +597,17 @@ async def test_a_half_that_no_segment_takes_any_more_stops_no_round(
         producer = bank.producer()
         await bank.half(bytes(3_000))
         await bank.half(b"small")
-        put = bank.parts.puts.put_again
+        put = bank.desk.puts.put_again
 
         def put_if_small(draft: MessageDraft) -> PutResult:
             if len(draft.body) > 2_000:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)
             return put(draft)
 
-        monkeypatch.setattr(bank.parts.puts, "put_again", put_if_small)
+        monkeypatch.setattr(bank.desk.puts, "put_again", put_if_small)
         await bank.pass_s(31)
         assert len(producer.told) == 1
-        assert bank.parts.store.stats.set_aside == {"transactions": 1}
+        assert bank.desk.store.stats.set_aside == {"transactions": 1}
         assert (await bank.progress())[0] == 2
 
 
@@ -678,12 +677,12 @@ async def test_halves_that_say_the_same_of_themselves_have_an_end_each(
         halves = [await bank.half(b"%d" % i, born_ms=born_ms, UNIQ_KEY="SAME") for i in range(5)]
         await bank.pass_s(65)
         if starts:
-            await bank.parts.saver.save_all()
+            await bank.desk.saver.save_all()
         else:
             await commit_all_twice(bank, halves)
     async with open_bank(tmp_path, mock_clock) as bank:
         await commit_all_twice(bank, halves)
-        assert bank.parts.transactions.open.get("t", 0) == 0
+        assert bank.desk.transactions.open.get("t", 0) == 0
 
 
 async def commit_all_twice(bank: Bank, halves: list[Answer]) -> None:
@@ -703,10 +702,10 @@ async def test_halves_that_java_has_put_again_are_found_by_what_they_say_of_them
         halves = [await bank.half(key.encode(), born_ms=START_MS, UNIQ_KEY=key) for key in keys]
         for record in bank.records(HALF_TOPIC)[:2]:
             java = record.properties + b"TRANSACTION_CHECK_TIMES\x011\x02"
-            bank.parts.puts.put_as_is(draft_again(record, HALF_TOPIC, 0, java))
-        bank.parts.puts.finish_round()
+            bank.desk.puts.put_as_is(draft_again(record, HALF_TOPIC, 0, java))
+        bank.desk.puts.finish_round()
     async with open_bank(tmp_path, mock_clock) as bank:
-        assert bank.parts.transactions.open == {"t": 3}
+        assert bank.desk.transactions.open == {"t": 3}
         if not repeated:
             for half in halves * 2:
                 assert (await bank.end(half, COMMIT)).code == 0
@@ -716,4 +715,4 @@ async def test_halves_that_java_has_put_again_are_found_by_what_they_say_of_them
             for header in told(producer) * 2:
                 assert (await bank.end(header, COMMIT)).code == 0
         assert sorted(bank.bodies()) == [key.encode() for key in keys]
-        assert bank.parts.transactions.open == {"t": 0}
+        assert bank.desk.transactions.open == {"t": 0}

@@ -123,7 +123,7 @@ async def test_what_cannot_be_stored_stays_open(tmp_path: Path, mock_clock: Mock
         desk.topic()
         bank = Bank(desk, mock_clock)
         half = await bank.half()
-        flags = desk.parts.store.flags
+        flags = desk.store.flags
         for how in (COMMIT, ROLLBACK):
             flags.set(Flag.DISK_FULL, "the disk is full")
             refused = await bank.end(half, how)
@@ -140,7 +140,7 @@ async def test_under_sync_flush_an_answered_end_is_on_disk(
     async with open_desk(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH) as desk:
         desk.topic()
         bank = Bank(desk, mock_clock)
-        log = desk.parts.store.commit_log
+        log = desk.store.commit_log
         for how in (COMMIT, ROLLBACK, ROLLBACK):
             half = await bank.half()
             end = log.max_offset
@@ -155,7 +155,7 @@ async def test_rejected_transactions_are_refused_as_sends(tmp_path: Path) -> Non
         refused = await desk.send(properties="TRAN_MSG\x01true\x02", sys_flag=4)
         assert refused.code == Code.NO_PERMISSION
         assert "sending transaction message is forbidden" in (refused.remark or "")
-        assert desk.parts.store.commit_log.max_offset == 0
+        assert desk.store.commit_log.max_offset == 0
 
 
 async def test_the_answer_to_a_half_names_the_half_and_the_queue_that_was_asked_for(
@@ -167,7 +167,7 @@ async def test_the_answer_to_a_half_names_the_half_and_the_queue_that_was_asked_
         answer = await desk.send(properties="TRAN_MSG\x01true\x02PGROUP\x01p\x02", queue_id=3)
         told = said(answer)
         assert (told["queueId"], told["queueOffset"]) == ("3", "1")
-        view = desk.parts.store.read(read_offset_id(told["msgId"])[1])
+        view = desk.store.read(read_offset_id(told["msgId"])[1])
         assert view is not None
         assert HALF_TOPIC.encode() in bytes(view)
         assert len(told["transactionId"]) == 32, "one was made for it"
@@ -180,14 +180,14 @@ async def test_bytes_that_look_like_a_half_are_none(tmp_path: Path, mock_clock: 
         half = await bank.half()
         [real] = bank.records(HALF_TOPIC)
         # The same queue offset as the real one, and the place where the body will lie.
-        place = desk.parts.store.commit_log.max_offset + HEAD.size
+        place = desk.store.commit_log.max_offset + HEAD.size
         forged = encode(draft_again(real, HALF_TOPIC, 0, real.properties), 0, place, 1)
         await desk.send("t", forged)
-        found = desk.parts.store.read(place)
+        found = desk.store.read(place)
         assert found is not None
         assert bytes(found) == forged, "it is a whole record"
         refused = await bank.end(half, COMMIT, commit_log_offset=place)
         assert refused.remark == "Find prepared transaction message failed"
-        assert desk.parts.store.message(place) is None
+        assert desk.store.message(place) is None
         assert (await bank.end(half, COMMIT)).code == Code.SUCCESS
         assert bank.bodies() == [forged, b"pay"]

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.consumers import consumer_filters as module
-from aerobee.broker.consumers.consumer_filters import (
+from aerobee.broker.filters import consumer_filters as module
+from aerobee.broker.filters.consumer_filters import (
     DEAD_BEFORE_START_MS,
     DEAD_KEPT_MS,
     ConsumerFilter,

@@ -1,20 +1,26 @@
-"""The parts as they are wired, and the start: tables, log and offsets that agree."""
+"""The features taken together, and the start: tables, log and offsets that agree."""
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
+from aerobee.broker.broker import Broker
 from aerobee.broker.config.load import FlushDiskType
 from aerobee.broker.errors import TableDamaged
-from aerobee.broker.parts import Parts
+from aerobee.broker.pools.pools import make_pools
+from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.connection import packed_host
+from aerobee.remoting.server.routes import Route, resolve
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import Header
 from aerobee.store.errors import StoreForeign, StoreLocked
 from aerobee.store.files.disk import Disk
-from tests.broker.desk import body_of, broker_config, open_desk, pull_header, send_header
+from tests.broker.desk import Desk, body_of, broker_config, open_desk, pull_header, send_header
 from tests.broker.peers import HandClock
 
 if TYPE_CHECKING:
@@ -23,8 +29,8 @@ if TYPE_CHECKING:
 HOLD = 2 | 4
 
 
-def make(root: Path, **changes: Any) -> Parts:
-    return Parts(broker_config(root, **changes), disk=Disk(), clock=HandClock())
+def make(root: Path, **changes: Any) -> Desk:
+    return Desk(Broker(broker_config(root, **changes), disk=Disk(), clock=HandClock()))
 
 
 def config_file(root: Path, name: str, document: object) -> Path:
@@ -39,8 +45,8 @@ def topics(**attributes: Any) -> dict[str, Any]:
     return {"topicConfigTable": {"t": table}, "dataVersion": {"timestamp": 0, "counter": 0}}
 
 
-def close(parts: Parts) -> None:
-    assert trio.run(parts.store.close)
+def close(desk: Desk) -> None:
+    assert trio.run(desk.store.close)
 
 
 # ── wires ──
@@ -53,7 +59,7 @@ async def test_a_message_wakes_its_pull_in_the_same_round(tmp_path: Path) -> Non
         desk.begin(pull_header(sys_flag=HOLD))
         desk.begin(send_header(), b"hello")
         assert desk.peer.answers == []
-        desk.parts.after_round()
+        desk.after_round()
         assert b"hello" in body_of(desk.peer.answers[0])
 
 
@@ -63,7 +69,7 @@ async def test_under_sync_flush_the_sync_wakes_it(tmp_path: Path) -> None:
         desk.topic()
         desk.begin(pull_header(sys_flag=HOLD))
         desk.begin(send_header(), b"hello")
-        desk.parts.after_round()
+        desk.after_round()
         assert desk.peer.answers == [], "no consumer sees what a power cut could take back"
         answers = [await desk.peer.next_answer(), await desk.peer.next_answer()]
         assert sum(b"hello" in body_of(answer) for answer in answers) == 1
@@ -73,19 +79,19 @@ async def test_under_sync_flush_the_sync_wakes_it(tmp_path: Path) -> None:
 async def test_a_change_of_a_table_is_saved_by_itself(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         await desk.send("made-by-sending")
-        desk.parts.groups.find("made-by-pulling", 0)
+        desk.groups.find("made-by-pulling", 0)
         with trio.fail_after(10):
-            await desk.parts.state.group_file.catch_up()
+            await desk.group_file.catch_up()
         config = tmp_path / "config"
         assert "made-by-sending" in (config / "topics.json").read_text()
         assert "made-by-pulling" in (config / "subscriptionGroup.json").read_text()
 
 
 def test_records_carry_the_published_address(tmp_path: Path) -> None:
-    parts = make(tmp_path, broker_ip1="10.1.2.3")
-    port = parts.config.remoting.listen_port
-    assert parts.store_host == packed_host(("10.1.2.3", port))
-    assert parts.own_address() == f"10.1.2.3:{port}"
+    desk = make(tmp_path, broker_ip1="10.1.2.3")
+    port = desk.config.remoting.listen_port
+    assert desk.store_host == packed_host(("10.1.2.3", port))
+    assert desk.address == f"10.1.2.3:{port}"
 
 
 def test_a_published_name_that_nobody_knows_is_named(tmp_path: Path) -> None:
@@ -104,11 +110,11 @@ def test_nothing_on_disk_changes_before_load(tmp_path: Path) -> None:
 def test_tables_are_read_at_the_start(tmp_path: Path) -> None:
     config_file(tmp_path, "topics.json", topics(writeQueueNums=7))
     config_file(tmp_path, "consumerOffset.json", {"offsetTable": {"t@g": {"0": 0}}})
-    parts = make(tmp_path)
-    assert parts.load().clean
-    assert parts.topics.configs["t"].write_queue_nums == 7
-    assert parts.offsets.query("g", "t", 0) == 0
-    close(parts)
+    desk = make(tmp_path)
+    assert desk.load().clean
+    assert desk.topics.configs["t"].write_queue_nums == 7
+    assert desk.offsets.query("g", "t", 0) == 0
+    close(desk)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +132,9 @@ def test_a_damaged_table_refuses_the_start_and_frees_the_directory(
     assert not (tmp_path / "abort").exists()
     damaged.unlink()
     backup.unlink()
-    parts = make(tmp_path)
-    assert parts.load().clean
-    close(parts)
+    desk = make(tmp_path)
+    assert desk.load().clean
+    close(desk)
 
 
 def test_queues_of_inner_batches_refuse_the_start_and_free_the_directory(tmp_path: Path) -> None:
@@ -136,26 +142,26 @@ def test_queues_of_inner_batches_refuse_the_start_and_free_the_directory(tmp_pat
     with pytest.raises(StoreForeign, match=r"topic t has queue\.type=BatchCQ"):
         make(tmp_path).load()
     path.unlink()
-    parts = make(tmp_path)
-    parts.load()
-    close(parts)
+    desk = make(tmp_path)
+    desk.load()
+    close(desk)
 
 
 def test_a_directory_in_use_is_refused_and_its_owner_goes_on(tmp_path: Path) -> None:
-    parts = make(tmp_path)
-    parts.load()
+    desk = make(tmp_path)
+    desk.load()
     with pytest.raises(StoreLocked):
         make(tmp_path).load()
     with pytest.raises(StoreLocked):
         make(tmp_path).load()
-    close(parts)
+    close(desk)
 
 
 async def fill(root: Path, count: int, topic: str = "t", queue_id: int = 0) -> None:
     async with open_desk(root) as desk:
         for _ in range(count):
             await desk.send(topic, queue_id=queue_id)
-        await desk.parts.saver.save_all()
+        await desk.saver.save_all()
 
 
 def crashed(root: Path) -> None:
@@ -166,11 +172,11 @@ def test_an_offset_beyond_its_queue_is_taken_back_to_the_end(tmp_path: Path) -> 
     trio.run(fill, tmp_path, 3)
     offsets = {"t@g": {"0": 9, "1": 0}, "t@h": {"0": 2}}
     config_file(tmp_path, "consumerOffset.json", {"offsetTable": offsets})
-    parts = make(tmp_path)
-    parts.load()
-    assert parts.offsets.query("g", "t", 0) == 3
-    assert parts.offsets.query("h", "t", 0) == 2
-    close(parts)
+    desk = make(tmp_path)
+    desk.load()
+    assert desk.offsets.query("g", "t", 0) == 3
+    assert desk.offsets.query("h", "t", 0) == 2
+    close(desk)
 
 
 @pytest.mark.parametrize("crash", [True, False])
@@ -182,26 +188,81 @@ def test_a_topic_lost_in_a_crash_is_taken_up_again_from_the_log(
         path.unlink()
     if crash:
         crashed(tmp_path)
-    parts = make(tmp_path)
-    assert parts.load().clean is not crash
-    found = parts.topics.get("lost")
+    desk = make(tmp_path)
+    assert desk.load().clean is not crash
+    found = desk.topics.get("lost")
     assert (found is not None) is crash, "after a clean stop a missing topic was deleted"
     if found is not None:
         assert (found.write_queue_nums, found.read_queue_nums, found.perm) == (4, 4, 6)
-    close(parts)
+    close(desk)
 
 
 @pytest.mark.trio
 async def test_a_closed_connection_is_told_to_those_who_kept_it(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         told: list[str] = []
-        processors: Any = desk.parts.processors
-        for processor in (processors.client, processors.route):
+        requests: Any = (desk.broker.namesrv.requests, desk.broker.consumers.client_requests)
+        for processor in requests:
             name = type(processor).__name__
             processor.connection_closed = lambda connection, name=name: told.append(name)
         peer: Any = desk.peer
         peer.on_close = []
-        desk.parts._connected(peer)
+        desk.connected(peer)
         (closed,) = peer.on_close
         closed(peer, "test")
-        assert told == ["ClientProcessor", "RouteProcessor"]
+        assert told == ["RouteProcessor", "ClientProcessor"]
+
+
+# ── the table of requests ──
+
+
+@pytest.fixture
+def routes(tmp_path: Path) -> tuple[Route, ...]:
+    """What a broker with an embedded name server answers."""
+    return tuple(Broker(broker_config(tmp_path), disk=Disk(), clock=HandClock()).routes)
+
+
+def test_every_line_has_a_code_a_handler_and_a_pool(routes: tuple[Route, ...]) -> None:
+    table = resolve(routes, make_pools(RemotingConfig()))
+    assert len(table) == len(routes), "no code twice, the name server's included"
+    for route in routes:
+        assert issubclass(route.header, Header)
+        assert isinstance(code_of(route), RequestCode), route
+        assert len(inspect.signature(route.handler).parameters) == 3, route
+
+
+POOLS = {
+    "send": {
+        "SEND_MESSAGE",
+        "SEND_MESSAGE_V2",
+        "SEND_BATCH_MESSAGE",
+        "RECALL_MESSAGE",
+        "CONSUMER_SEND_MSG_BACK",
+    },
+    "pull": {"PULL_MESSAGE", "POP_MESSAGE", "PEEK_MESSAGE", "NOTIFICATION", "POLLING_INFO"},
+    "ack": {"ACK_MESSAGE", "BATCH_ACK_MESSAGE", "CHANGE_MESSAGE_INVISIBLETIME"},
+    "load_balance": {"QUERY_ASSIGNMENT", "SET_MESSAGE_REQUEST_MODE"},
+    "lite_pull": {"LITE_PULL_MESSAGE"},
+    "transaction": {"END_TRANSACTION"},
+    "reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
+    "query": {"QUERY_MESSAGE", "VIEW_MESSAGE_BY_ID"},
+    "heartbeat": {"HEART_BEAT"},
+    "client_manager": {"UNREGISTER_CLIENT", "CHECK_CLIENT_CONFIG"},
+    "consumer_manager": {
+        "QUERY_CONSUMER_OFFSET",
+        "UPDATE_CONSUMER_OFFSET",
+        "GET_CONSUMER_LIST_BY_GROUP",
+    },
+}
+
+
+def test_a_busy_family_does_not_starve_the_others(routes: tuple[Route, ...]) -> None:
+    for pool, codes in POOLS.items():
+        assert {code_of(route).name for route in routes if route.pool == pool} == codes
+    others = {route.pool for route in routes} - set(POOLS)
+    assert others == {"admin"}
+
+
+def code_of(route: Route) -> Any:
+    header: Any = route.header
+    return header.code

@@ -1,0 +1,58 @@
+"""Administration: what operators ask about topics, groups and the broker, and cleaning by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.admin.admin import AdminProcessor
+from aerobee.broker.admin.cleanup import CleanupProcessor
+from aerobee.broker.admin.runtime_info import RuntimeInfo
+from aerobee.broker.core.feature import Feature
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import admin, cleanup
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+    from aerobee.broker.metrics.sampling import Sampling
+    from aerobee.broker.metrics.stats import TimerFigures
+    from aerobee.broker.topics.topics import TopicTable
+
+__all__ = ["AdminFeature"]
+
+
+class AdminFeature(Feature):
+    """The requests of mqadmin and of consoles that belong to no other feature."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        sampling: Sampling,
+        delays: DelayOffsetTable,
+        timers: TimerFigures | None,
+    ) -> None:
+        info = RuntimeInfo(core, sampling=sampling, delays=delays, timers=timers)
+        ask = AdminProcessor(
+            core, topics=topics, consumers=consumers, samples=sampling.samples, runtime_info=info
+        )
+        clean = CleanupProcessor(
+            store=core.store, topics=topics, offsets=consumers.offsets, clock=core.clock
+        )
+        self.routes = (
+            Route(admin.GetBrokerConfig, ask.settings, "admin"),
+            Route(admin.GetBrokerRuntimeInfo, ask.runtime, "admin"),
+            Route(admin.GetTopicStatsInfo, ask.topic_stats, "admin"),
+            Route(admin.GetConsumerConnectionList, ask.consumer_connections, "admin"),
+            Route(admin.GetProducerConnectionList, ask.producer_connections, "admin"),
+            Route(admin.GetConsumeStats, ask.consume_stats, "admin"),
+            Route(admin.QueryTopicConsumeByWho, ask.groups_of, "admin"),
+            Route(admin.QueryTopicsByConsumer, ask.topics_with_offsets, "admin"),
+            Route(admin.ViewBrokerStatsData, ask.stats_data, "admin"),
+            Route(cleanup.DeleteExpiredCommitLog, clean.delete_expired_log, "admin"),
+            Route(cleanup.CleanExpiredConsumeQueue, clean.clean_expired_queues, "admin"),
+            Route(cleanup.CleanUnusedTopic, clean.clean_unused_topics, "admin"),
+        )

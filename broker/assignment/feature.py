@@ -1,0 +1,50 @@
+"""Assignment: the broker says which consumer of a group has which queue, and whether it pops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.assignment.assignment_processor import AssignmentProcessor
+from aerobee.broker.assignment.request_modes import RequestModeTable
+from aerobee.broker.core.feature import Feature
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import pop as headers
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.namesrv.route_table import RouteTable
+    from aerobee.broker.topics.topics import TopicTable
+
+__all__ = ["AssignmentFeature"]
+
+
+class AssignmentFeature(Feature):
+    """The table of request modes, and the requests about who consumes what."""
+
+    def __init__(
+        self, core: Core, *, topics: TopicTable, consumers: ConsumerTables, routes: RouteTable
+    ) -> None:
+        self.modes = RequestModeTable(on_change=self._changed)
+        self.file = core.tables.asked(self.modes, "messageRequestMode.json")
+        self.saved = (self.file,)
+        requests = AssignmentProcessor(
+            config=core.config,
+            topics=topics,
+            groups=consumers.groups,
+            clients=consumers.clients,
+            routes=routes,
+            modes=self.modes,
+            saved=self.file,
+        )
+        self.routes = (
+            Route(headers.QueryAssignment, requests.query, "load_balance"),
+            Route(headers.SetMessageRequestMode, requests.set_mode, "load_balance"),
+        )
+
+    def _changed(self) -> None:
+        self.file.request()
+
+    def load(self) -> None:
+        """Read the modes."""
+        self.file.load(self.modes.load)

@@ -1,0 +1,188 @@
+"""The broker is the sum of its features: which there are, and what each one is given.
+
+Reading this file top to bottom shows who knows whom. Nothing is started here: `controller` owns the
+life of a broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from aerobee.broker.admin.feature import AdminFeature
+from aerobee.broker.assignment.feature import AssignmentFeature
+from aerobee.broker.consumers.feature import ConsumersFeature
+from aerobee.broker.core.core import Core
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.core.housekeeping import Housekeeping
+from aerobee.broker.dedupe.feature import DedupeFeature
+from aerobee.broker.delay.feature import DelayFeature
+from aerobee.broker.metrics.feature import MetricsFeature
+from aerobee.broker.namesrv.feature import NamesrvFeature
+from aerobee.broker.pools.pool_watch import PoolWatch
+from aerobee.broker.pop.feature import PopFeature
+from aerobee.broker.pull.feature import PullFeature
+from aerobee.broker.query.feature import QueryFeature
+from aerobee.broker.saved.save import Saver
+from aerobee.broker.send.feature import SendFeature
+from aerobee.broker.timers.feature import TimersFeature
+from aerobee.broker.topics.feature import TopicsFeature
+from aerobee.broker.topics.topics import TopicTable
+from aerobee.broker.transactions.feature import TransactionsFeature
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.feature import Service
+    from aerobee.remoting.server.routes import Route
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.results import Recovery
+
+    Extra: TypeAlias = Literal["dedupe", "timers", "pop"]
+    """A feature that a broker does without: its requests are answered as unknown codes are, and
+    the properties of messages that it reads are like any other."""
+
+__all__ = ["Broker"]
+
+F = TypeVar("F", bound=Feature)
+
+
+class Broker:
+    """Core and features, built and not started."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        without: Collection[Extra] = (),
+    ) -> None:
+        """Build the core, then the features in the order in which they load, start and stop.
+
+        Raises: OSError when brokerIP1 is no address.
+        """
+        topics = TopicTable(config.broker, now_ms=clock.now_ms())
+        core = self.core = Core(config, disk=disk, clock=clock, topics_known=topics.is_known)
+        self.features: list[Feature] = []
+        add = self._add
+        self.topics = add(TopicsFeature(core, topics))
+        self.namesrv = add(NamesrvFeature(core, topics))
+        self.consumers = add(ConsumersFeature(core, topics))
+        consumers = self.consumers.tables
+        self.transactions = add(TransactionsFeature(core, topics, consumers))
+        self.dedupe = None if "dedupe" in without else add(DedupeFeature(core))
+        self.timers = None if "timers" in without else add(TimersFeature(core, topics))
+        wheel = None if self.timers is None else self.timers.wheel
+        self.delay = add(DelayFeature(core))
+        self.send = add(
+            SendFeature(
+                core,
+                topics=self.topics,
+                consumers=consumers,
+                transactions=self.transactions.table,
+                dedupe=self.dedupe,
+            )
+        )
+        self.pull = add(PullFeature(core, topics, consumers))
+        self.pop: PopFeature | None = None
+        if "pop" not in without:
+            access = self.pull.access
+            self.pop = add(
+                PopFeature(core, topics=topics, consumers=consumers, access=access, timers=wheel)
+            )
+        routes = self.namesrv.route_table
+        self.assignment = add(
+            AssignmentFeature(core, topics=topics, consumers=consumers, routes=routes)
+        )
+        self.query = add(QueryFeature(core))
+        self.metrics = add(
+            MetricsFeature(
+                core,
+                topics=topics,
+                consumers=consumers,
+                transactions=self.transactions.table,
+                timers=wheel,
+            )
+        )
+        self.admin = add(
+            AdminFeature(
+                core,
+                topics=topics,
+                consumers=consumers,
+                sampling=self.metrics.sampling,
+                delays=self.delay.offsets,
+                timers=wheel,
+            )
+        )
+        self.saver = Saver(
+            [saved for feature in self.features for saved in feature.saved],
+            periodic=[periodic for feature in self.features for periodic in feature.periodic],
+        )
+
+    def _add(self, feature: F) -> F:
+        core = self.core
+        self.features.append(feature)
+        core.puts.hooks.extend(feature.put_hooks)
+        core.rounds.when_closed.append(feature.connection_closed)
+        if feature.held is not None:
+            core.rounds.held.append(feature.held)
+        return feature
+
+    @property
+    def routes(self) -> list[Route]:
+        """Header, handler and pool of every request that the broker's ports answer."""
+        return [route for feature in self.features for route in feature.routes]
+
+    @property
+    def services(self) -> list[Service]:
+        """What runs by itself, in the order in which it starts."""
+        core = self.core
+        return [
+            core.store,
+            self.saver,
+            *(service for feature in self.features for service in feature.services),
+            PoolWatch(core.rounds.reactor.pools.values(), core.clock),
+            Housekeeping(self.scan),
+        ]
+
+    def load(self) -> Recovery:
+        """Lock the directory, read the tables, recover the store, make the tables agree with it.
+
+        The tables come first: recovery asks them which topics still exist.
+        Raises: StoreRefused, TableDamaged, OSError; the directory is free again then.
+        """
+        store = self.core.store
+        store.lock()
+        try:
+            for feature in self.features:
+                feature.load()
+        except BaseException:
+            store.unlock()
+            raise
+        recovery = store.load()
+        for feature in self.features:
+            feature.recovered(recovery)
+        return recovery
+
+    def scan(self) -> Iterator[None]:
+        """Forget everywhere what has become too old."""
+        for feature in self.features:
+            yield from feature.scan()
+
+    async def leave(self) -> None:
+        """Say good-bye, and answer everybody who is held."""
+        for feature in self.features:
+            await feature.leave()
+        for held in self.core.rounds.held:
+            held.release_all()
+        self.core.rounds.flush()
+
+    async def close(self) -> bool:
+        """Put nothing more, and save every table; whether all of them are on disk."""
+        self.core.puts.close()
+        await self.core.store.space.make_room()
+        for feature in self.features:
+            await feature.close()
+        return await self.saver.save_all()

@@ -1,0 +1,145 @@
+"""Consumers: who is connected, their groups, how far each group is, and what it has locked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.consumers.client_processor import ClientProcessor
+from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+from aerobee.broker.consumers.group_processor import GroupProcessor
+from aerobee.broker.consumers.groups import GroupTable
+from aerobee.broker.consumers.member_changes import MemberChanges
+from aerobee.broker.consumers.offset_processor import OffsetProcessor
+from aerobee.broker.consumers.reset import ResetProcessor
+from aerobee.broker.consumers.tables import ConsumerTables
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.saved.save import Periodic
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import client as clients
+from aerobee.remoting.wire.headers import group as groups
+from aerobee.remoting.wire.headers import offset as offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.store.results import Recovery
+
+__all__ = ["ConsumersFeature"]
+
+FILTERS_S: Final = 10.0
+"""Period in which the SQL filters of consumer groups are saved, if they changed."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class ConsumersFeature(Feature):
+    """The tables of clients, groups and offsets, and the requests about them."""
+
+    def __init__(self, core: Core, topics: TopicTable) -> None:
+        broker = core.config.broker
+        self._core = core
+        self._topics = topics
+        self._popped_durable = 0
+        self.tables = ConsumerTables(
+            GroupTable(broker, now_ms=core.clock.now_ms(), on_change=self._groups_changed),
+            ConsumerOffsetTable(version_step=broker.consumer_offset_update_version_step),
+        )
+        self.group_file = core.tables.asked(self.tables.groups, "subscriptionGroup.json")
+        # Offsets of pops speak of check points.
+        self.offset_file = core.tables.changing(
+            self.tables.offsets, "consumerOffset.json", relies_on=self._pops_durable
+        )
+        self._filter_file = core.tables.changing(self.tables.filters, "consumerFilter.json")
+        self.saved = (self.group_file,)
+        self.periodic = (
+            Periodic(self.offset_file, broker.flush_consumer_offset_interval_ms / 1000),
+            Periodic(self._filter_file, FILTERS_S),
+        )
+        self.member_changes = MemberChanges(
+            self.tables.clients,
+            enabled=lambda: broker.notify_consumer_ids_changed_enable,
+            flush=core.rounds.flush,
+        )
+        self.services = (self.member_changes,)
+        self.client_requests = ClientProcessor(
+            broker,
+            tables=self.tables,
+            topics=topics,
+            clock=core.clock,
+            changed=self.member_changes.changed,
+        )
+        self.routes = (*self._client_routes(), *self._group_routes(), *self._offset_routes())
+
+    def _client_routes(self) -> Iterator[Route]:
+        requests = self.client_requests
+        yield Route(clients.Heartbeat, requests.heartbeat, "heartbeat")
+        yield Route(clients.UnregisterClient, requests.unregister, "client_manager")
+        yield Route(clients.CheckClientConfig, requests.check_config, "client_manager")
+        yield Route(clients.GetConsumerListByGroup, requests.consumer_list, "consumer_manager")
+        yield Route(clients.LockBatchMq, requests.lock, "admin")
+        yield Route(clients.UnlockBatchMq, requests.unlock, "admin")
+
+    def _group_routes(self) -> Iterator[Route]:
+        requests = GroupProcessor(
+            groups=self.tables.groups,
+            offsets=self.tables.offsets,
+            saved=self.group_file,
+            stats=self._core.stats,
+            clock=self._core.clock,
+        )
+        yield Route(groups.CreateGroup, requests.update, "admin")
+        yield Route(groups.GetAllGroupConfig, requests.all_configs, "admin")
+        yield Route(groups.DeleteGroup, requests.delete, "admin")
+        yield Route(groups.GetGroupConfig, requests.config, "admin")
+
+    def _offset_routes(self) -> Iterator[Route]:
+        requests = OffsetProcessor(
+            topics=self._topics,
+            groups=self.tables.groups,
+            offsets=self.tables.offsets,
+            store=self._core.store,
+            clock=self._core.clock,
+        )
+        reset = ResetProcessor(self._core, self._topics, self.tables)
+        yield Route(offsets.QueryConsumerOffset, requests.query, "consumer_manager")
+        yield Route(offsets.UpdateConsumerOffset, requests.update, "consumer_manager")
+        yield Route(offsets.GetMaxOffset, requests.max_offset, "admin")
+        yield Route(offsets.GetMinOffset, requests.min_offset, "admin")
+        yield Route(offsets.SearchOffset, requests.search, "admin")
+        yield Route(offsets.GetEarliestMessageStoreTime, requests.earliest_store_time, "admin")
+        yield Route(offsets.ResetOffset, reset.reset, "admin")
+
+    def _groups_changed(self, names: Iterable[str]) -> None:
+        self.group_file.request()
+
+    async def _pops_durable(self) -> None:
+        popped = self.tables.offsets.popped
+        if popped != self._popped_durable:
+            await self._core.puts.durable()
+            self._popped_durable = popped
+
+    def load(self) -> None:
+        """Read offsets, filters and groups."""
+        now_ms = self._core.clock.now_ms()
+        self.offset_file.load(self.tables.offsets.load)
+        self._filter_file.load(lambda document: self.tables.filters.load(document, now_ms))
+        self.group_file.load(self.tables.groups.load)
+
+    def recovered(self, recovery: Recovery) -> None:
+        """No offset lies beyond its queue."""
+        for cut in self.tables.offsets.clamp(self._core.store.max_offset):
+            log.warning("consumer_offset.clamped", **cut._asdict())
+
+    def scan(self) -> Iterator[None]:
+        """Forget clients whose heartbeats stopped, and locks that nobody renews."""
+        yield from self.client_requests.expire(self._core.config.broker.channel_expired_timeout_ms)
+        yield from self.tables.locks.sweep(self.client_requests.monotonic_ms())
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Its client has left its groups."""
+        self.client_requests.connection_closed(connection)

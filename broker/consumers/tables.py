@@ -1,0 +1,30 @@
+"""The tables of what consumes: groups, how far they are, who is connected, what they filter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aerobee.broker.consumers.clients import ClientTable
+from aerobee.broker.consumers.compensation import CompensationTable
+from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
+from aerobee.broker.consumers.queue_locks import QueueLockTable
+from aerobee.broker.filters.consumer_filters import ConsumerFilterTable
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.groups import GroupTable
+    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+
+__all__ = ["ConsumerTables"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerTables:
+    """All of them; producers are in `clients` as well."""
+
+    groups: GroupTable
+    offsets: ConsumerOffsetTable = field(default_factory=ConsumerOffsetTable)
+    clients: ClientTable = field(default_factory=ClientTable)
+    locks: QueueLockTable[MessageQueue] = field(default_factory=QueueLockTable)
+    filters: ConsumerFilterTable = field(default_factory=ConsumerFilterTable)
+    compensation: CompensationTable = field(default_factory=CompensationTable)

@@ -1,0 +1,80 @@
+"""What every feature of the broker stands on: settings, clock, store, counters, rounds."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aerobee.broker.core.arrivals import Arrivals
+from aerobee.broker.core.pace import Pace
+from aerobee.broker.core.puts import Puts
+from aerobee.broker.core.rounds import Rounds
+from aerobee.broker.core.waiting_places import PlaceLimits
+from aerobee.broker.metrics.stats import BrokerStats
+from aerobee.broker.saved.tables import Tables
+from aerobee.remoting.server.connection import packed_host
+from aerobee.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
+
+__all__ = ["Core"]
+
+
+class Core:
+    """The few things that all features share. It knows none of them."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        disk: Disk,
+        clock: Clock,
+        topics_known: Callable[[str], bool],
+    ) -> None:
+        """`topics_known` says for the recovery which topics still exist.
+
+        Raises: OSError when brokerIP1 is no address.
+        """
+        self.config = config
+        self.disk = disk
+        self.clock = clock
+        self.stats = BrokerStats()
+        self.store = MessageStore(config.store, disk=disk, clock=clock, topics_known=topics_known)
+        self.rounds = Rounds(config.remoting, self.store, self.stats.slow_puts, clock)
+        self.arrivals = Arrivals(self.store)
+        self.puts = Puts(self.store, clock, finish_round=self.rounds.finish)
+        root = Path(config.store.store_path_root_dir).expanduser()
+        self.tables = Tables(root / "config", disk, clock)
+        self.address = f"{config.broker.broker_ip1}:{config.remoting.listen_port}"
+        """The address that name servers, and records, give for us."""
+        self.store_host = packed_host(
+            _resolved(config.broker.broker_ip1, config.remoting.listen_port)
+        )
+        """The same as records carry it: packed, and the port as i32."""
+
+    def pace(self) -> Pace:
+        """The turns of a work that piles up: clients come first."""
+        return Pace(self.clock, lambda: self.rounds.reactor.stats.requests)
+
+    def place_limits(self, total: int) -> PlaceLimits:
+        """How many requests may be held, where there are so many places in all."""
+        broker = self.config.broker
+        return PlaceLimits(
+            total, broker.max_held_requests_of_connection, broker.max_held_requests_of_group
+        )
+
+
+def _resolved(host: str, port: int) -> tuple[str, int]:
+    """Host name or address → address, IPv4 if there is one. Raises: OSError naming the key."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise OSError(error.errno, f"brokerIP1 is {host}: {error.strerror}") from error
+    preferred = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return str(preferred[0][4][0]), port

@@ -1,0 +1,115 @@
+"""The reactor of the broker, and what each of its rounds ends with.
+
+At the end of a round the messages that it stored reach their queues, and the requests that were
+held for them are answered before anything is sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker import answers
+from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.pools.slow_rounds import SlowRounds
+from aerobee.broker.process.host import descriptor_limit
+from aerobee.remoting.server.reactor import Reactor
+from aerobee.remoting.server.selector import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.core.feature import Held
+    from aerobee.remoting.config import RemotingConfig
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.store.clock import Clock
+    from aerobee.store.message_store import MessageStore
+    from aerobee.store.stats import Durations
+
+__all__ = ["Rounds"]
+
+
+class Rounds:
+    """Rounds over one store. `slow_puts` counts how long the puts of slow ones took."""
+
+    def __init__(
+        self, config: RemotingConfig, store: MessageStore, slow_puts: Durations, clock: Clock
+    ) -> None:
+        self._store = store
+        pools = make_pools(config)
+        self.slow = SlowRounds(
+            store.dispatcher,
+            pool=pools["send"],
+            puts=slow_puts,
+            clock=clock,
+            limit_ms=lambda: config.os_page_cache_busy_time_out_ms,
+        )
+        self.reactor = Reactor(
+            pools=pools,
+            limits=limits_of(config),
+            selectors=config.server_selector_threads,
+            refusals=answers.refusal,
+            after_round=self.after_round,
+            slow_round=self.slow.look,
+            on_connect=self.connected,
+            max_connections=config.max_connections,
+            descriptors=descriptor_limit(),
+        )
+        self.flush = self.reactor.flush
+        """Send every answer that is ready."""
+        self.held: list[Held] = []
+        """Who holds requests, in the order in which they are woken."""
+        self.when_closed: list[Callable[[Connection], None]] = []
+        """Who is told of each connection that is gone."""
+        store.after_flush = self.after_flush
+
+    def after_round(self) -> None:
+        """The messages of a round reach their queues; held requests that waited for them run."""
+        dispatch = self._store.dispatch
+        dispatch()
+        for held in self.held:
+            left = held.at_once
+            while left and (ran := held.wake(left)):
+                # What they have put may go on in this round.
+                dispatch()
+                left -= ran
+
+    def finish(self) -> None:
+        """What a service does after its own puts: like the end of a round, and answers leave."""
+        self.after_round()
+        self.reactor.flush()
+
+    def after_flush(self) -> None:
+        """A sync answered its producers, and showed more messages to consumers."""
+        for held in self.held:
+            held.wake()
+        self.reactor.flush()
+
+    @property
+    def waking(self) -> bool:
+        """Whether held requests that were woken are still to be answered."""
+        return any(held.waking for held in self.held)
+
+    def connected(self, connection: Connection) -> None:
+        """A client came."""
+        connection.on_close.append(self._closed)
+
+    def _closed(self, connection: Connection, reason: str) -> None:
+        for held in self.held:
+            held.closed(connection)
+        for tell in self.when_closed:
+            tell(connection)
+
+
+def limits_of(config: RemotingConfig) -> Limits:
+    """What the settings allow each connection, and all of them together."""
+    return Limits(
+        max_frame_bytes=config.max_frame_bytes,
+        max_header_bytes=config.max_header_bytes,
+        high_water_bytes=config.high_water_bytes,
+        low_water_bytes=config.low_water_bytes,
+        idle_s=config.server_channel_max_idle_time_s,
+        stall_s=config.write_stall_timeout_ms / 1000,
+        inbound_bytes=config.max_inbound_buffer_bytes,
+        outbound_bytes=config.max_outbound_buffer_bytes,
+        least_per_s=config.write_least_rate,
+    )

@@ -1,0 +1,66 @@
+"""Delay levels: messages that wait for one of a few times, each level in a queue of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC, delay_hook
+from aerobee.broker.delay.delay_offsets import DelayOffsetTable
+from aerobee.broker.delay.schedule import Schedule
+from aerobee.broker.saved.save import Periodic
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.headers.offset import GetAllDelayOffset
+
+if TYPE_CHECKING:
+    from aerobee.broker.core.core import Core
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.store.results import Recovery
+
+__all__ = ["DelayFeature"]
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class DelayFeature(Feature):
+    """The hook that parks messages with a level, and the schedule that brings them back."""
+
+    def __init__(self, core: Core) -> None:
+        self._store = core.store
+        config = core.config
+        self.offsets = DelayOffsetTable(
+            version_step=config.broker.delay_offset_update_version_step,
+            now_ms=core.clock.now_ms(),
+        )
+        # How far a level is copied must not outlive the copies.
+        self.file = core.tables.changing(
+            self.offsets, "delayOffset.json", relies_on=core.puts.durable
+        )
+        self.periodic = (Periodic(self.file, config.store.flush_delay_offset_interval_ms / 1000),)
+        self.put_hooks = (delay_hook(core.store.levels),)
+        self.schedule = Schedule(core, self.offsets)
+        self.services = (self.schedule,)
+        self.routes = (Route(GetAllDelayOffset, self.all_offsets, "admin"),)
+
+    def load(self) -> None:
+        """Read how far each level is."""
+        self.file.load(self.offsets.load)
+
+    def recovered(self, recovery: Recovery) -> None:
+        """No level is beyond its queue."""
+        for moved in self.offsets.clamp(
+            lambda level: self._store.min_offset(SCHEDULE_TOPIC, level - 1),
+            lambda level: self._store.max_offset(SCHEDULE_TOPIC, level - 1),
+        ):
+            log.warning("schedule.moved", **moved._asdict())
+
+    def all_offsets(
+        self, header: GetAllDelayOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_ALL_DELAY_OFFSET: what `delayOffset.json` would hold now."""
+        return Answer(body=msgspec.json.encode(self.offsets.document()))

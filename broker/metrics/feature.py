@@ -1,0 +1,47 @@
+"""Metrics: rates of the last seconds and days, and what a scrape reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.metrics.sampling import Sampling
+from aerobee.broker.metrics.sources import make_sources
+from aerobee.store.files.local_time import local_day
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.metrics.stats import TimerFigures
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.broker.transactions.open_transactions import Transactions
+
+__all__ = ["MetricsFeature"]
+
+
+class MetricsFeature(Feature):
+    """Reads the counters of all others by the clock, and for whoever scrapes."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        transactions: Transactions,
+        timers: TimerFigures | None,
+    ) -> None:
+        remoting = core.rounds.reactor.stats
+        self.sampling = Sampling(
+            stats=core.stats,
+            store=core.store.stats,
+            clock=core.clock,
+            cluster=core.config.broker.broker_cluster_name,
+            is_system_topic=topics.is_system,
+            connections=lambda: (remoting.connections_opened, remoting.connections_closed),
+            day_of=local_day,
+        )
+        self.services = (self.sampling,)
+        self.sources = make_sources(
+            core, topics=topics, consumers=consumers, transactions=transactions, timers=timers
+        )

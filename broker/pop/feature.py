@@ -1,0 +1,128 @@
+"""POP: the broker hands messages out to whoever asks, and takes back what nobody acknowledges."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.pop.ack import Acknowledge
+from aerobee.broker.pop.notification import NotificationProcessor
+from aerobee.broker.pop.pop import Pop
+from aerobee.broker.pop.pop_hold import PopHold, PopLimits
+from aerobee.broker.pop.pop_orders import PopOrderTable
+from aerobee.broker.pop.pop_reader import PopReader
+from aerobee.broker.pop.revive import Revive, Timing
+from aerobee.broker.pop.revive_log import PopsOut, ReviveLog
+from aerobee.broker.saved.save import Periodic
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import pop as headers
+from aerobee.store.format.timer import WHEEL_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.pull.access import ReadAccess
+    from aerobee.broker.timers.timers import Timers
+    from aerobee.broker.topics.topics import TopicTable
+
+__all__ = ["PopFeature"]
+
+ORDERS_S: Final = 10.0
+"""Period in which it is saved what is out with orderly pops."""
+
+
+class PopFeature(Feature):
+    """The requests of pop consumers, those that are held, and the revival of what came to no end.
+
+    `timers` bring check points back; without them pops are refused.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        topics: TopicTable,
+        consumers: ConsumerTables,
+        access: ReadAccess,
+        timers: Timers | None,
+    ) -> None:
+        self._core = core
+        broker = core.config.broker
+        self.orders = PopOrderTable()
+        self._order_file = core.tables.changing(self.orders, "consumerOrderInfo.json")
+        self.periodic = (Periodic(self._order_file, ORDERS_S),)
+        limits = PopLimits(
+            core.place_limits(broker.max_pop_polling_size),
+            broker.pop_polling_size,
+            broker.pop_polling_map_size,
+        )
+        self.held = self.hold = PopHold(limits, self._listening, core.rounds.finish)
+        self.revive_log = ReviveLog(core)
+        self.revive = Revive(
+            core,
+            revive_log=self.revive_log,
+            topics=topics,
+            offsets=consumers.offsets,
+            timing=timing(core, timers),
+        )
+        self.services = (self.revive, self.hold)
+        self.reader = PopReader(
+            core,
+            topics=topics,
+            offsets=consumers.offsets,
+            orders=self.orders,
+            chance=random.randrange,
+        )
+        out = PopsOut(
+            self.revive_log, consumers.offsets, self.orders, self.hold, timed=timers is not None
+        )
+        pop = Pop(
+            core,
+            access=access,
+            topics=topics,
+            reader=self.reader,
+            out=out,
+            compensation=consumers.compensation,
+        )
+        notification = NotificationProcessor(
+            access=access, reader=self.reader, hold=self.hold, clock=core.clock
+        )
+        ack = Acknowledge(core, topics=topics, out=out)
+        self.routes = (
+            Route(headers.PopMessage, pop.pop, "pull"),
+            Route(headers.PeekMessage, pop.peek, "pull"),
+            Route(headers.Notification, notification.notify, "pull"),
+            Route(headers.PollingInfo, notification.polling, "pull"),
+            Route(headers.AckMessage, ack.one, "ack"),
+            Route(headers.BatchAckMessage, ack.batch, "ack"),
+            Route(headers.ChangeInvisibleTime, ack.change, "ack"),
+        )
+
+    def _listening(self, on: bool) -> None:
+        """While no pop waits, what arrives is told to held pulls alone."""
+        arrivals = self._core.arrivals
+        (arrivals.add if on else arrivals.remove)(self.hold.arrived)
+
+    def load(self) -> None:
+        """Read what is out with orderly pops."""
+        self._order_file.load(self.orders.load)
+
+    def scan(self) -> Iterator[None]:
+        """Forget orderly pops that are too old."""
+        yield from self.orders.expire(self._core.clock.now_ms())
+
+
+def timing(core: Core, timers: Timers | None) -> Timing:
+    """Up to when everything that the timers had to bring back has come."""
+    if timers is None:
+        return Timing(core.store, waiting_end=int, read_to=int, delivered_ms=core.clock.now_ms)
+    wheel, max_offset = timers.timers, core.store.max_offset
+    return Timing(
+        core.store,
+        waiting_end=lambda: max_offset(WHEEL_TOPIC, 0),
+        read_to=lambda: wheel.queue_offset,
+        delivered_ms=lambda: wheel.read_time_ms,
+    )

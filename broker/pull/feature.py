@@ -1,0 +1,48 @@
+"""Pulling: what is in a queue, long polling for what is not there yet, and slow groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.pull.access import ReadAccess
+from aerobee.broker.pull.hold import Hold
+from aerobee.broker.pull.protection import Protection
+from aerobee.broker.pull.pull import Pull
+from aerobee.broker.pull.unread import UnreadReport
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import pull as headers
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.topics import TopicTable
+
+__all__ = ["PullFeature"]
+
+
+class PullFeature(Feature):
+    """The requests of pull consumers and those that are held; who may read what."""
+
+    def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
+        broker = core.config.broker
+        self.access = ReadAccess(broker, topics=topics, groups=consumers.groups, clock=core.clock)
+        self.held = self.hold = Hold(
+            core.store.max_offset, core.place_limits(broker.max_held_pulls), core.rounds.flush
+        )
+        core.arrivals.add(self.hold.arrived)
+        self.requests = Pull(core, access=self.access, consumers=consumers, hold=self.hold)
+        self.routes = (
+            Route(headers.PullMessage, self.requests.pull, "pull"),
+            Route(headers.LitePullMessage, self.requests.pull, "lite_pull"),
+        )
+        self.protection = Protection(
+            broker,
+            stats=core.stats,
+            groups=consumers.groups,
+            offsets=consumers.offsets,
+            store=core.store,
+            clock=core.clock,
+        )
+        self.services = (self.protection, self.hold)
+        core.store.space.queues.on_deleted = UnreadReport(consumers.offsets, core.stats).deleted

@@ -1,0 +1,60 @@
+"""The folder of the broker's tables: gives each its file, and makes it one that is saved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from aerobee.broker.saved.json_file import JsonFile
+from aerobee.broker.saved.save import LargeTable, SavedTable, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
+
+__all__ = ["Changing", "ChangingTable", "LargeChangingTable", "Tables"]
+
+
+class Changing(Protocol):
+    """What counts how often it changed."""
+
+    @property
+    def changes(self) -> int: ...
+
+
+class ChangingTable(Changing, Table, Protocol):
+    """A table that changes too often to be saved each time."""
+
+
+class LargeChangingTable(Changing, LargeTable, Protocol):
+    """The same, written piece by piece."""
+
+
+class Tables:
+    """The files below `config/` of a data directory."""
+
+    def __init__(self, folder: Path, disk: Disk, clock: Clock) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._clock = clock
+
+    def asked(self, table: Table | LargeTable, name: str) -> SavedTable:
+        """A table that is saved when somebody asks."""
+        return SavedTable(table, self._file(name))
+
+    def changing(
+        self,
+        table: ChangingTable | LargeChangingTable,
+        name: str,
+        *,
+        relies_on: Callable[[], Awaitable[None]] | None = None,
+    ) -> SavedTable:
+        """A table that is saved by the clock, if it has changed; `relies_on` as for SavedTable."""
+        return SavedTable(
+            table, self._file(name), changes=lambda: table.changes, relies_on=relies_on
+        )
+
+    def _file(self, name: str) -> JsonFile:
+        return JsonFile(self._folder / name, self._disk, self._clock)

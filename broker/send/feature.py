@@ -1,0 +1,81 @@
+"""Sending: messages of producers, replies to them, and what consumers hand back."""
+
+from __future__ import annotations
+
+import random
+from os import getpid
+from typing import TYPE_CHECKING
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.core.uniq_ids import UniqIds
+from aerobee.broker.send.dead_letters import DeadLetters
+from aerobee.broker.send.destinations import Destinations
+from aerobee.broker.send.reply import ReplyProcessor
+from aerobee.broker.send.send import Send
+from aerobee.broker.send.send_back import SendBack
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import send as headers
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.dedupe.feature import DedupeFeature
+    from aerobee.broker.topics.feature import TopicsFeature
+    from aerobee.broker.transactions.open_transactions import Transactions
+
+__all__ = ["SendFeature"]
+
+
+class SendFeature(Feature):
+    """The requests that store messages; `dedupe` may stand in front of them."""
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        topics: TopicsFeature,
+        consumers: ConsumerTables,
+        transactions: Transactions,
+        dedupe: DedupeFeature | None,
+    ) -> None:
+        self.destinations = Destinations(
+            core.config.broker,
+            topics=topics.table,
+            groups=consumers.groups,
+            clock=core.clock,
+            random_queue=random.randrange,
+        )
+        dead_letters = DeadLetters(
+            topics=topics.table,
+            groups=consumers.groups,
+            locks=consumers.locks,
+            stats=core.stats,
+            clock=core.clock,
+        )
+        send = Send(
+            core,
+            destinations=self.destinations,
+            topic_file=topics.file,
+            new_unique_key=UniqIds(
+                core.store_host[:-4], getpid(), random.getrandbits(32), core.clock
+            ),
+            transactions=transactions,
+            dead_letters=dead_letters,
+        )
+        back = SendBack(
+            core,
+            dead_letters=dead_letters,
+            topics=topics.table,
+            groups=consumers.groups,
+            random_queue=random.randrange,
+        )
+        reply = ReplyProcessor(core, destinations=self.destinations, clients=consumers.clients)
+        first = send if dedupe is None else dedupe.in_front_of(send)
+        self.routes = (
+            Route(headers.SendMessage, first.one, "send"),
+            Route(headers.SendMessageV2, first.one, "send"),
+            Route(headers.SendBatchMessage, first.batch, "send"),
+            Route(headers.ConsumerSendMsgBack, back.take_back, "send"),
+            Route(headers.SendReplyMessage, reply.reply, "reply"),
+            Route(headers.SendReplyMessageV2, reply.reply, "reply"),
+        )

@@ -1,0 +1,77 @@
+"""Timers: messages for a time to the second, kept in a wheel, and taking them back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.saved.save import Periodic
+from aerobee.broker.timers.recall import RecallProcessor
+from aerobee.broker.timers.timer_properties import TimerHook
+from aerobee.broker.timers.timers import Timers
+from aerobee.broker.timers.timing_counts import TimingCounts
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import send as headers
+from aerobee.store.format.timer import WHEEL_TOPIC
+
+if TYPE_CHECKING:
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.store.format.record import MessageDraft
+    from aerobee.store.results import Recovery
+
+__all__ = ["TimersFeature"]
+
+COUNTS_S: Final = 10.0
+"""Period in which counts are saved that only another broker reads."""
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class TimersFeature(Feature):
+    """The hook that turns messages to the wheel, and the wheel; without it the hook refuses."""
+
+    def __init__(self, core: Core, topics: TopicTable) -> None:
+        self._clock = core.clock
+        self._store = core.store
+        config = core.config.store
+        self._turn = TimerHook(
+            enabled=config.timer_wheel_enable,
+            precision_ms=config.timer_precision_ms,
+            max_delay_s=config.timer_max_delay_s,
+            start_deliver_time=core.config.broker.start_deliver_time_compat,
+        )
+        self.put_hooks = (self._hook,)
+        self.counts = TimingCounts()
+        self._count_file = core.tables.changing(self.counts, "timermetrics")
+        self.periodic = (Periodic(self._count_file, COUNTS_S),)
+        self.routes = (Route(headers.RecallMessage, RecallProcessor(core, topics).recall, "send"),)
+        self.wheel = Timers(core, self.counts) if config.timer_wheel_enable else None
+        """None where timerWheelEnable is false."""
+        if self.wheel is not None:
+            self.services = (self.wheel,)
+
+    def _hook(
+        self, draft: MessageDraft, properties: dict[str, str], stored_ms: int, accepted: bool
+    ) -> None:
+        # Not the store timestamp: when the clock goes back, that stays, and a timer came early.
+        self._turn(draft, properties, self._clock.now_ms(), accepted=accepted)
+
+    def load(self) -> None:
+        """Read the counts."""
+        self._count_file.load(self.counts.load)
+
+    def recovered(self, recovery: Recovery) -> None:
+        """Take the wheel over, with the precision that it was made with."""
+        if self.wheel is not None:
+            self.wheel.load(clean=recovery.clean)
+            self._turn = self._turn._replace(precision_ms=self.wheel.timers.precision_ms)
+        elif self._store.max_offset(WHEEL_TOPIC, 0):
+            log.warning("timer.not_delivered", key="timerWheelEnable")
+
+    async def close(self) -> None:
+        """Stop, and save where everything stands."""
+        if self.wheel is not None:
+            await self.wheel.close()

@@ -1,0 +1,72 @@
+"""Topics: which there are, with their queues, permissions and attributes; made, listed, saved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.topics.topic_processor import TopicProcessor
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import topic as headers
+from aerobee.store.errors import StoreForeign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.store.results import Recovery
+
+__all__ = ["TopicsFeature"]
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class TopicsFeature(Feature):
+    """The table of topics, its file, and the requests about it."""
+
+    def __init__(self, core: Core, table: TopicTable) -> None:
+        self.table = table
+        self.file = core.tables.asked(table, "topics.json")
+        self._store = core.store
+        self._clock = core.clock
+        table.listeners.append(self._changed)
+        requests = TopicProcessor(topics=table, saved=self.file, clock=core.clock)
+        self.routes = (
+            Route(headers.CreateTopic, requests.update, "admin"),
+            Route(headers.GetAllTopicConfig, requests.all_configs, "admin"),
+            Route(headers.GetTopicConfig, requests.config, "admin"),
+        )
+        self.saved = (self.file,)
+
+    def _changed(self, names: Iterable[str]) -> None:
+        self.file.request()
+
+    def load(self) -> None:
+        """Read them, and refuse what is not served here."""
+        self.file.load(self.table.load)
+        batches = self.table.with_attribute("queue.type", "BatchCQ")
+        if batches:
+            raise StoreForeign(
+                f"{self.file.file.path}: topic {batches[0]} has queue.type=BatchCQ, whose inner "
+                "batches are not served here: run this directory with the broker that wrote it"
+            )
+        for topic in self.table.with_attribute("cleanup.policy", "COMPACTION"):
+            log.warning("topic.not_compacted", topic=topic)
+
+    def recovered(self, recovery: Recovery) -> None:
+        """Take up again what a crash has lost.
+
+        One between making a topic and saving it leaves its first messages in the log.
+        """
+        if recovery.clean:
+            return
+        queues: dict[str, int] = {}
+        for topic, queue_id in self._store.queues.table:
+            queues[topic] = max(queues.get(topic, 0), queue_id + 1)
+        now_ms = self._clock.now_ms()
+        for topic, count in queues.items():
+            if self.table.adopt(topic, count, now_ms):
+                log.warning("topic.adopted", topic=topic, queues=count)

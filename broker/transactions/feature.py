@@ -1,0 +1,47 @@
+"""Transactions: halves that wait for their end, and asking producers that do not send it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.core.feature import Feature
+from aerobee.broker.saved.save import Periodic
+from aerobee.broker.transactions.check_service import HalfMessages
+from aerobee.broker.transactions.end_transaction import TransactionProcessor
+from aerobee.broker.transactions.open_transactions import Transactions
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import transaction as headers
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.topics import TopicTable
+
+__all__ = ["TransactionsFeature"]
+
+COUNTS_S: Final = 10.0
+"""Period in which counts are saved that only another broker reads."""
+
+
+class TransactionsFeature(Feature):
+    """The table of open halves, which is read from the log, and who checks them."""
+
+    def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
+        self.table = Transactions()
+        self.half_messages = HalfMessages(
+            core,
+            topics=topics,
+            clients=consumers.clients,
+            offsets=consumers.offsets,
+            transactions=self.table,
+        )
+        requests = TransactionProcessor(core, self.table)
+        self.routes = (Route(headers.EndTransaction, requests.end, "transaction"),)
+        self.periodic = (
+            Periodic(core.tables.changing(self.table, "transactionMetrics"), COUNTS_S),
+        )
+        self.services = (self.half_messages,)
+
+    async def close(self) -> None:
+        """Note how far both queues are done with."""
+        await self.half_messages.save_progress()
