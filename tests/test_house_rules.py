@@ -317,6 +317,53 @@ def test_nothing_that_runs_what_it_reads() -> None:
     assert not wrong, lines(*wrong)
 
 
+FEATURES = {
+    name: module
+    for name, module in MODULES.items()
+    if module.top == "broker" and name.endswith(".feature") and name != "broker.core.feature"
+}
+
+
+def test_the_broker_is_the_sum_of_its_features() -> None:
+    added = {found.target for found in ours(MODULES["broker.broker"])}
+    assert FEATURES.keys() <= added, lines(*(FEATURES.keys() - added))
+
+
+def test_a_feature_is_given_others_and_builds_none() -> None:
+    wrong = [
+        found
+        for module in FEATURES.values()
+        for found in ours(module)
+        if found.target in FEATURES or found.target == "broker.broker"
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_a_feature_is_a_folder_of_few_files() -> None:
+    sizes = {
+        module.room: sum(path.name != "__init__.py" for path in module.path.parent.glob("*.py"))
+        for module in FEATURES.values()
+    }
+    large = [f"broker/{room}: {size} files" for room, size in sizes.items() if size > 12]
+    assert not large, lines(*large)
+
+
+def test_a_part_of_the_broker_is_given_seven_things_at_most() -> None:
+    """Records are made of more: they declare their slots."""
+    long = []
+    for module in MODULES.values():
+        for node in ast.walk(module.tree) if module.top == "broker" else ():
+            if not isinstance(node, ast.ClassDef) or "__slots__" in ast.unparse(node):
+                continue
+            for method in node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+                    given = method.args
+                    count = len([*given.posonlyargs, *given.args, *given.kwonlyargs]) - 1
+                    if count > 7:
+                        long.append(f"{module.place}:{method.lineno} {node.name}: {count}")
+    assert not long, lines(*long)
+
+
 def test_every_module_says_what_it_is() -> None:
     places = [*MODULES.values(), *modules("bench"), *modules("tests/kit")]
     silent = [m.place for m in places if m.text and not ast.get_docstring(m.tree)]

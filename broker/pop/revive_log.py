@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aerobee.broker.pop.pop_records import Ack, CheckPoint
     from aerobee.store.results import PutStatus
 
-__all__ = ["ReviveLog"]
+__all__ = ["PopsOut", "ReviveLog"]
 
 AHEAD_MS: Final = 1_000
 """So much before its acknowledgements could come, a check point is in the revive log."""
