@@ -143,7 +143,7 @@ class Hold:
         while not places.take(held):
             other = places.gives_way(held)
             if other is None:
-                return 0
+                return False
             self._wake_one(other)
         lines = self._lines.get(held.queue)
         if lines is None:
