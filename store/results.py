@@ -60,7 +60,7 @@ class PutResult(msgspec.Struct, gc=False):
     """Where the messages of one put lie.
 
     `physical_offset` and `queue_offset` are those of the first of `count` messages, `size` is the
-    sum of their records in bytes, so `physical_offset + size` is what must become durable.
+    sum of their records in bytes. What must become durable ends at `end_offset`.
     """
 
     status: PutStatus
@@ -71,11 +71,13 @@ class PutResult(msgspec.Struct, gc=False):
     store_timestamp: int = 0
     offsets: Sequence[int] = ()
     """Of a batch: the physical offset of each message."""
+    between: int = 0
+    """Bytes of others between the parts of a long batch."""
 
     @property
     def end_offset(self) -> int:
         """One past the last byte."""
-        return self.physical_offset + self.size
+        return self.physical_offset + self.size + self.between
 
 
 class GetStatus(Enum):

@@ -53,6 +53,8 @@ QUEUE_ID_MAX = (1 << 31) - 1
 
 BATCH_STEP = 500
 """Messages of a batch that are read, or encoded, in one step: one to two milliseconds."""
+BATCH_TOGETHER = 4_096
+"""Messages of a batch that are stored in one step: about five milliseconds."""
 PLACE_AT = HEAD.offset["queue_offset"]
 SYS_FLAG = slice(HEAD.offset["sys_flag"], HEAD.offset["sys_flag"] + 4)
 _place_into = struct.Struct(">qq").pack_into
@@ -181,8 +183,10 @@ class Writer:
     def put_batch_in_steps(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
     ) -> Generator[None, None, PutResult]:
-        """As `put_batch`. Others may run at each yield, and append; nothing is stored before the
-        last step, which stores all of it.
+        """As `put_batch`. Others may run at each yield, and append; nothing is stored before all of
+        it is known to be good. Parts of `BATCH_TOGETHER` messages are stored in a step each: what
+        others append to the same queue may lie between two parts, and when one is refused, those
+        before it stay.
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
@@ -193,7 +197,20 @@ class Writer:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
-        return self._append_batch(draft, drafts, records, now_ms)
+        if sum(map(len, records)) + BLANK_BYTES > self._log.segment_bytes:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        parts = []
+        for begin in range(0, max(1, len(records)), BATCH_TOGETHER):
+            if begin:
+                yield
+                if self._flags.refusing:
+                    return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+            part = slice(begin, begin + BATCH_TOGETHER)
+            result = self._append_batch(draft, (drafts or [])[part], records[part], now_ms)
+            if result.status is not PUT_OK:
+                return result
+            parts.append(result)
+        return _joined(parts) if len(parts) > 1 else parts[0]
 
     def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
         """Why a batch cannot be stored now, whatever is in it."""
@@ -325,6 +342,19 @@ class Writer:
     def _refuse(self, status: PutStatus) -> PutResult:
         self._stats.puts_refused += 1
         return PutResult(status)
+
+
+def _joined(parts: list[PutResult]) -> PutResult:
+    """What became of a batch that was stored in parts."""
+    first = parts[0]
+    size = sum(part.size for part in parts)
+    return msgspec.structs.replace(
+        first,
+        size=size,
+        count=sum(part.count for part in parts),
+        offsets=[offset for part in parts for offset in part.offsets],
+        between=parts[-1].end_offset - first.physical_offset - size,
+    )
 
 
 def _encode_all(

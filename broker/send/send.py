@@ -68,6 +68,8 @@ SUCCESS: Final = int(ResponseCode.SUCCESS)
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 SHORT_BATCH_BYTES: Final = 64 << 10
 """A batch up to here is stored in one step."""
+IDS_STEP: Final = 2_000
+"""Ids of stored messages that are written in one step."""
 ITEMS_STEP: Final = 500
 """Messages of a batch whose properties are read in one step."""
 GROUP_MARK: Final = "%"
@@ -180,7 +182,16 @@ class Send:
     ) -> Steps:
         draft, waits = yield from self._batch_draft(header, command, connection)
         result = yield from self._store.writer.put_batch_in_steps(draft, command.body)
-        return self._answer(result, draft, draft.queue_id, None, command, connection, waits=waits)
+        ids: list[str] = []
+        for begin in range(0, len(result.offsets), IDS_STEP):
+            yield
+            ids += [
+                offset_id(self._store_host, at) for at in result.offsets[begin : begin + IDS_STEP]
+            ]
+        msg_ids = ",".join(ids)
+        return self._answer(
+            result, draft, draft.queue_id, None, command, connection, msg_ids=msg_ids, waits=waits
+        )
 
     def _batch_draft(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
@@ -262,6 +273,7 @@ class Send:
         *,
         kind: str = NORMAL,
         handle: str | None = None,
+        msg_ids: str | None = None,
         waits: bool,
     ) -> Plain:
         status = result.status
@@ -273,7 +285,7 @@ class Send:
         if command.oneway:
             return None
         response = SendMessageResponse(
-            msg_id=self._message_ids(result),
+            msg_id=msg_ids or self._message_ids(result),
             queue_id=queue_id,
             queue_offset=result.queue_offset,
             transaction_id=unique,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.remoting.server.routes import finished
 from aerobee.store import writer
 from aerobee.store.files.disk import Disk
 from aerobee.store.flags import Flag
@@ -267,6 +268,55 @@ def test_a_batch_in_steps_is_stored_in_the_last_one_wherever_others_put_meanwhil
     assert read_queue(store, "T", 0)[6:] == items(10)
     assert [read(store.read(at) or b"").physical_offset for at in result.offsets] == result.offsets
     check_running(store)
+
+
+def test_a_long_batch_is_stored_in_parts_between_which_others_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BATCH_TOGETHER", 4)
+    store, _ = open_store(tmp_path, Disk(), ManualClock())
+    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(10)))
+    between = []
+    try:
+        while True:
+            next(steps)
+            if store.commit_log.max_offset:
+                between.append(store.put(draft()))
+    except StopIteration as end:
+        result = end.value
+    assert [one.queue_offset for one in between] == [4, 9]
+    assert (result.status, result.queue_offset, result.count) == (PutStatus.PUT_OK, 0, 10)
+    assert result.end_offset == store.commit_log.max_offset
+    assert result.between == sum(one.size for one in between)
+    store.dispatch()
+    found = read_queue(store, "T", 0)
+    assert [one for number, one in enumerate(found) if number not in {4, 9}] == items(10)
+    assert [read(store.read(at) or b"").physical_offset for at in result.offsets] == result.offsets
+    check_running(store)
+
+
+def test_parts_that_are_stored_stay_when_no_more_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BATCH_TOGETHER", 4)
+    store, _ = open_store(tmp_path, Disk(), ManualClock())
+    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(10)))
+    next(steps)
+    store.flags.set(Flag.NOT_WRITEABLE, "a test")
+    assert finished(steps).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.dispatch()
+    assert read_queue(store, "T", 0) == items(10)[:4]
+    check_running(store)
+
+
+def test_a_batch_in_parts_is_no_longer_than_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BATCH_TOGETHER", 4)
+    store, _ = open_store(tmp_path, Disk(), ManualClock())
+    steps = store.writer.put_batch_in_steps(draft(), batch_body(items(45, 2)))
+    assert finished(steps).status is ILLEGAL
+    assert store.commit_log.max_offset == 0
 
 
 def test_a_batch_of_many_messages_is_that_of_few(
