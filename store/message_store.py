@@ -220,7 +220,7 @@ class MessageStore:
             with start_check.opening(self._disk, self._abort, folders) as clean:
                 self._checkpoint.load()
                 self.commit_log.load()
-                self.queues.load()
+                self.queues.load(self.points.extents.load())
                 recovery = recover(
                     self.commit_log,
                     self.queues,

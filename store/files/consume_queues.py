@@ -9,6 +9,7 @@ import structlog
 
 from aerobee.store.files.consume_queue import ConsumeQueue
 from aerobee.store.files.open_files import OpenFiles
+from aerobee.store.files.queue_extents import NO_EXTENTS
 from aerobee.store.files.sync_thread import side_by_side
 from aerobee.store.format.unit import UNIT_SIZE
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.files.consume_queue import TailWrite
     from aerobee.store.files.disk import Disk
+    from aerobee.store.files.queue_extents import QueueExtents
     from aerobee.store.results import UnitStatus
 
 __all__ = ["ConsumeQueues", "slices_of"]
@@ -82,19 +84,32 @@ class ConsumeQueues:
 
     # ── Start ──
 
-    def load(self) -> None:
+    def load(self, extents: QueueExtents = NO_EXTENTS) -> None:
         """Take over the queues found; plain files and names that are no numbers are left alone.
 
-        Raises: OSError.
+        Those whose extent holds are not looked into. Raises: OSError.
         """
         disk = self._disk
         sizes: Counter[int] = Counter()
-        for topic, length in disk.entries(self.directory).items():
-            inside = {} if length is not None else disk.entries(self.directory / topic)
-            for name, size in inside.items():
-                if size is None and name.isdigit() and name == str(int(name)):
-                    sizes.update(self.obtain(topic, int(name)).load())
+        for topic in disk.folders(self.directory):
+            known = {extent.queue_id: extent for extent in extents.topics.get(topic, ())}
+            for name in disk.folders(self.directory / topic):
+                if not name.isdigit() or name != str(int(name)):
+                    continue
+                queue = self.obtain(topic, int(name))
+                extent = known.get(queue.queue_id)
+                if extent is not None and queue.holds(extent, extents.file_size):
+                    sizes[extents.file_size] += 1
+                else:
+                    sizes.update(queue.load())
         self._agree_on_size(sizes)
+        if self.file_size != extents.file_size:
+            self.doubt()
+
+    def doubt(self) -> None:
+        """Look into every queue at its recovery, whatever its extent says. Raises: OSError."""
+        for queue in self.table.values():
+            queue.doubt()
 
     def _agree_on_size(self, sizes: Counter[int]) -> None:
         """The size that most files have; what differs is damaged and built again."""
@@ -122,11 +137,16 @@ class ConsumeQueues:
                 # A cut leaves zeros that the next sync takes with it.
                 self.unsynced[queue] = None
 
-    def recover_from(self, synced: int, written: int, min_physical_offset: int) -> None:
+    def recover_from(
+        self, synced: int, written: int, min_physical_offset: int, *, killed: bool
+    ) -> None:
         """The same after a crash, when it is known what was safe; then the first offsets.
 
-        See `ConsumeQueue.recover_from`. Raises: OSError.
+        Not `killed`: a file may have lost what was written, and tell no other time of change. See
+        `ConsumeQueue.recover_from`. Raises: OSError.
         """
+        if not killed:
+            self.doubt()
         for queue in self.table.values():
             queue.recover_from(synced, written, min_physical_offset)
 
@@ -140,14 +160,32 @@ class ConsumeQueues:
             queue.end_offset for queue in self.table.values() if queue.max_physical_offset >= 0
         )
 
-    @property
-    def unsynced_count(self) -> int:
-        """How many queues have units that a power cut may take."""
-        return len(self.unsynced)
-
     def max_physical_offset(self) -> int:
         """How far into the log the units of all queues reach; −1 without any."""
         return max((queue.max_physical_offset for queue in self.table.values()), default=-1)
+
+    @property
+    def unwritten_count(self) -> int:
+        """How many queues have units that are only in memory, or are to be written again."""
+        return sum(queue.unwritten_bytes > 0 for queue in self.table.values())
+
+    @property
+    def unsafe_count(self) -> int:
+        """How many queues have units that a power cut may take."""
+        return sum(queue.unsafe_bytes > 0 for queue in self.table.values())
+
+    def write_in_front_of(self, physical_offset: int, *, again: bool) -> None:
+        """Write what the walk up to there has found, and with `again` what was in a file before.
+
+        Of thousands of queues the latter can wait until it serves. Raises: OSError.
+        """
+        writes = self.unwritten(
+            queue
+            for queue in self.table.values()
+            if again or queue.has_news or queue.max_physical_offset > physical_offset
+        )
+        self.write(writes)
+        self.mark_written(writes)
 
     def truncate(self, physical_offset: int) -> None:
         """Drop every unit of a message at or behind this byte of the log. Raises: OSError."""
@@ -159,7 +197,8 @@ class ConsumeQueues:
     def correct_min_offsets(self, min_physical_offset: int) -> None:
         """After the log lost its oldest segments. Raises: OSError."""
         for queue in self.table.values():
-            queue.correct_min_offset(min_physical_offset)
+            if queue.begins_before(min_physical_offset):
+                queue.correct_min_offset(min_physical_offset)
 
     def destroy(self) -> None:
         """Remove every file of every queue: there is no log behind them. Raises: OSError."""

@@ -172,6 +172,14 @@ class Disk:
             sizes = ((e.name, None if e.is_dir() else e.stat().st_size) for e in found)
             return dict(sorted(sizes))
 
+    def folders(self, path: Path) -> list[str]:
+        """Names of the directories in a directory, sorted; none when it does not exist."""
+        try:
+            with self._call(os.scandir, path) as found:
+                return sorted(entry.name for entry in found if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
     def mkdir(self, path: Path) -> None:
         """Make the directory and those above it, durably; nothing when it is there."""
         missing = [path]
@@ -215,6 +223,14 @@ class Disk:
     def size(self, path: Path) -> int:
         """Length in bytes."""
         return self._call(os.stat, path).st_size
+
+    def size_and_change(self, path: Path) -> tuple[int, int]:
+        """Length in bytes, and when the file changed last, in ns; (−1, 0) without such a file."""
+        try:
+            status = self._call(os.lstat, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return -1, 0
+        return status.st_size, status.st_ctime_ns
 
     def mtime_ms(self, path: Path) -> int:
         """Time of the last modification, in ms."""

@@ -15,6 +15,7 @@ __all__ = [
     "INDEX",
     "LAST_STOP",
     "LOCK",
+    "QUEUE_EXTENTS",
     "RECOVERY_POINT",
     "RESERVE",
     "SEGMENT_DIGITS",
@@ -52,6 +53,8 @@ TIMER_CHECK = "timercheck"
 """Within `config`, as Java's brokers have it."""
 LAST_STOP = "laststop.json"
 """Ours: how far every queue went when the store was closed."""
+QUEUE_EXTENTS = "queueextents.json"
+"""Ours: what consume queues reached, and when their files changed last."""
 RECOVERY_POINT = "recoverypoint.json"
 """Ours: how far log and queues were on disk a second ago."""
 ARCHIVE = "archive"

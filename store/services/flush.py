@@ -323,15 +323,14 @@ class QueueFlush:
             now = self._clock.monotonic()
             due = self.config.flush_consume_queue_thorough_interval_ms / 1000
             thorough = now - thorough_at >= due
-            if thorough:
-                thorough_at = now
+            thorough_at = now if thorough else thorough_at
             await self.round(thorough=thorough)
 
     async def round(self, *, thorough: bool, final: bool = False) -> bool:
         """Write all units; sync queues with enough dirty pages, or with `thorough` everything.
 
-        Order of a round: log if it is a thorough one, queues, checkpoint, recovery point. With
-        `final` nothing is appended any more. Returns whether all of it went well.
+        Order of a round: log if it is a thorough one, queues, checkpoint, recovery point, extents.
+        With `final` nothing is appended any more. Returns whether all of it went well.
         """
         async with self._one_round:
             return await self._round(thorough, final)
@@ -356,6 +355,8 @@ class QueueFlush:
             await self._points.store(taken, sync=thorough or self.config.sync_flush)
         except OSError as error:
             return self._not_synced(error, "recoverypoint")
+        if thorough:
+            await self._points.extents.save()
         return True
 
     def _covered_timestamp(self, *, final: bool) -> int:

@@ -203,7 +203,7 @@ class _Recovery:
         point, queues = known.point, self.queues
         synced = max(point.queues_end, self.log.min_offset)
         self.start = point.log_end if known.killed else synced
-        queues.recover_from(synced, self.start, self.log.min_offset)
+        queues.recover_from(synced, self.start, self.log.min_offset, killed=known.killed)
         units, expected = queues.units, point.units if known.killed else point.queues_units
         if units != expected or any(queue.damaged for queue in queues.table.values()):
             at = point.log_end
@@ -403,7 +403,8 @@ class _Recovery:
     def cut(self) -> None:
         """End queues and log at the end of the walk; zero what lies behind, so it stays dead."""
         reason = reason_at(self.log, self.end)
-        self.queues.write_all(sync=False)
+        again = self.known_point is None or self.queues.unwritten_count <= QUEUES_SYNCED
+        self.queues.write_in_front_of(self.end, again=again)
         self.queues.truncate(self.end)
         self.cut_bytes = self.log.truncate(self.end)
         self.log.last_store_timestamp = self.last_store_timestamp
@@ -423,7 +424,7 @@ class _Recovery:
                 begin = max(self.unsafe_from - file.start, 0)
                 if begin < file.wrote:
                     file.rewrite(begin, file.wrote)
-        if self.known_point is None or self.queues.unsynced_count <= QUEUES_SYNCED:
+        if self.known_point is None or self.queues.unsafe_count <= QUEUES_SYNCED:
             if not self.clean:
                 self.queues.write_all(sync=True)
             self.queues_end = self.end

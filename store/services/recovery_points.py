@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec.structs import replace
 
 from aerobee.store.files.recovery_point import RecoveryPoint, RecoveryPointFile
-from aerobee.store.format.names import RECOVERY_POINT
+from aerobee.store.format.names import QUEUE_EXTENTS, RECOVERY_POINT
+from aerobee.store.services.extents import ExtentSaves
 
 if TYPE_CHECKING:
     from aerobee.store.files.checkpoint_file import CheckpointFile
@@ -61,6 +62,7 @@ class RecoveryPoints:
         self._lock = lock
         self._disk = disk
         self._file = RecoveryPointFile(disk, checkpoint.path.with_name(RECOVERY_POINT))
+        self.extents = ExtentSaves(queues, lock, disk, checkpoint.path.with_name(QUEUE_EXTENTS))
         self._owner = ""
         self._boot = ""
         self._number = 0
