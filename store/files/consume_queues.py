@@ -29,6 +29,8 @@ log = structlog.get_logger("store.start")
 
 SLICE = 500
 """Queues that are looked at, or written, in one go: some 2 ms of the loop."""
+WRITTEN_AGAIN = 64
+"""So many queues are written again before a start goes on."""
 
 
 def slices_of(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:
@@ -177,8 +179,9 @@ class ConsumeQueues:
     def write_in_front_of(self, physical_offset: int, *, again: bool) -> None:
         """Write what the walk up to there has found, and with `again` what was in a file before.
 
-        Of thousands of queues the latter can wait until it serves. Raises: OSError.
+        Of few queues this is done at once; of thousands it can wait until it serves. Raises: OSError.
         """
+        again = again or self.unwritten_count <= WRITTEN_AGAIN
         writes = self.unwritten(
             queue
             for queue in self.table.values()

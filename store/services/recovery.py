@@ -403,8 +403,7 @@ class _Recovery:
     def cut(self) -> None:
         """End queues and log at the end of the walk; zero what lies behind, so it stays dead."""
         reason = reason_at(self.log, self.end)
-        again = self.known_point is None or self.queues.unwritten_count <= QUEUES_SYNCED
-        self.queues.write_in_front_of(self.end, again=again)
+        self.queues.write_in_front_of(self.end, again=self.known_point is None)
         self.queues.truncate(self.end)
         self.cut_bytes = self.log.truncate(self.end)
         self.log.last_store_timestamp = self.last_store_timestamp
