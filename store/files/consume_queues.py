@@ -179,7 +179,7 @@ class ConsumeQueues:
     def write_in_front_of(self, physical_offset: int, *, again: bool) -> None:
         """Write what the walk up to there has found, and with `again` what was in a file before.
 
-        Of few queues this is done at once; of thousands it can wait until it serves. Raises: OSError.
+        Few queues are done at once; thousands can wait until it serves. Raises: OSError.
         """
         again = again or self.unwritten_count <= WRITTEN_AGAIN
         writes = self.unwritten(
