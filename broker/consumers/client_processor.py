@@ -15,7 +15,6 @@ from aerobee.broker.consumers.clients import BROADCASTING, Client, is_tag_type, 
 from aerobee.broker.errors import PropertyFilterOff, Refused
 from aerobee.broker.filters.sql_filter import SqlFilter
 from aerobee.broker.filters.subscription import TAGS_CHARS_MAX, filter_of
-from aerobee.remoting.server.log_limit import LogLimit
 from aerobee.remoting.server.routes import finished
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.client_config import CheckClientConfigBody
@@ -77,10 +76,6 @@ class ClientProcessor:
         self.topics = topics
         self.clock = clock
         self.changed = changed
-        self.group_lines = LogLimit()
-        """Of `group.changed`: clients that come and go in a loop would fill the log."""
-        self.expired_lines = LogLimit()
-        """Of `client.expired`: thousands may fall silent at once."""
 
     def monotonic_ms(self) -> int:
         """The clock of the client and lock tables."""
@@ -225,9 +220,7 @@ class ClientProcessor:
 
     def group_changed(self, group: str, **who: str) -> None:
         """Say that a group got or lost a member, or its topics changed."""
-        left_out = self.group_lines.admit(self.clock.monotonic())
-        if left_out is not None:
-            log.info("group.changed", group=group, **who, left_out=left_out)
+        log.info("group.changed", group=group, **who)
 
     def expire(self, timeout_ms: int) -> Iterator[None]:
         """Close the connections whose heartbeats stopped, as if their clients had left.
@@ -248,14 +241,7 @@ class ClientProcessor:
         """One whose heartbeats stopped; it may be closed already."""
         if not self.clients.knows(connection.id):
             return
-        left_out = self.expired_lines.admit(self.clock.monotonic())
-        if left_out is not None:
-            log.info(
-                "client.expired",
-                address=connection.address,
-                timeout_ms=timeout_ms,
-                left_out=left_out,
-            )
+        log.info("client.expired", address=connection.address, timeout_ms=timeout_ms)
         connection.close("no heartbeat in time")
         self.connection_closed(connection)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aerobee.broker.core.shares import share
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -17,6 +19,10 @@ __all__ = ["COMPENSATIONS_MAX", "CompensationTable"]
 
 COMPENSATIONS_MAX: Final = 100_000
 """Pairs of group and topic; further ones are not noted."""
+OF_GROUP_MAX: Final = 1_024
+"""Topics of one group, while there is much room."""
+OF_GROUP_LEAST: Final = 16
+"""And when there is little."""
 
 
 class CompensationTable:
@@ -31,7 +37,9 @@ class CompensationTable:
         topics = self.groups.get(group)
         if topics is not None and topic in topics:
             topics[topic] = now_ms
-        elif self.count < COMPENSATIONS_MAX:
+            return
+        left = COMPENSATIONS_MAX - self.count
+        if left and len(topics or ()) < share(OF_GROUP_MAX, left, OF_GROUP_LEAST):
             self.groups.setdefault(group, {})[topic] = now_ms
             self.count += 1
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from aerobee.broker.core.shares import share
 from aerobee.broker.errors import LimitReached, NoPermission
 from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
 from aerobee.broker.saved.documents import mapping, object_pieces, unknown_fields
@@ -25,6 +26,8 @@ NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
 OWN_GROUPS: Final = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
 """Moved by a client they would lose transactions, and messages that were popped."""
+LEAST_OF_GROUP: Final = 256
+"""Offsets that a group may have though the table is nearly full."""
 MARKS: Final = "SPARK_SINK_"
 """Groups of these names keep no positions: batch numbers, by the number of a Spark partition."""
 
@@ -52,9 +55,9 @@ class ConsumerOffsetTable:
     """Committed offsets of all groups.
 
     Law: `count` is the number of (topic, group, queue) entries and never passes `max_entries`;
-    `by_group` has those of each group, and none passes `max_of_group`; `topics_by_group` and
-    `groups_by_topic` say which topics and groups have entries; `changes` moves with every change,
-    so that an unchanged table need not be saved.
+    `by_group` has those of each group, and none grows past its share of what is left;
+    `topics_by_group` and `groups_by_topic` say which topics and groups have entries; `changes`
+    moves with every change, so that an unchanged table need not be saved.
     """
 
     def __init__(
@@ -123,12 +126,14 @@ class ConsumerOffsetTable:
             self.version = bumped(self.version, now_ms)
 
     def _count_new(self, group: str) -> None:
-        """One entry more. Raises: LimitReached."""
-        if self.count >= self.max_entries:
-            raise LimitReached("consumer offset", self.max_entries)
+        """One entry more. Raises: LimitReached, but not for the few of the broker itself."""
         of_group = self.by_group.get(group, 0)
-        if of_group >= self.max_of_group:
-            raise LimitReached(f"consumer offset of group {group[:120]}", self.max_of_group)
+        if group not in OWN_GROUPS:
+            left = self.max_entries - self.count
+            if left <= 0:
+                raise LimitReached("consumer offset", self.max_entries)
+            if of_group >= (most := share(self.max_of_group, left, LEAST_OF_GROUP)):
+                raise LimitReached(f"consumer offset of group {group[:120]}", most)
         self.count += 1
         self.by_group[group] = of_group + 1
 

@@ -43,8 +43,13 @@ MAX_TRACEBACK_CHARS = 32_768
 REDACTED = "***"
 LINES: Final = 100
 """Of one event in `PERIOD_S`, below the level debug."""
-LINES_OF: Final = {"request.failed": 5}
-"""Of events whose lines are long: a traceback."""
+LINES_OF: Final = {
+    "client.expired": 20,
+    "group.changed": 20,
+    "request.failed": 5,
+    "topic.created": 20,
+}
+"""Of events that clients cause by thousands, or whose lines are long: a traceback."""
 LIBRARY_LINES: Final = 5
 """Of one logger of a library."""
 PERIOD_S: Final = 10.0

@@ -11,7 +11,6 @@ import structlog
 
 from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.errors import NoPermission, Refused
-from aerobee.remoting.server.log_limit import LogLimit
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ class Destinations:
         self._groups = groups
         self._clock = clock
         self._random_queue = random_queue
-        self._lines = LogLimit()
 
     def topic(self, header: SendMessage | SendMessageV2) -> TopicConfig:
         """Checks 2 to 6: time gate, ordered topic, name, sendable, existence. Raises: Refused."""
@@ -72,9 +70,7 @@ class Destinations:
             unit_mode=bool(header.unit_mode),
         )
         if known is None:
-            left_out = self._lines.admit(self._clock.monotonic())
-            if left_out is not None:
-                log.info("topic.created", topic=topic.topic_name, by="use", left_out=left_out)
+            log.info("topic.created", topic=topic.topic_name, by="use")
         return topic
 
     def _refuse_ordered(self, name: str) -> None:

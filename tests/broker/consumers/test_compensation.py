@@ -40,3 +40,14 @@ def test_no_more_is_noted_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     list(table.expire(TIMEOUT_MS + 5, TIMEOUT_MS))
     table.note("h", "V", 0)
     assert table.topics("h")
+
+
+def test_a_few_groups_do_not_take_the_room_of_all() -> None:
+    table = CompensationTable()
+    for group in range(110):
+        for topic in range(module.OF_GROUP_MAX):
+            table.note(f"greedy {group}", f"T{topic}", 0)
+    assert len(table.topics("greedy 0")) == module.OF_GROUP_MAX
+    for topic in range(module.OF_GROUP_LEAST):
+        table.note("modest", f"T{topic}", 0)
+    assert len(table.topics("modest")) == module.OF_GROUP_LEAST

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.consumers.consumer_offsets import (
+    LEAST_OF_GROUP,
     NO_OFFSET,
     OWN_GROUPS,
     Clamped,
@@ -253,3 +254,27 @@ def test_offsets_of_the_broker_itself_are_moved_by_its_services_alone(group: str
         table.delete_group(group)
     assert table.query(group, "t", 0) == 5
     assert table.count == 1
+
+
+def test_groups_that_take_all_they_may_leave_places_to_the_next() -> None:
+    offsets = ConsumerOffsetTable(max_entries=100_000, max_of_group=10_000)
+    for number in range(12):
+        with pytest.raises(LimitReached, match="is the limit"):
+            take_all(offsets, f"greedy {number}")
+    assert offsets.count < 80_000
+    for queue_id in range(LEAST_OF_GROUP):
+        offsets.commit("modest", "t", queue_id, 1, 0)
+
+
+def take_all(offsets: ConsumerOffsetTable, group: str) -> None:
+    for queue_id in range(offsets.max_entries + 1):
+        offsets.commit(group, "t", queue_id, 1, 0)
+
+
+def test_a_full_table_takes_the_offsets_of_the_broker_itself() -> None:
+    offsets = ConsumerOffsetTable(max_entries=1)
+    offsets.commit("g", "t", 0, 1, 0)
+    for group in OWN_GROUPS:
+        offsets.commit_own(group, "t", 0, 1, 0)
+    with pytest.raises(LimitReached):
+        offsets.commit("h", "t", 0, 1, 0)
