@@ -16,7 +16,7 @@ from aerobee.spark.segments import Segment, Split
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import LogFiles, Passage
 from aerobee.spark.store_read import log_of, splits_in
-from aerobee.store.format.faults import CRC, TAIL, Fault
+from aerobee.store.format.faults import CRC, TAIL, TIME_BACKWARDS, Fault
 from aerobee.store.format.record import HEAD, TRANSACTION_PREPARED
 from aerobee.store.format.record_arrays import crc_faults, field_at
 from aerobee.store.format.tags import tags_code_of
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from aerobee.spark.store_files import Fragment, SegmentFile
     from aerobee.store.format.record_arrays import Bools, Ints
 
-__all__ = ["TIME_BACKWARDS", "AuditPiece", "Finding", "audit", "plan_audit"]
+__all__ = ["AuditPiece", "Finding", "audit", "plan_audit"]
 
-TIME_BACKWARDS = "timeBackwards"
 EVERYTHING = 1 << 62
 """Behind the end of every log."""
 INNER_BATCH = 0x80

@@ -23,12 +23,12 @@ from aerobee.spark.queue_files import (
     has_queues,
     queues_of,
 )
-from aerobee.spark.queue_read import CQ_MISMATCH
 from aerobee.store.format.checkpoint import CHECKPOINT
+from aerobee.store.format.faults import CQ_MISMATCH, CQ_MISSING, END
 from aerobee.store.format.names import ABORT, CONFIG
 from aerobee.store.format.names import CHECKPOINT as CHECKPOINT_FILE
-from aerobee.store.format.tags import EXT_ADDRESS_MAX
-from aerobee.store.format.unit import BLANK_SIZE, SCHEDULE_TOPIC, UNIT_SIZE, is_blank, is_due_time
+from aerobee.store.format.queue_faults import UnitFields, number_fault, unit_detail, unit_fault
+from aerobee.store.format.unit import BLANK_SIZE, UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     from aerobee.spark.store_files import LogFiles
     from aerobee.store.format.record_arrays import Ints
 
-__all__ = ["CQ_MISSING", "CQ_TAG_MISMATCH", "QUEUE_GAP", "QueueAudit", "QueueFinding", "QueueRows"]
+__all__ = ["QueueAudit", "QueueFinding", "QueueRows"]
 
-CQ_MISSING = "cqMissing"
-CQ_TAG_MISMATCH = "cqTagMismatch"
-QUEUE_GAP = "queueGap"
 NEVER = 1 << 62
 EXPLAINED_MAX = 100_000
 """A gap of more messages than that is not looked at one by one."""
@@ -132,12 +129,11 @@ class QueueAudit:
         """Whether a run of neighbours goes on where the one before it ended."""
         first, count = int(run.offsets[0]), len(run.offsets)
         expected, line.next = line.next, first + count
-        # Numbers begin anew where a topic was deleted and made again.
-        fine = first >= 0 and (expected in (None, first) or first == 0)
-        if fine or (expected is not None and self._explained(line, expected, first)):
+        fault = number_fault(expected, first)
+        if fault == END or (expected is not None and self._explained(line, expected, first)):
             return
         detail = "a queue offset below 0" if expected is None else f"follows {expected - 1}"
-        yield _finding(line, QUEUE_GAP, run, 0, detail)
+        yield _finding(line, fault, run, 0, detail)
         if expected is not None and after == expected + count:
             # Only these are numbered wrongly.
             line.next = after
@@ -168,36 +164,26 @@ class QueueAudit:
         same = (units["place"] == run.places) & (units["size"] == run.sizes)
         for at in np.flatnonzero(~same | (units["code"] != run.codes)).tolist():
             unit = (int(units["place"][at]), int(units["size"][at]), int(units["code"][at]))
-            kind, detail = self._judged(line, run, at, unit, same=bool(same[at]))
-            if kind:
+            kind, detail = self._judged(line, run, at, unit)
+            if kind != END:
                 yield _finding(line, kind, run, at, detail)
 
-    def _judged(
-        self, line: Line, run: QueueRows, at: int, unit: tuple[int, int, int], *, same: bool
-    ) -> tuple[str, str]:
-        """Kind and detail of what is wrong with the unit; empty when nothing is."""
-        place, size, code = unit
-        wanted, stored = int(run.codes[at]), int(run.stored[at])
+    def _judged(self, line: Line, run: QueueRows, at: int, found: UnitFields) -> tuple[str, str]:
+        """Kind and detail of what is wrong with the unit; END when nothing is that counts."""
+        stored = int(run.stored[at])
         if stored > self._pending_after:
-            return "", ""
-        if same:
-            if self._may_say(line, code, stored):
-                return "", ""
-            return CQ_TAG_MISMATCH, f"the unit says {code}, the tags of the message {wanted}"
-        if size <= 0 or is_blank(place, size):
-            if self._of_earlier_topic(line, run, at) or self._is_deleted(line, run, at):
-                return "", ""
-            return CQ_MISSING, "no unit" if size <= 0 else "filled over"
-        if self._is_again(line, int(run.offsets[at]), place, int(run.places[at])):
-            return "", ""
-        wants = f"{int(run.sizes[at])} bytes at {int(run.places[at])}"
-        return CQ_MISMATCH, f"the unit says {size} bytes at {place}, the message has {wants}"
-
-    def _may_say(self, line: Line, code: int, stored: int) -> bool:
-        """Addresses of consumequeue_ext, and when a parked message is due."""
-        if self._extended and code <= EXT_ADDRESS_MAX:
-            return True
-        return line.key[0] == SCHEDULE_TOPIC and is_due_time(code) and code >= stored
+            return END, ""
+        wanted = int(run.places[at]), int(run.sizes[at]), int(run.codes[at])
+        kind = unit_fault(line.key[0], wanted, found, stored_ms=stored, extended=self._extended)
+        gone = kind == CQ_MISSING and (
+            self._of_earlier_topic(line, run, at) or self._is_deleted(line, run, at)
+        )
+        again = kind == CQ_MISMATCH and self._is_again(
+            line, int(run.offsets[at]), found[0], wanted[0]
+        )
+        if kind == END or gone or again:
+            return END, ""
+        return kind, unit_detail(kind, wanted, found)
 
     def _of_earlier_topic(self, line: Line, run: QueueRows, at: int) -> bool:
         """Whether the queue was made anew behind this record."""

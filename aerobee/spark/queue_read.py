@@ -26,7 +26,7 @@ from aerobee.spark.queue_files import (
 from aerobee.spark.store_choice import topic_filter
 from aerobee.spark.store_damage import removed
 from aerobee.spark.store_files import WINDOW_BYTES, Fragment, LogFiles, all_segments
-from aerobee.store.format.faults import Fault
+from aerobee.store.format.faults import CQ_MISMATCH, Fault
 from aerobee.store.format.record import FIXED_BYTES, HEAD
 from aerobee.store.format.record_arrays import field_at, heads_of
 from aerobee.store.format.unit import BLANK_SIZE
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from aerobee.spark.store_damage import Damage
     from aerobee.store.format.record_arrays import Bools, Ints
 
-__all__ = ["CQ_MISMATCH", "QueuePiece", "queue_fragments", "queue_pieces"]
+__all__ = ["QueuePiece", "queue_fragments", "queue_pieces"]
 
-CQ_MISMATCH = "cqMismatch"
 CHUNK_UNITS = 4_096
 GAP_BYTES = 16 << 10
 """So much of the log is read for nothing rather than with a call of its own."""

@@ -15,10 +15,17 @@ __all__ = [
     "BAD_MAGIC",
     "BAD_SIZE",
     "BLANK",
+    "CQ_MISMATCH",
+    "CQ_MISSING",
+    "CQ_TAG_MISMATCH",
     "CRC",
     "END",
+    "IN_THE_LOG",
+    "IN_THE_QUEUES",
     "MORE",
+    "QUEUE_GAP",
     "TAIL",
+    "TIME_BACKWARDS",
     "WRONG_OFFSET",
     "ZEROS",
     "Fault",
@@ -36,6 +43,16 @@ BAD_LENGTHS: Final = "badLengths"
 """The parts do not add up to the size, or the topic is none."""
 CRC: Final = "crc"
 """A whole record whose body is not the one that was written."""
+TIME_BACKWARDS: Final = "timeBackwards"
+"""A record that was stored before the one in front of it."""
+QUEUE_GAP: Final = "queueGap"
+"""A record whose queue offset is not the next one, and no damage explains it."""
+CQ_MISSING: Final = "cqMissing"
+"""A message without a unit in its consume queue."""
+CQ_MISMATCH: Final = "cqMismatch"
+"""A unit that leads elsewhere than to its message, or to none."""
+CQ_TAG_MISMATCH: Final = "cqTagMismatch"
+"""A unit with another tags code than its message."""
 TAIL: Final = "tail"
 """Bytes behind the end of the log."""
 ZEROS: Final = "zeros"
@@ -46,6 +63,12 @@ MORE: Final = "more"
 """The buffer ends too early to tell."""
 END: Final = ""
 """As far as was asked for."""
+
+
+IN_THE_LOG: Final = frozenset({BAD_MAGIC, BAD_SIZE, WRONG_OFFSET, BAD_LENGTHS, CRC})
+"""Damage of the log itself."""
+IN_THE_QUEUES: Final = frozenset({QUEUE_GAP, CQ_MISSING, CQ_MISMATCH, CQ_TAG_MISMATCH})
+"""Consume queues and log that do not say the same."""
 
 
 class NoRecord(msgspec.Struct, frozen=True, gc=False):

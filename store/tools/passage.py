@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.store.format.faults import BLANK, NoRecord
+from aerobee.store.format.faults import BAD_SIZE, BLANK, CRC, ZEROS, NoRecord
 from aerobee.store.format.record import START, RecordHeader, parse
 from aerobee.store.format.walk import Walk, fault_at
 from aerobee.store.services.damage import candidates
@@ -121,7 +121,7 @@ class Passage:
         left = file.end - at
         said = START.read(file.readable(), at - file.start).size
         if said != left:
-            self._damaged(file, at, f"the blank says {said} bytes, {left} are left", "blank")
+            self._damaged(file, at, f"the blank says {said} bytes, {left} are left", BAD_SIZE)
 
     def _kept_in_spite_of_crc(self, file: MappedFile, at: int, last: bool) -> RecordHeader | None:
         """A record whose body alone is damaged: passed on, and reported."""
@@ -131,7 +131,7 @@ class Passage:
         tail = last and self._next(file, at + found.size) is None
         if tail and not self._directory.clean and not self._promised(found.store_timestamp):
             return None
-        self._damaged(file, at, f"body CRC of a message of {found.topic}-{found.queue_id}", "crc")
+        self._damaged(file, at, f"body CRC of a message of {found.topic}-{found.queue_id}", CRC)
         return found
 
     def _promised(self, stored: int) -> bool:
@@ -154,9 +154,11 @@ class Passage:
                 # What an earlier cut of a Java broker has left, which erases nothing.
                 self.remains = self._used_behind(file, at)
                 return None
-        reason = fault_at(file.readable(), at - file.start, at).detail
+        kind, _, reason = fault_at(file.readable(), at - file.start, at)
+        # Zeros in front of what was written are damage.
+        kind = BAD_SIZE if kind == ZEROS else kind
         end = file.end if following is None else following
-        self._damaged(file, at, f"{reason}; {end - at} bytes cannot be read", "record")
+        self._damaged(file, at, f"{reason}; {end - at} bytes cannot be read", kind)
         self.regions.append(Region(at, end))
         return following
 

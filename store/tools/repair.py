@@ -18,6 +18,7 @@ from aerobee.store.files.abort_file import AbortFile
 from aerobee.store.files.commit_log import CommitLog
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.lock_file import LockFile
+from aerobee.store.format.faults import IN_THE_LOG, IN_THE_QUEUES
 from aerobee.store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.findings import Findings
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "carry_out", "plan"]
 
-IN_THE_LOG = frozenset({"blank", "crc", "record"})
-IN_THE_QUEUES = frozenset({"density", "lost", "units"})
+REBUILT = IN_THE_QUEUES | {"lost"}
+"""What is gone when a start has built the consume queues again."""
 COPY_BYTES = 1 << 20
 
 
@@ -78,7 +79,7 @@ def decided(found: Verification) -> Plan:
         if one.kind in IN_THE_LOG and one.physical_offset is not None
     ]
     cut_at = min(places, default=None)
-    mended = IN_THE_QUEUES | {"checkpoint", "index"}
+    mended = REBUILT | {"checkpoint", "index"}
     if cut_at is not None:
         mended |= IN_THE_LOG
     return Plan(
@@ -86,7 +87,7 @@ def decided(found: Verification) -> Plan:
         # A missing segment must be restored first: no start goes over it.
         needed="hole" not in found.counts and bool(mended & set(found.counts)),
         cut_at=cut_at,
-        queues=cut_at is not None or bool(IN_THE_QUEUES & set(found.counts)),
+        queues=cut_at is not None or bool(REBUILT & set(found.counts)),
         index=cut_at is not None or "index" in found.counts,
         left=[f"{one.place}: {one.text}" for one in found.damage if one.kind not in mended],
     )

@@ -8,18 +8,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.store.format.tags import EXT_ADDRESS_MAX
-from aerobee.store.format.unit import BLANK, SCHEDULE_TOPIC, UNIT, UNIT_SIZE, is_blank, is_due_time
+from aerobee.store.format.faults import CQ_MISMATCH, CQ_MISSING, CQ_TAG_MISMATCH, END
+from aerobee.store.format.queue_faults import number_fault, unit_fault
+from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.store.format.queue_faults import UnitFields
     from aerobee.store.tools.directory import QueueFiles
 
 __all__ = ["Expectation", "QueueCheck"]
 
 COMPARE_BYTES = 8_000
 CHUNK_UNITS = 3_200
+WORDS = {
+    CQ_MISSING: "no unit, though the log has the message",
+    CQ_MISMATCH: "the unit leads elsewhere than to its message",
+    CQ_TAG_MISMATCH: "the unit has another tags code than its message",
+}
+
+
+class Seen:
+    """Where something is wrong: the first and the last queue offset, and how many."""
+
+    __slots__ = ("count", "first", "last")
+
+    def __init__(self, queue_offset: int) -> None:
+        self.first = self.last = queue_offset
+        self.count = 0
 
 
 class Expectation:
@@ -88,15 +105,15 @@ class QueueCheck:
         self.expected.clear()
         self.lost = 0
         self.pending = 0
-        self.problems: dict[str, list[int]] = {}
-        """What is wrong with units → first and last queue offset, and how many."""
+        self.problems: dict[tuple[str, str], Seen] = {}
+        """Kind, and in words what is wrong with units: where, and how many."""
 
     # ── From the log ──
 
     def jump(self, queue_offset: int, physical_offset: int) -> None:
         """The next record of this queue does not have the next number."""
-        if self.first < 0 or queue_offset == 0:
-            # Numbers begin anew where a topic was deleted and made again.
+        expected = None if self.first < 0 else self.next
+        if number_fault(expected, queue_offset) == END:
             self._restart(queue_offset)
             return
         self.compare()
@@ -130,35 +147,21 @@ class QueueCheck:
             if wanted != found:
                 self._judge(queue_offset, wanted, found)
 
-    def _judge(
-        self, queue_offset: int, wanted: tuple[int, int, int], found: tuple[int, int, int]
-    ) -> None:
-        if found[:2] == wanted[:2] and self._may_differ(found[2]):
+    def _judge(self, queue_offset: int, wanted: UnitFields, found: UnitFields) -> None:
+        kind = unit_fault(self.topic, wanted, found, extended=self.rules.extended)
+        if kind == END:
             return
         if self.rules.pending(wanted[0]):
             self.pending += 1
-        elif is_blank(found[0], found[1]):
-            self._problem("filled over, though the log has their messages", queue_offset)
-        elif found[1] <= 0:
-            self._problem("missing", queue_offset)
-        elif found[:2] == wanted[:2]:
-            self._problem("with another tags code than their message", queue_offset)
         else:
-            self._problem("leading elsewhere than to their message", queue_offset)
+            self._problem(kind, queue_offset, WORDS[kind])
 
-    def _may_differ(self, tags_code: int) -> bool:
-        """Addresses of consumequeue_ext; and of parked messages what `is_due_time` tells apart.
-
-        Those are due by a level table that we do not know, or have the hash of their tags.
-        """
-        if self.rules.extended and tags_code <= EXT_ADDRESS_MAX:
-            return True
-        hashed = -1 << 31 <= tags_code < 1 << 31
-        return self.topic == SCHEDULE_TOPIC and (hashed or is_due_time(tags_code))
-
-    def _problem(self, kind: str, queue_offset: int) -> None:
-        first, _, count = self.problems.get(kind, (queue_offset, 0, 0))
-        self.problems[kind] = [first, queue_offset, count + 1]
+    def _problem(self, kind: str, queue_offset: int, detail: str) -> None:
+        seen = self.problems.get((kind, detail))
+        if seen is None:
+            seen = self.problems[kind, detail] = Seen(queue_offset)
+        seen.last = queue_offset
+        seen.count += 1
 
     # ── From the files ──
 
@@ -186,7 +189,7 @@ class QueueCheck:
         physical_offset, size, _ = unit
         if size <= 0:
             if rules.settled and any(unit):
-                self._problem("invalid", queue_offset)
+                self._problem(CQ_MISMATCH, queue_offset, "an invalid unit")
         elif unit == BLANK_UNIT or 0 <= physical_offset < rules.min_offset:
             return
         elif rules.unreadable(physical_offset):
@@ -196,7 +199,7 @@ class QueueCheck:
         ):
             self.pending += 1
         else:
-            self._problem("leading to no message", queue_offset)
+            self._problem(CQ_MISMATCH, queue_offset, "the unit leads to no message")
 
 
 BLANK_UNIT = UNIT.unpack_from(BLANK)

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from aerobee.store.format.faults import QUEUE_GAP, TAIL
 from aerobee.store.format.names import CONFIG, backup_name
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.tags import tags_code_of
-from aerobee.store.format.unit import SCHEDULE_TOPIC, UNIT, DelayLevels, code_of
+from aerobee.store.format.unit import UNIT
 from aerobee.store.tools.directory import QUEUE_FILE_BYTES, QueueFiles, opened
 from aerobee.store.tools.fields import FieldCheck
 from aerobee.store.tools.findings import Findings
@@ -44,7 +45,6 @@ METRICS = ("timermetrics", "transactionMetrics")
 """JSON files without a suffix."""
 LIGHT_MESSAGE_QUEUES = "%LMQ%"
 """Further queues of 5.x, whose units lead to messages of other topics."""
-_LEVELS = DelayLevels()
 _pack = UNIT.pack
 
 
@@ -160,11 +160,7 @@ class _Run:
             if queue_offset != check.next:
                 check.jump(queue_offset, position)
             check.next += 1
-            if topic == SCHEDULE_TOPIC:
-                code = code_of(topic, properties, stored, _LEVELS)
-            else:
-                code = tags_code_of(properties)
-            check.expected += _pack(position, size, code)
+            check.expected += _pack(position, size, tags_code_of(properties))
             if len(check.expected) >= COMPARE_BYTES:
                 check.compare()
         found.messages, found.log_bytes, found.last_store_timestamp = messages, log_bytes, last
@@ -196,7 +192,7 @@ class _Run:
             text += ": they are being written"
         elif not self.directory.clean:
             text += ": the next start cuts them off"
-        self.found.noted("tail", place, text, self.passage.end)
+        self.found.noted(TAIL, place, text, self.passage.end)
 
     # ── Queues ──
 
@@ -225,10 +221,11 @@ class _Run:
     def _tell(self, name: str, check: QueueCheck) -> None:
         if check.unnumbered:
             text = f"{check.unnumbered} messages have not the next number; first {check.broken}"
-            self.found.damaged("density", name, text)
-        for kind, (first, last, count) in check.problems.items():
-            where = f"at queue offset {first}" if count == 1 else f"between {first} and {last}"
-            self.found.damaged("units", name, f"{count} units {kind}, {where}")
+            self.found.damaged(QUEUE_GAP, name, text)
+        for (kind, detail), seen in check.problems.items():
+            units = f"{seen.count} units between {seen.first} and {seen.last}"
+            where = f"queue offset {seen.first}" if seen.count == 1 else units
+            self.found.damaged(kind, name, f"{where}: {detail}")
         if check.lost:
             self.found.damaged("lost", name, f"{check.lost} messages cannot be read")
 

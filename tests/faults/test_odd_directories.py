@@ -13,6 +13,7 @@ import trio
 
 from aerobee.store.errors import StoreDamaged, StoreRefused, StoreUnusable
 from aerobee.store.files.disk import Disk
+from aerobee.store.format.faults import CQ_MISSING
 from aerobee.store.message_store import MessageStore
 from aerobee.store.tools.repair import carry_out, plan
 from aerobee.store.tools.verify import verify
@@ -133,7 +134,7 @@ def test_queues_and_index_that_are_gone_after_a_kill_are_built_again(
 def test_one_queue_that_is_gone_after_a_stop_is_found_and_repaired(stopped: Path) -> None:
     """A clean start does not read the log: nobody says that this queue should be there."""
     shutil.rmtree(stopped / "consumequeue" / "T" / "1")
-    assert verify(stopped).counts["units"] == 1
+    assert verify(stopped).counts[CQ_MISSING] == 1
     wanted = plan(stopped)
     assert wanted.cut_at is None
     carry_out(stopped, wanted, 1_700_000_000_000)
