@@ -30,6 +30,8 @@ __all__ = ["ACCEPT_PAUSE_S", "Door", "bind", "listen", "listen_on", "reserve", "
 ACCEPT_PAUSE_S = 0.1
 """How long accepting rests when the system has no descriptor or buffer to give."""
 ACCEPTS_PER_WAKE = 64
+ACCEPT_S = 0.002
+"""How long a burst of connections keeps the loop before others have their turn."""
 RESERVED_DESCRIPTORS = 1_024
 """For files of the store that are opened later, and for probes; at most a quarter of all."""
 OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -138,8 +140,11 @@ def _accept_ready(
     selectors: Iterator[Selector],
     door: Door,
 ) -> bool:
-    """Accept what waits; False when the system is out of something."""
+    """Accept what waits, for a while; False when the system is out of something."""
+    ends = monotonic() + ACCEPT_S
     for _ in range(ACCEPTS_PER_WAKE):
+        if monotonic() > ends:
+            return True
         try:
             sock, address = listener.accept()
         except BlockingIOError:

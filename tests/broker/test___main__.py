@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -11,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from aerobee.broker import __main__ as main
 from aerobee.remoting.server import boss
@@ -38,6 +41,38 @@ class MountedDisk(Disk):
     def file_system(self, path: Path) -> str:
         self.asked.append(path)
         return self.kind
+
+
+# ── the collector of cyclic garbage ──
+
+
+@pytest.mark.trio
+async def test_what_the_interpreter_has_looked_at_itself_is_not_looked_at_again(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of connections leave more young objects than one step may look at."""
+    done: list[str] = []
+    looks = 0
+
+    def collect(generation: int = 2) -> int:
+        nonlocal looks
+        done.append(f"collect {generation}")
+        looks += generation == 0
+        return 0
+
+    monkeypatch.setattr(gc, "collect", collect)
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
+    monkeypatch.setattr(main, "_looks_at_the_newest", lambda: looks)
+    of_a_round = main.YOUNG_S * main.LOOKS
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(main._collect)
+        await trio.sleep(of_a_round + main.YOUNG_S / 2)
+        assert done == ["collect 0"] * main.LOOKS + ["collect 1"]
+        done.clear()
+        looks += 1
+        await trio.sleep(of_a_round)
+        assert done == ["collect 0"] * main.LOOKS + ["freeze"]
+        nursery.cancel_scope.cancel()
 
 
 # ── data that may be lost ──

@@ -94,6 +94,27 @@ def test_thousands_that_join_one_by_one_cost_far_less_than_one_round_each() -> N
     assert sum(group.told) < 20 * members, "a round each would be a thousand times as much"
 
 
+def test_ten_thousand_members_hear_of_a_change_within_ten_seconds() -> None:
+    group = Group()
+    members = 10_000
+    group.peers = [Peer() for _ in range(members)]
+    for number, peer in enumerate(group.peers):
+        group.clients.register_consumer(
+            "g",
+            Client(peer, f"c{number}", "JAVA", 479, 0),
+            consume_type="CONSUME_PASSIVELY",
+            message_model="CLUSTERING",
+            consume_from_where="CONSUME_FROM_LAST_OFFSET",
+            subscriptions=(),
+        )
+    group.changes.changed("g")
+    now = ends = 0.0
+    while (next_turn := group.changes.tell(now)) is not None:
+        now, ends = max(now, next_turn), now
+    assert min(group.told) == 1
+    assert ends < 10.0
+
+
 def test_everybody_hears_of_the_last_change_however_changes_and_rounds_meet() -> None:
     group = Group()
     for _ in range(SLICE_MEMBERS + 1):

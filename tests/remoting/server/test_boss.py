@@ -127,6 +127,26 @@ def test_an_error_that_means_a_fault_of_ours_is_not_hidden(
         boss._accept_ready(listener, "test", stage.worker, iter([]), door_of(stage))
 
 
+def test_a_burst_of_connections_gives_others_their_turn(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    now = iter(range(1_000))
+    monkeypatch.setattr(boss, "monotonic", lambda: next(now) * boss.ACCEPT_S / 3.5)
+    peers = [socket.create_connection(listener.getsockname(), timeout=5) for _ in range(9)]
+    turns = cycle([stage.selector])
+    accepted = []
+    while listener.accepts < 9:
+        before = listener.accepts
+        assert boss._accept_ready(listener, "broker", stage.worker, turns, door_of(stage))
+        accepted.append(listener.accepts - before)
+    assert accepted == [3, 3, 3]
+    for connection in list(stage.selector.connections.values()):
+        connection.close("test")
+    for peer in peers:
+        peer.close()
+
+
 def test_connections_go_to_the_selectors_in_turn(listener: Listener) -> None:
     first, second = Stage(), Stage()
     turns = iter([first.selector, second.selector, first.selector])
