@@ -117,13 +117,13 @@ def _check_installed() -> None:
 
 
 def _reader_of_cluster(raw: dict[str, str]) -> pa.RecordBatchReader:
-    from aerobee.spark.bounds import bounds
     from aerobee.spark.brokers import cluster_of
-    from aerobee.spark.columns import chosen
     from aerobee.spark.options import read_options
-    from aerobee.spark.plan import ranges_of
-    from aerobee.spark.positions import queues_of
-    from aerobee.spark.task import record_batches
+    from aerobee.spark.rows.columns import chosen
+    from aerobee.spark.source.bounds import bounds
+    from aerobee.spark.source.plan import ranges_of
+    from aerobee.spark.source.positions import queues_of
+    from aerobee.spark.source.task import record_batches
 
     options: ReadOptions = read_options(raw, stream=False)
     names = chosen(options.columns, options.schema_preset)
@@ -135,9 +135,9 @@ def _reader_of_cluster(raw: dict[str, str]) -> pa.RecordBatchReader:
 
 
 def _reader_of_store(raw: dict[str, str]) -> pa.RecordBatchReader:
-    from aerobee.spark.columns import AEROBEE, chosen
     from aerobee.spark.options import store_options
-    from aerobee.spark.store_read import plan, read
+    from aerobee.spark.rows.columns import AEROBEE, chosen
+    from aerobee.spark.storefiles.read import plan, read
 
     options: StoreOptions = store_options(raw)
     if options.mode != "read":
@@ -153,7 +153,7 @@ def _reader(
 ) -> pa.RecordBatchReader:
     import pyarrow as pa
 
-    from aerobee.spark.columns import arrow_schema
+    from aerobee.spark.rows.columns import arrow_schema
 
     return pa.RecordBatchReader.from_batches(arrow_schema(names, preset), batches)
 

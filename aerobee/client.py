@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import anyio
 
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
-from aerobee.making import check_process, make_config, make_instance
+from aerobee.factory import check_process, make_config, make_instance
 from aerobee.remoting.client.async_channel import AsyncChannel
 from aerobee.remoting.errors import RemotingError
 from aerobee.steps.effects import Ask, Wait

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from aerobee.config import DEFAULT_RETRY
-from aerobee.making import make_uniq_ids
+from aerobee.factory import make_uniq_ids
 from aerobee.part import Part
 from aerobee.steps.sending import ProducerConfig, Sender
 

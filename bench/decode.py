@@ -15,8 +15,8 @@ from random import Random
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.spark.arrowdecode import Decoder, starts_of
-from aerobee.spark.columns import COLUMNS, DEFAULT
+from aerobee.spark.rows.columns import COLUMNS, DEFAULT
+from aerobee.spark.rows.decode import Decoder, starts_of
 from aerobee.store.format import properties, record
 from bench.machine import describe
 

@@ -16,12 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee.spark.audit import audit, plan_audit
-from aerobee.spark.columns import DEFAULT
 from aerobee.spark.options import store_options
-from aerobee.spark.segments import Split
-from aerobee.spark.store_files import Passage, SegmentFile
-from aerobee.spark.store_read import plan, read
+from aerobee.spark.rows.columns import DEFAULT
+from aerobee.spark.storefiles.audit import audit, plan_audit
+from aerobee.spark.storefiles.files import Passage, SegmentFile
+from aerobee.spark.storefiles.read import plan, read
+from aerobee.spark.storefiles.segments import Split
 from aerobee.store.format import properties, record
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.tags import tags_code_of

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from aerobee.spark.batch_reader import BatchReader
-from aerobee.spark.columns import DEFAULT
 from aerobee.spark.options import read_options
+from aerobee.spark.rows.columns import DEFAULT
+from aerobee.spark.source.batch_reader import BatchReader
 from bench.broker import DEFAULT_SIZES
 from bench.machine import describe
 from bench.spark_session import measuring_session, workers_peak_bytes

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from aerobee.message import MessageQueue
-from aerobee.spark.encode import Encoder, Packing
-from aerobee.spark.sink_columns import places
-from aerobee.spark.writer import id_maker
+from aerobee.spark.sink.columns import places
+from aerobee.spark.sink.encode import Encoder, Packing
+from aerobee.spark.sink.writer import id_maker
 from bench.machine import describe
 from bench.spark_session import cost_of, measuring_session
 from tests.kit.broker_process import BrokerProcess

@@ -16,7 +16,7 @@ from aerobee.errors import (
     ClientStateError,
     RequestTimeoutError,
 )
-from aerobee.making import check_process, make_config, make_instance
+from aerobee.factory import check_process, make_config, make_instance
 from aerobee.remoting.errors import RemotingError
 from aerobee.steps.effects import Wait
 from aerobee.transport import transport_error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from aerobee.blocking.part import Part
 from aerobee.config import DEFAULT_RETRY
-from aerobee.making import make_uniq_ids
+from aerobee.factory import make_uniq_ids
 from aerobee.steps.sending import ProducerConfig, Sender
 
 if TYPE_CHECKING:

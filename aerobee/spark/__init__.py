@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 SOURCES = {
-    "aerobee": ("aerobee.spark.source", "AerobeeSource"),
-    "aerobee.store": ("aerobee.spark.store", "StoreSource"),
-    "aerobee.lag": ("aerobee.spark.lag", "LagSource"),
+    "aerobee": ("aerobee.spark.source.data_source", "AerobeeSource"),
+    "aerobee.store": ("aerobee.spark.storefiles.data_source", "StoreSource"),
+    "aerobee.lag": ("aerobee.spark.lag.data_source", "LagSource"),
 }
 """Format name → module and class."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.blocking.connections import Connections
 from aerobee.errors import BrokerNotFoundError, ConfigurationError
-from aerobee.making import CLOCK, make_config
+from aerobee.factory import CLOCK, make_config
 from aerobee.message import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.route import in_order

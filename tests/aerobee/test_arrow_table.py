@@ -19,7 +19,7 @@ from aerobee.errors import (
     RecordDamagedError,
     RouteNotFoundError,
 )
-from aerobee.spark.columns import DEFAULT, arrow_schema
+from aerobee.spark.rows.columns import DEFAULT, arrow_schema
 from tests.aerobee.spark.filling import bodies, expire, fill, make_topic
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """Where Spark finds `aerobee`: it loads every top-level module called `pyspark_…`."""
 
-from aerobee.spark.source import AerobeeSource as DefaultSource
+from aerobee.spark.source.data_source import AerobeeSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
 """Where Spark finds `aerobee.lag`: it loads every top-level module called `pyspark_…`."""
 
-from aerobee.spark.lag import LagSource as DefaultSource
+from aerobee.spark.lag.data_source import LagSource as DefaultSource
 
 __all__ = ["DefaultSource"]

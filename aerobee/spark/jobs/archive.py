@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from aerobee.errors import AerobeeError, ConfigurationError
-from aerobee.spark.columns import COLUMNS
 from aerobee.spark.jobs.common import (
     Output,
     run_as_program,
@@ -50,6 +49,7 @@ from aerobee.spark.jobs.same_log import (
     kept_id,
 )
 from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
+from aerobee.spark.rows.columns import COLUMNS
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.record import BLANK_MAGIC, START
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from aerobee.spark.jobs.common import Session
-    from aerobee.spark.segments import Segment
+    from aerobee.spark.storefiles.segments import Segment
 
 __all__ = ["Archive", "archive", "command", "main", "new_job"]
 
@@ -112,7 +112,7 @@ def archive(spark: SparkSession, task: Archive) -> Outcome:
 
     Raises: ConfigurationError, AerobeeError when nothing can be done at all.
     """
-    from aerobee.spark.store_files import segments_of
+    from aerobee.spark.storefiles.files import segments_of
 
     check_kind(spark, task.kind)
     run = Run(spark, task)

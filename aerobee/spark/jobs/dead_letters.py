@@ -13,7 +13,6 @@ import click
 
 from aerobee.cli.border import DONE, REFUSED, complain
 from aerobee.errors import AerobeeError, ConfigurationError
-from aerobee.spark.columns import ddl_of
 from aerobee.spark.jobs.common import (
     gathered,
     is_there,
@@ -32,6 +31,7 @@ from aerobee.spark.jobs.sending import (
     planned,
     send,
 )
+from aerobee.spark.rows.columns import ddl_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +116,7 @@ def analysed(messages: DataFrame) -> DataFrame:
 def check_groups(name_server: str, groups: Sequence[str]) -> None:
     """See that each group has dead letters or is known. Raises: ConfigurationError."""
     from aerobee.spark.brokers import cluster_of
-    from aerobee.spark.lag_read import check
+    from aerobee.spark.lag.read import check
     from aerobee.spark.options import lag_options
 
     there = set(cluster_of(tuple(name_server.split(";"))).topics())

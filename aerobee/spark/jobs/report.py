@@ -76,7 +76,7 @@ def is_of_users() -> Column:
     """Whether a topic is neither the broker's own nor a group's: those hold each message again."""
     from pyspark.sql import functions as sql
 
-    from aerobee.spark.store_choice import SYSTEM_PREFIXES, SYSTEM_TOPICS
+    from aerobee.spark.storefiles.choice import SYSTEM_PREFIXES, SYSTEM_TOPICS
 
     others = sql.col("topic").isin(*sorted(SYSTEM_TOPICS))
     for prefix in (*SYSTEM_PREFIXES, OF_GROUPS):

@@ -103,7 +103,7 @@ def planned(rows: DataFrame, task: Restore) -> list[dict[str, Any]]:
     """
     from pyspark.sql import functions as sql
 
-    from aerobee.spark.store_choice import is_system
+    from aerobee.spark.storefiles.choice import is_system
 
     found = rows.groupBy("topic").agg(
         sql.count("*").alias("messages"),

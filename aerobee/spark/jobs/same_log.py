@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.spark.jobs.manifest import Entry
-    from aerobee.spark.segments import Segment
-    from aerobee.spark.store_files import SegmentFile
+    from aerobee.spark.storefiles.files import SegmentFile
+    from aerobee.spark.storefiles.segments import Segment
 
 __all__ = [
     "OF_A_RECORD",
@@ -91,8 +91,8 @@ def compared(
 
 
 def _compared(segment: Segment, entry: Entry, *, is_last: bool) -> Found:
-    from aerobee.spark.store_end import end_of_data
-    from aerobee.spark.store_files import SegmentFile
+    from aerobee.spark.storefiles.end import end_of_data
+    from aerobee.spark.storefiles.files import SegmentFile
 
     with SegmentFile(segment) as file:
         if record_crc(file, segment.start) != entry.first_crc32:
@@ -110,7 +110,7 @@ def _check_goes_on(first: Segment, entries: Sequence[Entry], log_id: str, archiv
 
     Raises: AerobeeError.
     """
-    from aerobee.spark.store_files import first_store_time
+    from aerobee.spark.storefiles.files import first_store_time
 
     end = max(entry.start + entry.bytes for entry in entries)
     newest_ms = max(entry.max_store_timestamp for entry in entries)
@@ -138,7 +138,7 @@ def record_crc(file: SegmentFile, position: int) -> int | None:
 
 def ends_of(segment: Segment, last_offset: int) -> tuple[int, int]:
     """CRC-32 of the first record of a segment and of the one there. Raises: OSError."""
-    from aerobee.spark.store_files import SegmentFile
+    from aerobee.spark.storefiles.files import SegmentFile
 
     with SegmentFile(segment) as file:
         return record_crc(file, segment.start) or 0, record_crc(file, last_offset) or 0
@@ -146,7 +146,7 @@ def ends_of(segment: Segment, last_offset: int) -> tuple[int, int]:
 
 def holds(segment: Segment, row: Mapping[str, Any]) -> bool:
     """Whether a row of an archive is a record of this segment. Raises: OSError."""
-    from aerobee.spark.store_files import SegmentFile
+    from aerobee.spark.storefiles.files import SegmentFile
 
     with SegmentFile(segment) as file:
         found = file.header_at(row["commitLogOffset"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.errors import ConfigurationError
-from aerobee.spark.columns import COLUMNS, ddl_of
+from aerobee.spark.rows.columns import COLUMNS, ddl_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

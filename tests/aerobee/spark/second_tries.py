@@ -1,9 +1,9 @@
 """Tasks that fail half-way and that Spark runs again, in a session of its own: how often a task is
 tried is a property of the master.
 
-`python -m tests.aerobee.spark.second_tries NAMESRV TOPIC FENCED DIRECTORY`: writes numbers to TOPIC
-in a batch, reads them back, and copies them to FENCED as a stream with a fence, twice. Tasks fail
-in the middle of their rows at the first try. Prints what the read gave, as JSON.
+`python -m tests.aerobee.spark.second_tries NAMESRV TOPIC MARKED DIRECTORY`: writes numbers to TOPIC
+in a batch, reads them back, and copies them to MARKED as a stream with a commit marker, twice.
+Tasks fail in the middle of their rows at the first try. Prints what the read gave, as JSON.
 """
 
 import json
@@ -111,14 +111,14 @@ def stream(spark: SparkSession, name_server: str, topic: str, directory: Path) -
         shutil.rmtree(checkpoint / "commits")
 
 
-def main(name_server: str, topic: str, fenced: str, directory: str) -> None:
+def main(name_server: str, topic: str, marked: str, directory: str) -> None:
     """All three, and the report of the read on stdout."""
     builder = SparkSession.builder.master("local[2,3]").appName("second tries")
     spark = builder.config(map=SETTINGS).getOrCreate()
     try:
         write(spark, name_server, topic)
         found = read(spark, name_server, topic)
-        stream(spark, name_server, fenced, Path(directory))
+        stream(spark, name_server, marked, Path(directory))
     finally:
         spark.stop()
     print(json.dumps(found))

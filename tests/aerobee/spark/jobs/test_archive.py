@@ -17,7 +17,7 @@ from aerobee.spark.jobs import archive as job
 from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
-from aerobee.spark.store_files import segments_of
+from aerobee.spark.storefiles.files import segments_of
 from aerobee.store.files.archive_marks import ArchiveMarks
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import segment_name

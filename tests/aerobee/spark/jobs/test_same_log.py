@@ -11,7 +11,7 @@ from aerobee.errors import AerobeeError
 from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.manifest import Entry, crc_of_file
 from aerobee.spark.jobs.same_log import Found, compared, ends_of, keep_id, kept_id
-from aerobee.spark.store_files import segments_of
+from aerobee.spark.storefiles.files import segments_of
 from aerobee.store.format.names import segment_name
 from tests.aerobee.spark.jobs.lakes import archived
 from tests.aerobee.spark.store_maker import NOON, StoreMaker

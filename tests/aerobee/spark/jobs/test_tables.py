@@ -15,7 +15,7 @@ from aerobee.spark.jobs import archive as job
 from aerobee.spark.jobs import restore as restoring
 from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.tables import KINDS, SEGMENT, check_kind
-from aerobee.spark.store_files import segments_of
+from aerobee.spark.storefiles.files import segments_of
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.jobs.killing import STEP_WITHIN_S, archive_if_free, start_victims
 from tests.aerobee.spark.jobs.lakes import (

@@ -1,0 +1,82 @@
+"""`format("aerobee.lag")`: how far consumer groups are behind, as a table. Batch reads only.
+
+A row is a queue of a group, as the broker of the queue sees it. One task asks all brokers, so that
+all rows of an action have the same `snapshotTime`, and asks them when it runs: Spark keeps the plan
+of a DataFrame for its later actions, so what is planned must not grow old. Nothing heavier than
+Spark's own module is loaded at import.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.catalog_table import given, read_later, with_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from aerobee.spark.options import LagOptions
+
+__all__ = ["LagReader", "LagSource"]
+
+REQUIRED = frozenset({"nameserver", "bootstrap", "groups", "topics"})
+"""Among the options of every read that has its own."""
+
+
+class LagSource(DataSource):
+    """The data source; docs/spark/options.md describes its options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(…)` calls it."""
+        return "aerobee.lag"
+
+    def schema(self) -> str | StructType:
+        """Every column. Raises: ConfigurationError for a wrong option."""
+        from aerobee.spark.lag.read import COLUMNS, arrow_schema
+        from aerobee.spark.options import lag_options
+
+        lag_options(given(self.options))
+        ddl = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+        return with_options(ddl, partial(arrow_schema, tuple(COLUMNS)), self.options)
+
+    def reader(self, schema: StructType) -> LagReader:
+        """The reader of these columns. Raises: ConfigurationError for a wrong option or column."""
+        from aerobee.spark.lag.read import COLUMNS
+        from aerobee.spark.options import lag_options
+
+        kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+        for name, kind in kinds.items():
+            if COLUMNS.get(name) != kind:
+                known = ", ".join(f"{one} {COLUMNS[one]}" for one in COLUMNS)
+                raise ConfigurationError(f"schema: no column {name} {kind} here; known: {known}")
+        options = lag_options(read_later(self.options, schema, REQUIRED))
+        return LagReader(options, tuple(kinds))
+
+
+class LagReader(DataSourceReader):
+    """Plain data only: Spark pickles it into every task."""
+
+    def __init__(self, options: LagOptions, names: tuple[str, ...]) -> None:
+        self.options = options
+        self.names = names
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for all brokers. Raises: AerobeeError, for what no broker knows too."""
+        from aerobee.spark.lag.read import check
+
+        check(self.options)
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of all brokers, as they are now. Raises: AerobeeError."""
+        from aerobee.spark.lag.read import read
+
+        yield read(self.options, self.names)

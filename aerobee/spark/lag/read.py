@@ -1,0 +1,162 @@
+"""How far groups are, asked of all brokers: the rows of `format("aerobee.lag")`, no pyspark.
+
+Nothing is changed at a broker, and groups and topics are not made by asking.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.headers.admin import GetConsumeStats
+from aerobee.remoting.wire.headers.group import GetAllGroupConfig
+from aerobee.spark.brokers import cluster_of
+from aerobee.spark.lag.progress import groups_in, is_system_group, lags, progress_in
+from aerobee.spark.storefiles.choice import is_system
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from aerobee.remoting.wire.command import Command
+    from aerobee.spark.brokers import Cluster
+    from aerobee.spark.lag.progress import Lag, Progress
+    from aerobee.spark.options import LagOptions
+
+__all__ = ["COLUMNS", "arrow_schema", "check", "read"]
+
+T = TypeVar("T")
+Buffer: TypeAlias = bytes | memoryview
+
+COLUMNS = {
+    "group": "string",
+    "topic": "string",
+    "brokerName": "string",
+    "queueId": "int",
+    "brokerOffset": "bigint",
+    "consumerOffset": "bigint",
+    "lag": "bigint",
+    "lastTimestamp": "timestamp",
+    "timeLagMs": "bigint",
+    "snapshotTime": "timestamp",
+}
+"""Name → Spark type; the order is that of `progress.Lag`."""
+OF_BROKERS = ("CID_RMQ_SYS_", "CID_ONS", "TOOLS_CONSUMER", "SELF_TEST", "FILTERSRV_")
+"""Groups that brokers and their tools make for themselves."""
+NAMED = 10
+"""So many of what there is are told to whom asks for something else."""
+AT_ONCE = 8
+"""Brokers asked at the same time."""
+
+
+def check(options: LagOptions) -> None:
+    """Ask whether there is what the options name: a typing error would look like no lag.
+
+    Raises: ConfigurationError for a group or a topic that no broker knows, AerobeeError when a name
+    server or a broker does not answer.
+    """
+    cluster = cluster_of(options.name_servers)
+    if options.topics:
+        known = cluster.topics()
+        for topic in options.topics:
+            if topic not in known:
+                users = [one for one in known if not is_system(one)]
+                raise ConfigurationError(
+                    f"option topics: no broker knows a topic {topic}; {_some(users)}"
+                )
+    if options.groups:
+        _check_groups(cluster, _masters(cluster), options.groups)
+
+
+def read(options: LagOptions, names: Sequence[str]) -> pa.RecordBatch:
+    """These columns of the rows of all brokers, as they are now. Raises: AerobeeError."""
+    cluster = cluster_of(options.name_servers)
+    snapshot_ms = time.time_ns() // 1_000_000
+    # Progress is kept by masters, so these are asked.
+    masters = _masters(cluster)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        per_broker = list(
+            threads.map(lambda address: _rows(cluster, address, options, snapshot_ms), masters)
+        )
+    return _batch([row for rows in per_broker for row in rows], names)
+
+
+def _masters(cluster: Cluster) -> list[str]:
+    return [addresses[0] for addresses in cluster.brokers().values()]
+
+
+def _rows(cluster: Cluster, address: str, options: LagOptions, snapshot_ms: int) -> list[Lag]:
+    """The rows of one broker. Raises: AerobeeError."""
+    groups: Sequence[str] = options.groups
+    if not groups:
+        groups = [one for one in _groups(cluster, address) if not is_system_group(one)]
+    topics = frozenset(options.topics)
+    return [
+        row
+        for group in sorted(set(groups))
+        for row in lags(group, _progress(cluster, address, group), topics, snapshot_ms)
+    ]
+
+
+def arrow_schema(names: Sequence[str]) -> pa.Schema:
+    """The columns as Arrow has Spark's types."""
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.schema([(name, types[COLUMNS[name]]) for name in names])
+
+
+def _check_groups(cluster: Cluster, masters: Sequence[str], groups: Sequence[str]) -> None:
+    known = sorted({group for address in masters for group in _groups(cluster, address)})
+    for group in groups:
+        if group in known or any(_progress(cluster, address, group) for address in masters):
+            continue
+        users = [one for one in known if not one.startswith(OF_BROKERS)]
+        raise ConfigurationError(
+            f"option groups: no broker knows a consumer group {group}; {_some(users)}"
+        )
+
+
+def _some(known: Sequence[str]) -> str:
+    return f"there are {', '.join(known[:NAMED]) or 'none'}"
+
+
+def _groups(cluster: Cluster, address: str) -> list[str]:
+    """The groups of a broker. Raises: AerobeeError."""
+    return _told(address, groups_in, cluster.call(address, GetAllGroupConfig()))
+
+
+def _progress(cluster: Cluster, address: str, group: str) -> list[Progress]:
+    """How far a group is in the queues of a broker. Raises: AerobeeError."""
+    header = GetConsumeStats(consumer_group=group)
+    return _told(address, progress_in, cluster.call(address, header))
+
+
+def _told(address: str, read_body: Callable[[Buffer], list[T]], answer: Command) -> list[T]:
+    try:
+        return read_body(answer.body)
+    except BodyError as error:
+        raise AerobeeError(f"{address}: {error}") from error
+
+
+def _batch(rows: Sequence[Lag], names: Sequence[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    places = {name: place for place, name in enumerate(COLUMNS)}
+    schema = arrow_schema(names)
+    arrays = []
+    for field in schema:
+        values: list[Any] = [row[places[field.name]] for row in rows]
+        if COLUMNS[field.name] == "timestamp":
+            values = [None if value is None else value * 1_000 for value in values]
+        arrays.append(pa.array(values, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,1 @@
+"""Writing to topics: `format("aerobee")` as a sink of batches and streams."""

@@ -1,0 +1,421 @@
+"""Rows to be sent → requests to be: Arrow record batches in, bodies of 320 and 310 out. Pure.
+
+    batch → checked rows (topic, body, property string, queue of each) → items → shipments
+
+Law: bodies are never Python objects of their own on the way. Arrow joins the fixed head, the body
+and the property string of every row into one array, whose data buffer is a row of batch items as
+brokers take them; a batch is a slice of it. What a request cannot hold together (other topic or
+queue, a delay, another kind of compression) is sorted apart first; rows of a queue stay in order.
+Source: spark §5.6, remoting §4.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aerobee.compression import pack
+from aerobee.errors import ConfigurationError
+from aerobee.message import check_topic
+from aerobee.spark.rows.buffers import byte_lengths, byte_offsets, packed
+from aerobee.spark.sink.properties import PropertyTexts, milliseconds
+from aerobee.steps.sending import WAITS, Parcel, hashed
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format.record import BATCH_HEAD, LENGTH16
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from aerobee.compression import Compression
+    from aerobee.message import MessageQueue
+
+    Numbers = npt.NDArray[np.int64]
+
+__all__ = ["BODY_BYTES_MAX", "Encoder", "Packing", "Shipment"]
+
+BODY_BYTES_MAX = 4 << 20
+"""The largest body that a broker takes unless its maxMessageSize is changed."""
+PIECE_BYTES = 32 << 20
+"""Rows are put together by so many bytes of bodies at a time, for the sake of memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """How rows become requests. `stamp` begins the AB_SINK property of every row."""
+
+    topic: str | None = None
+    tags: str | None = None
+    batch_bytes: int = 1 << 20
+    batch_rows: int = 256
+    compress: Compression | None = None
+    compress_over: int = 4096
+    stamp: str | None = None
+
+
+class Shipment(NamedTuple):
+    """One request to be: to `queue`; else to any queue of `broker`; else to any queue.
+
+    `body_bytes` are those of the rows' bodies alone. `born_ms` is 0 for the time of sending.
+    """
+
+    parcel: Parcel
+    queue: MessageQueue | None
+    broker: str | None
+    body_bytes: int
+    born_ms: int = 0
+
+
+class Target(NamedTuple):
+    """Where rows go; what is None is open."""
+
+    topic: str
+    queue: MessageQueue | None = None
+    broker: str | None = None
+
+
+@dataclass(slots=True)
+class Rows:
+    """Some rows, column by column, all checked. `targets[codes[i]]` is where row i goes."""
+
+    bodies: Any
+    sizes: Numbers
+    properties: Any
+    ids: Sequence[str]
+    flags: Numbers
+    sys_flags: Numbers
+    born_ms: Numbers
+    alone: npt.NDArray[np.bool_]
+    codes: Numbers
+    targets: Sequence[Target]
+
+    def part(self, start: int, end: int) -> Rows:
+        """A few of them."""
+        here = slice(start, end)
+        return Rows(
+            self.bodies.slice(start, end - start),
+            self.sizes[here],
+            self.properties.slice(start, end - start),
+            self.ids[here],
+            self.flags[here],
+            self.sys_flags[here],
+            self.born_ms[here],
+            self.alone[here],
+            self.codes[here],
+            self.targets,
+        )
+
+
+class Encoder:
+    """The rows of one task, batch after batch. `row` counts those that came before.
+
+    `places` says where the sink's columns are (`sink_columns.places`), `new_ids` makes message ids,
+    `queues` gives the queues of a topic that can be written, in the order of all clients.
+    """
+
+    def __init__(
+        self,
+        places: Mapping[str, int],
+        packing: Packing,
+        *,
+        new_ids: Callable[[int], list[str]],
+        queues: Callable[[str], Sequence[MessageQueue]],
+    ) -> None:
+        self.places = places
+        self.packing = packing
+        self.new_ids = new_ids
+        self.queues = queues
+        self.row = 0
+        self._texts = PropertyTexts(packing.tags, packing.stamp)
+        self._topics: set[str] = set()
+
+    def shipments(self, batch: Any) -> Iterator[Shipment]:
+        """The requests that store the rows of a batch. Raises: ConfigurationError, naming a row."""
+        if not batch.num_rows:
+            return
+        rows = self._rows(batch)
+        self.row += batch.num_rows
+        for start, end in pieces(rows.sizes, PIECE_BYTES):
+            piece = rows if end - start == batch.num_rows else rows.part(start, end)
+            yield from shipped(piece, self.packing.batch_rows, self.packing.batch_bytes)
+
+    # ── Columns, checked ──
+
+    def _rows(self, batch: Any) -> Rows:
+        count = batch.num_rows
+        columns = {name: batch.column(place) for name, place in self.places.items()}
+        columns = {n: c for n, c in columns.items() if not pa.types.is_null(c.type)}
+        topics = self._topic_of_each(columns.get("topic"), count)
+
+        def place(row: int) -> str:
+            topic = topics if isinstance(topics, str) else topics[row]
+            return f"row {self.row + row} of the task, to topic {topic}"
+
+        bodies, sizes, sys_flags = self._bodies(columns["body"], place)
+        ids = self._ids(columns.get("msgId"), count)
+        properties, alone = self._texts.of(columns, ids, self.row, place)
+        too_long = byte_lengths(properties) > PROPERTIES_BYTES_MAX
+        if too_long.any():
+            row = int(too_long.argmax())
+            raise ConfigurationError(
+                f"{place(row)}: the properties take {byte_lengths(properties)[row]} bytes, at most "
+                f"{PROPERTIES_BYTES_MAX} fit"
+            )
+        codes, targets = self._targets(columns, topics, count, place)
+        return Rows(
+            bodies=bodies,
+            sizes=sizes,
+            properties=properties,
+            ids=ids,
+            flags=numbers("flag", columns, count),
+            sys_flags=sys_flags,
+            born_ms=numbers("bornTimestamp", columns, count),
+            alone=alone,
+            codes=codes,
+            targets=targets,
+        )
+
+    def _topic_of_each(self, column: Any, count: int) -> str | list[str]:
+        """The one topic of all rows, or a list. Raises: ConfigurationError."""
+        if self.packing.topic is not None:
+            return self.packing.topic
+        if column is None or column.null_count:
+            row = 0 if column is None else pc.index(pc.is_null(column), True).as_py()
+            raise ConfigurationError(f"row {self.row + row} of the task has no topic")
+        topics: list[str] = column.to_pylist()
+        for topic in set(topics) - self._topics:
+            check_topic(topic)
+            self._topics.add(topic)
+        return topics
+
+    def _bodies(self, column: Any, place: Callable[[int], str]) -> tuple[Any, Numbers, Numbers]:
+        """Bodies as they will be stored, their sizes, their bits of sysFlag."""
+        bodies = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+        sizes = byte_lengths(bodies)
+        empty = sizes == 0
+        if bodies.null_count:
+            empty |= np.asarray(bodies.is_null())
+        if empty.any():
+            row = int(empty.argmax())
+            raise ConfigurationError(f"{place(row)}: the body is empty; brokers store no such")
+        sys_flags = np.zeros(len(sizes), np.int64)
+        packing = self.packing
+        if packing.compress is not None and (sizes > packing.compress_over).any():
+            bodies = self._compressed(bodies, sizes, sys_flags)
+            sizes = byte_lengths(bodies)
+        if sizes.max() > BODY_BYTES_MAX:
+            row = int(sizes.argmax())
+            raise ConfigurationError(
+                f"{place(row)}: the body has {sizes[row]} bytes, more than the {BODY_BYTES_MAX} "
+                "that brokers take"
+            )
+        return bodies, sizes, sys_flags
+
+    def _compressed(self, bodies: Any, sizes: Numbers, sys_flags: Numbers) -> Any:
+        """The bodies, those that shrink compressed; their `sys_flags` are filled in."""
+        method, over = self.packing.compress, self.packing.compress_over
+        shrunk: list[bytes | None] = [None] * len(sizes)
+        for row in np.flatnonzero(sizes > over).tolist():
+            body, bits = pack(bytes(bodies[row].as_buffer()), method, 0)
+            if bits:
+                shrunk[row], sys_flags[row] = body, bits
+        return pc.coalesce(pa.array(shrunk, pa.binary()), bodies)
+
+    def _ids(self, column: Any, count: int) -> list[str]:
+        """The id of each row: its own, or a new one."""
+        made = self.new_ids(count)
+        if column is None:
+            return made
+        return [own or new for own, new in zip(column.to_pylist(), made, strict=True)]
+
+    # ── Where to ──
+
+    def _targets(
+        self,
+        columns: Mapping[str, Any],
+        topics: str | list[str],
+        count: int,
+        place: Callable[[int], str],
+    ) -> tuple[Numbers, list[Target]]:
+        """Where each row goes, as places in a list of targets. Raises: ConfigurationError."""
+        named = [columns.get(name) for name in ("brokerName", "queueId", "shardingKey")]
+        if isinstance(topics, str) and not any(column is not None for column in named):
+            return np.zeros(count, np.int64), [Target(topics)]
+        brokers, queue_ids, keys = (
+            [None] * count if column is None else column.to_pylist() for column in named
+        )
+        if isinstance(topics, str):
+            topics = [topics] * count
+        wishes: dict[tuple[str, str | None, int | None, Any], int] = {}
+        codes: dict[Target, int] = {}
+        found = np.empty(count, np.int64)
+        for row, wish in enumerate(zip(topics, brokers, queue_ids, keys, strict=True)):
+            code = wishes.get(wish)
+            if code is None:
+                target = self._target(*wish, row, place)
+                code = wishes[wish] = codes.setdefault(target, len(codes))
+            found[row] = code
+        return found, list(codes)
+
+    def _target(
+        self,
+        topic: str,
+        broker: str | None,
+        queue_id: int | None,
+        key: str | int | None,
+        row: int,
+        place: Callable[[int], str],
+    ) -> Target:
+        """An explicit queue goes before a key; a key chooses among a broker's queues if one is."""
+        broker = broker or None
+        if queue_id is None and broker is None and key in (None, ""):
+            return Target(topic)
+        queues = self.queues(topic)
+        named = [q for q in queues if broker in (None, q.broker_name)]
+        if queue_id is None and named:
+            if key in (None, ""):
+                return Target(topic, broker=broker)
+            return Target(topic, named[hashed(str(key), len(named))])
+        exact = [q for q in named if q.queue_id == queue_id]
+        if len(exact) == 1:
+            return Target(topic, exact[0])
+        there = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in queues)
+        asked = f"{broker or 'any broker'}/{'any' if queue_id is None else queue_id}"
+        wrong = "is on several brokers: say which in brokerName" if exact else "cannot be written"
+        raise ConfigurationError(f"{place(row)}: queue {asked} {wrong}; there are {there}")
+
+
+# ── Rows, put together ──
+
+
+def pieces(sizes: Numbers, limit_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows of at most `limit_bytes`, but one row at least."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + limit_bytes, "right")))
+        yield start, end
+        start = end
+
+
+def shipped(rows: Rows, batch_rows: int, batch_bytes: int) -> Iterator[Shipment]:
+    """The rows as requests: what belongs together by `batch_rows` and `batch_bytes`."""
+    order = arranged(rows)
+    items = batch_items(rows)
+    if order is not None:
+        items = items.take(pa.array(order))
+    starts = byte_offsets(items)
+    data = memoryview(items.buffers()[2])
+    places = order.tolist() if order is not None else range(len(rows.ids))
+    for first, last in runs(rows, order):
+        start = first
+        while start < last:
+            room = int(np.searchsorted(starts, starts[start] + batch_bytes, "right")) - 1
+            end = max(start + 1, min(last, start + batch_rows, room))
+            here = places[start:end]
+            if end - start == 1:
+                yield single(rows, here[0])
+            else:
+                yield batched(rows, here, bytes(data[starts[start] : starts[end]]))
+            start = end
+
+
+def arranged(rows: Rows) -> npt.NDArray[np.int64] | None:
+    """The order in which rows that travel together are neighbours; None if they are already.
+
+    Within a queue that was asked for, rows keep their order whatever their sysFlag and born time.
+    """
+    one_kind = not (rows.alone.any() or rows.sys_flags.any() or rows.born_ms.any())
+    if one_kind and len(rows.targets) == 1:
+        return None
+    fixed = np.array([target.queue is not None for target in rows.targets])[rows.codes]
+    kinds = (np.where(fixed, 0, rows.born_ms), np.where(fixed, 0, rows.sys_flags))
+    order: npt.NDArray[np.int64] = np.lexsort((*kinds, rows.alone, rows.codes))
+    return order
+
+
+def runs(rows: Rows, order: npt.NDArray[np.int64] | None) -> Iterator[tuple[int, int]]:
+    """Ranges of arranged rows that one request may hold."""
+    count = len(rows.ids)
+    if order is None:
+        yield 0, count
+        return
+    cut = rows.alone[order][1:]
+    for column in (rows.codes, rows.sys_flags, rows.born_ms):
+        cut = cut | (np.diff(column[order]) != 0)
+    edges = [0, *(np.flatnonzero(cut) + 1).tolist(), count]
+    yield from pairwise(edges)
+
+
+def batch_items(rows: Rows) -> Any:
+    """Each row as one message of a batch body, in one array."""
+    count = len(rows.ids)
+    lengths = byte_lengths(rows.properties)
+    fixed = BATCH_HEAD.size + LENGTH16.size
+    heads = np.zeros(count, HEAD)
+    heads["size"] = fixed + rows.sizes + lengths
+    heads["flag"] = rows.flags
+    heads["body_length"] = rows.sizes
+    tails = lengths.astype(">i2")
+    return pc.binary_join_element_wise(
+        packed(heads),
+        rows.bodies,
+        packed(tails),
+        rows.properties.cast(pa.binary()),
+        b"",
+    )
+
+
+HEAD = np.dtype([(name, ">i4") for name in ("size", "magic", "body_crc", "flag", "body_length")])
+assert HEAD.itemsize == BATCH_HEAD.size
+
+
+def single(rows: Rows, row: int) -> Shipment:
+    """One row as a request of its own."""
+    target = rows.targets[rows.codes[row]]
+    parcel = Parcel(
+        target.topic,
+        [rows.ids[row]],
+        rows.properties[row].as_py(),
+        bytes(rows.bodies[row].as_buffer()),
+        int(rows.sys_flags[row]),
+        int(rows.flags[row]),
+    )
+    size, born_ms = int(rows.sizes[row]), int(rows.born_ms[row])
+    return Shipment(parcel, target.queue, target.broker, size, born_ms)
+
+
+def batched(rows: Rows, places: Sequence[int], body: bytes) -> Shipment:
+    """Several rows as one request; the broker writes its sysFlag into each of them."""
+    first = places[0]
+    target = rows.targets[rows.codes[first]]
+    if isinstance(places, range):
+        here = slice(places.start, places.stop)
+        ids, size = rows.ids[here], rows.sizes[here].sum()
+    else:
+        ids, size = [rows.ids[row] for row in places], rows.sizes[places].sum()
+    parcel = Parcel(target.topic, ids, WAITS, body, int(rows.sys_flags[first]), batch=True)
+    born_ms = int(rows.born_ms[first])
+    return Shipment(parcel, target.queue, target.broker, int(size), born_ms)
+
+
+def numbers(name: str, columns: Mapping[str, Any], count: int) -> Numbers:
+    """A column of whole numbers or times in ms, nulls as 0. Raises: ConfigurationError."""
+    column = columns.get(name)
+    if column is None:
+        return np.zeros(count, np.int64)
+    if pa.types.is_timestamp(column.type):
+        column = milliseconds(column)
+    else:
+        try:
+            column = column.cast(pa.int32())
+        except pa.ArrowInvalid as error:
+            raise ConfigurationError(f"column {name}: {error}") from None
+    return np.asarray(pc.fill_null(column, 0)).astype(np.int64)

@@ -1,0 +1,217 @@
+"""The property string of every row, made by Arrow in a few passes over its columns. Pure.
+
+Law: no name and no value holds the bytes 1 and 2, which separate them.
+Source: spark §5.6, store format §1.2.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aerobee.errors import ConfigurationError
+from aerobee.message import check_property
+from aerobee.spark.rows.buffers import byte_lengths, value_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    Place = Callable[[int], str]
+
+__all__ = ["STAMP", "PropertyTexts", "milliseconds"]
+
+IS = "\x01"
+END = "\x02"
+STAMP = "AB_SINK"
+"""The property that names the write, the partition and the row: what duplicates have in common."""
+TEXTS = {"tags": "TAGS", "keys": "KEYS", "shardingKey": "__SHARDINGKEY"}
+"""Column → property."""
+DELAYS = {"delayLevel": "DELAY", "deliverTime": "TIMER_DELIVER_MS", "delayMs": "TIMER_DELAY_MS"}
+TAGS_APART = "||"
+NAMES_KEPT = 10_000
+"""So many names of properties are remembered as good."""
+
+
+class PropertyTexts:
+    """Columns → property strings. `tags` is for rows without, `stamp` begins every AB_SINK."""
+
+    def __init__(self, tags: str | None, stamp: str | None) -> None:
+        self._tags = tags
+        self._stamp = stamp
+        self._good_names: set[str] = set()
+
+    def of(
+        self, columns: Mapping[str, Any], ids: Sequence[str], first_row: int, place: Place
+    ) -> tuple[Any, npt.NDArray[np.bool_]]:
+        """The strings, and which rows ask to be delivered later.
+
+        `place` names a row in an error. Raises: ConfigurationError.
+        """
+        count = len(ids)
+        named = {"UNIQ_KEY": pa.array(ids, pa.string())}
+        if "msgId" in columns:
+            check_text("msgId", named["UNIQ_KEY"], place)
+        for column, name in TEXTS.items():
+            if column in columns:
+                named[name] = as_text(columns[column])
+                check_text(column, named[name], place)
+        if "keys" in columns:
+            check_keys(columns["keys"], place)
+        if "tags" in columns and "msgId" not in columns:
+            # A copy keeps what the message had.
+            check_tags(named["TAGS"], place)
+        if self._tags is not None:
+            tags = pa.scalar(self._tags)
+            named["TAGS"] = pc.coalesce(named["TAGS"], tags) if "TAGS" in named else tags
+        delays = {
+            name: delay_text(column, columns[column], place)
+            for column, name in DELAYS.items()
+            if column in columns
+        }
+        alone = one_at_most(delays, count, place)
+        named |= delays | {"WAIT": pa.scalar("true")}
+        if self._stamp is not None:
+            stamps = [f"{self._stamp}:{row}" for row in range(first_row, first_row + count)]
+            named[STAMP] = pa.array(stamps, pa.string())
+        texts = [pc.binary_join_element_wise(name + IS, v, END, "") for name, v in named.items()]
+        own = self._own(columns.get("properties"), place)
+        whole = pc.binary_join_element_wise(
+            own, *texts, "", null_handling="replace", null_replacement=""
+        )
+        return whole, alone
+
+    def _own(self, column: Any, place: Place) -> Any:
+        """What the properties column says. Raises: ConfigurationError."""
+        if column is None:
+            return ""
+        if column.items.null_count:
+            # A property without a value is none.
+            rows = [
+                row and [pair for pair in row if pair[1] is not None] for row in column.to_pylist()
+            ]
+            column = pa.array(rows, column.type)
+        names, values = (
+            as_text(column.keys, keep_empty=True),
+            as_text(column.items, keep_empty=True),
+        )
+        self._check(column, names, values, place)
+        texts = pc.binary_join_element_wise(names, IS, values, END, "")
+        joined = pc.binary_join(pa.ListArray.from_arrays(column.offsets, texts), "")
+        return pc.if_else(column.is_valid(), joined, "") if column.null_count else joined
+
+    def _check(self, column: Any, names: Any, values: Any, place: Place) -> None:
+        """Refuse what could not be read back. Raises: ConfigurationError."""
+        new = set(pc.unique(names).to_pylist()) - self._good_names
+        if (
+            not has_separators(values)
+            and byte_lengths(values).all()
+            and not pc.any(pc.utf8_is_space(values)).as_py()
+            and all(map(is_good_name, new))
+        ):
+            if len(self._good_names) < NAMES_KEPT:
+                self._good_names |= new
+            return
+        for row, pairs in enumerate(column.to_pylist()):
+            for name, value in pairs or ():
+                try:
+                    check_property(name, value)
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"{place(row)}: {error}") from None
+
+
+def is_good_name(name: str) -> bool:
+    """Whether a property may have that name."""
+    try:
+        check_property(name, "value")
+    except ConfigurationError:
+        return False
+    return True
+
+
+def as_text(column: Any, *, keep_empty: bool = False) -> Any:
+    """A column as strings: lists joined by spaces, what is empty as null unless kept."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        if column.flatten().null_count:
+            rows = [row and [one for one in row if one is not None] for row in column.to_pylist()]
+            column = pa.array(rows, column.type)
+        column = pc.binary_join(column.cast(pa.list_(pa.string())), " ")
+    if not pa.types.is_string(column.type):
+        column = column.cast(pa.string())
+    if not keep_empty and not byte_lengths(column).all():
+        column = pc.if_else(pc.equal(column, ""), None, column)
+    return column
+
+
+def has_separators(column: Any) -> bool:
+    """Whether the bytes 1 or 2 are in a string column."""
+    data = value_bytes(column)
+    if not data.size or data.min() > 2:
+        return False
+    return bool(((data == 1) | (data == 2)).any())
+
+
+def check_text(name: str, column: Any, place: Place) -> None:
+    """Refuse a value that would end its property early. Raises: ConfigurationError."""
+    if has_separators(column):
+        row = pc.index(pc.match_substring_regex(column, "[\\x01\\x02]"), True).as_py()
+        raise ConfigurationError(
+            f"{place(row)}: column {name} is {column[row].as_py()!r}; "
+            "\\x01 and \\x02 separate properties"
+        )
+
+
+def check_keys(column: Any, place: Place) -> None:
+    """Refuse a key of a list that would come out as several. Raises: ConfigurationError."""
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        return
+    keys = column.flatten()
+    found = pc.index(pc.match_substring(keys, " "), True).as_py()
+    if found >= 0:
+        row = pc.list_parent_indices(column)[found].as_py()
+        raise ConfigurationError(
+            f"{place(row)}: key {keys[found].as_py()!r} has a space, which separates keys"
+        )
+
+
+def check_tags(column: Any, place: Place) -> None:
+    """Refuse a tag that no subscription can name. Raises: ConfigurationError."""
+    row = pc.index(pc.match_substring(column, TAGS_APART), True).as_py()
+    if row >= 0:
+        raise ConfigurationError(
+            f"{place(row)}: column tags is {column[row].as_py()!r}; a message has one tag, and "
+            f"{TAGS_APART} separates those of a subscription"
+        )
+
+
+def delay_text(name: str, column: Any, place: Place) -> Any:
+    """A delay as its property says it, in ms or as a level; null for none."""
+    if name == "deliverTime":
+        return milliseconds(column).cast(pa.string())
+    below = pc.index(pc.less(column, 0), True).as_py()
+    if below >= 0:
+        raise ConfigurationError(f"{place(below)}: {name} is {column[below].as_py()}")
+    return pc.if_else(pc.equal(column, 0), None, column.cast(pa.string()))
+
+
+def milliseconds(column: Any) -> Any:
+    """Points in time as ms since the epoch; the time zone of the column does not matter."""
+    return column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+
+
+def one_at_most(delays: Mapping[str, Any], count: int, place: Place) -> npt.NDArray[np.bool_]:
+    """Which rows have a delay. Raises: ConfigurationError for a row with more than one."""
+    how_many = np.zeros(count, np.int8)
+    for column in delays.values():
+        how_many += np.asarray(column.is_valid())
+    if (how_many > 1).any():
+        row = int((how_many > 1).argmax())
+        raise ConfigurationError(
+            f"{place(row)}: delayLevel, deliverTime and delayMs exclude each other"
+        )
+    delayed: npt.NDArray[np.bool_] = how_many > 0
+    return delayed

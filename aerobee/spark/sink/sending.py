@@ -1,0 +1,453 @@
+"""Shipments to brokers: a window of requests in flight, tries elsewhere, every answer waited for.
+
+    send → backlog → queue chosen → in the air → stored, or after a pause again into the backlog
+
+Law: a shipment is stored, or its failure ends the delivery; none is forgotten, and none waits for
+longer than its tries and their time-outs take. While its broker, or every name server, is away it
+is tried again until the delivery's own time-out: a restart passes, and costs no task. Shipments for
+one queue that was asked for are in the air one after the other and stay with that queue, so their
+order is kept; all others go to whichever broker has room. Source: spark §5.6, client §5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from queue import Empty, SimpleQueue
+from random import randrange
+from typing import TYPE_CHECKING, Self
+
+from aerobee.config import DEFAULT_RETRY
+from aerobee.errors import (
+    AerobeeError,
+    Attempt,
+    BrokerNotFoundError,
+    RequestTimeoutError,
+    SendFailedError,
+)
+from aerobee.message import SendStatus
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.headers.send import SendMessageResponse
+from aerobee.route import MASTER_ID
+from aerobee.steps.answers import error_of, header_of
+from aerobee.steps.effects import Ask
+from aerobee.steps.sending import ROUTE_IS_OLD, STATUS, is_away, request, worth_retrying
+from aerobee.transport import transport_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from aerobee.message import MessageQueue
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.wire.command import Command
+    from aerobee.route import TopicRoute
+    from aerobee.spark.brokers import Cluster
+    from aerobee.spark.sink.encode import Shipment
+
+__all__ = ["Delivery", "Report", "Sending"]
+
+log = logging.getLogger("aerobee.spark")
+
+BACKLOG_BYTES = 8 << 20
+BACKLOG_REQUESTS = 256
+"""What waits for room at a broker or for its turn in a queue; more makes `send` wait."""
+PAUSE_S = 0.25
+PAUSE_MAX_S = 2.0
+"""Pauses grow by PAUSE_S from try to try, up to that."""
+TRIES_TOLD = 8
+"""An error names so many of the last tries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sending:
+    """How to send. `window` counts requests in the air per broker, `retries` tries after the first.
+
+    `timeout_s` is for one try, `delivery_timeout_s` for all of them while a broker is away.
+    """
+
+    group: str = "spark_sink"
+    window: int = 8
+    timeout_s: float = 3.0
+    retries: int = 2
+    delivery_timeout_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What brokers have acknowledged. `offsets` has the first and the last offset of each queue.
+
+    `unsafe` messages are stored, but not flushed or replicated as the broker is set up to do.
+    """
+
+    sent: int = 0
+    body_bytes: int = 0
+    unsafe: int = 0
+    first_id: str | None = None
+    last_id: str | None = None
+    offsets: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A shipment on its way, try after try."""
+
+    shipment: Shipment
+    tries: deque[Attempt] = field(default_factory=lambda: deque(maxlen=TRIES_TOLD))
+    tried: int = 0
+    give_up_at: float = 0.0
+    """Set by the first try."""
+    queue: MessageQueue | None = None
+    ask: Ask | None = None
+    deadline: float = 0.0
+    channel: BlockingChannel | None = None
+    forget: Callable[[], None] | None = None
+
+
+class Delivery:
+    """The sends of one task: `send` each shipment, then `finish`. One thread may use it.
+
+    Leaving it as a context manager gives up what is in the air.
+    """
+
+    def __init__(self, cluster: Cluster, sending: Sending) -> None:
+        self.report = Report()
+        self._cluster = cluster
+        self._known: dict[str, TopicRoute] = {}
+        self._sending = sending
+        self._next: Counter[str] = Counter()
+        self._free: deque[Flight] = deque()
+        self._heads: deque[Flight] = deque()
+        """The first of each queue that rows name, when it is not in the air."""
+        self._by_queue: dict[MessageQueue, deque[Flight]] = {}
+        self._later: list[tuple[float, int, Flight]] = []
+        self._air: dict[int, Flight] = {}
+        """In the order of their deadlines."""
+        self._away: dict[str, tuple[float, AerobeeError | RemotingError]] = {}
+        """Addresses that could not be connected to: until when that is believed, and why."""
+        self._busy: Counter[str] = Counter()
+        """Requests in the air, by address."""
+        self._heard: dict[str, float] = {}
+        """When the last answer came, by address."""
+        self._landed: SimpleQueue[tuple[int, Command | None, RemotingError | None]] = SimpleQueue()
+        self._numbers = 0
+        self._waiting = 0
+        self._waiting_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        for flight in self._air.values():
+            if flight.forget is not None:
+                flight.forget()
+        self._air.clear()
+
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic that can be written. Raises: RouteNotFoundError and its kin."""
+        return self._route(topic).to_publish
+
+    def send(self, shipment: Shipment) -> None:
+        """Take a shipment over; waits while the backlog is full.
+
+        Raises: SendFailedError, for this or an earlier one.
+        """
+        flight = Flight(shipment)
+        self._waiting += 1
+        self._waiting_bytes += len(shipment.parcel.body)
+        if shipment.queue is None:
+            self._free.append(flight)
+        else:
+            waiting = self._by_queue.setdefault(shipment.queue, deque())
+            waiting.append(flight)
+            if len(waiting) == 1:
+                self._heads.append(flight)
+        self.report.first_id = self.report.first_id or shipment.parcel.uniq_ids[0]
+        self.report.last_id = shipment.parcel.uniq_ids[-1]
+        # Rows may come slowly: what has landed since the last one makes room at once.
+        self._clear_landed()
+        self._pump()
+        while self._waiting > BACKLOG_REQUESTS or self._waiting_bytes > BACKLOG_BYTES:
+            self._turn()
+
+    def finish(self) -> Report:
+        """Wait until everything is stored. Raises: SendFailedError."""
+        while self._waiting or self._air:
+            self._turn()
+        if self.report.unsafe:
+            log.warning(
+                "%d of %d messages are stored, but not as safely as their brokers are set up to",
+                self.report.unsafe,
+                self.report.sent,
+            )
+        return self.report
+
+    # ── What happens next ──
+
+    def _turn(self) -> None:
+        """Wait for an answer, a time-out or the end of a pause, and go on from there."""
+        now = time.monotonic()
+        events = [flight.deadline for flight in self._air.values()][:1]
+        events += [at for at, _, _ in self._later[:1]]
+        assert events, "waiting for nothing"
+        with suppress(Empty):
+            self._land(*self._landed.get(timeout=max(0.0, min(events) - now)))
+        self._clear_landed()
+        self._pump()
+
+    def _clear_landed(self) -> None:
+        """Take in all answers that are there; after them, what is late is given up."""
+        with suppress(Empty):
+            while True:
+                self._land(*self._landed.get_nowait())
+        now = time.monotonic()
+        overdue = [number for number, flight in self._air.items() if flight.deadline <= now]
+        for number in overdue:
+            self._give_up(number)
+
+    def _give_up(self, number: int) -> None:
+        """Too late. A connection can be dead without anybody saying so: a silent one is closed."""
+        flight = self._air[number]
+        assert flight.ask is not None
+        if flight.forget is not None:
+            flight.forget()
+        began = flight.deadline - self._sending.timeout_s
+        if flight.channel is not None and self._heard.get(flight.ask.address, 0.0) < began:
+            flight.channel.close()
+        self._land(number, None, None)
+
+    def _pump(self) -> None:
+        """Start what may start."""
+        now = time.monotonic()
+        while self._later and self._later[0][0] <= now:
+            flight = heappop(self._later)[2]
+            (self._free if flight.shipment.queue is None else self._heads).appendleft(flight)
+        for _ in range(len(self._heads)):
+            flight = self._heads.popleft()
+            if not self._start(flight, flight.shipment.queue):
+                self._heads.append(flight)
+        while self._free:
+            try:
+                queue = self._choose(self._free[0])
+            except BrokerNotFoundError as error:
+                self._not_started(self._free.popleft(), error)
+                continue
+            if queue is None or not self._start(self._free[0], queue):
+                return
+            self._free.popleft()
+
+    def _choose(self, flight: Flight) -> MessageQueue | None:
+        """The next queue in turn whose broker has room, after a failure on another broker.
+
+        Raises: BrokerNotFoundError if the row's broker has no queue any more.
+        """
+        topic, broker = flight.shipment.parcel.topic, flight.shipment.broker
+        route = self._route(topic)
+        queues = [q for q in route.to_publish if broker in (None, q.broker_name)]
+        if not queues:
+            raise BrokerNotFoundError(f"broker {broker} has no queue of topic {topic} any more")
+        failed = flight.tries[-1].broker if flight.tries else None
+        queues = [q for q in queues if q.broker_name != failed] or queues
+        if topic not in self._next:
+            # Tasks begin at different queues, or small ones would all fill the first.
+            self._next[topic] = randrange(1 << 16)
+        for step in range(len(queues)):
+            queue = queues[(self._next[topic] + step) % len(queues)]
+            if self._has_room(queue):
+                self._next[topic] += step + 1
+                return queue
+        return None
+
+    def _route(self, topic: str) -> TopicRoute:
+        """The newest route with queues to write: a broker that is away is found where it was.
+
+        Raises: RouteNotFoundError, NoNameServerError, for a topic that is new here.
+        """
+        known = self._known.get(topic)
+        if known is None:
+            known = self._cluster.first_route(topic, self._sending.delivery_timeout_s)
+        elif (newest := self._cluster.route(topic)).to_publish:
+            known = newest
+        self._known[topic] = known
+        return known
+
+    def _address(self, queue: MessageQueue) -> str:
+        """The master's address; empty when the route has none."""
+        return self._route(queue.topic).brokers.get(queue.broker_name, {}).get(MASTER_ID, "")
+
+    def _has_room(self, queue: MessageQueue) -> bool:
+        return self._busy[self._address(queue)] < self._sending.window
+
+    # ── One try ──
+
+    def _start(self, flight: Flight, queue: MessageQueue | None) -> bool:
+        """Send the request, if the broker has room."""
+        assert queue is not None
+        if not self._has_room(queue):
+            return False
+        parcel, sending = flight.shipment.parcel, self._sending
+        address = self._address(queue)
+        flight.give_up_at = flight.give_up_at or time.monotonic() + sending.delivery_timeout_s
+        born_ms = flight.shipment.born_ms or time.time_ns() // 1_000_000
+        flight.queue = queue
+        flight.ask = Ask(
+            address=address,
+            header=request(parcel, queue, sending.group, born_ms),
+            body=parcel.body,
+            timeout_s=sending.timeout_s,
+        )
+        self._waiting -= 1
+        self._waiting_bytes -= len(parcel.body)
+        self._numbers += 1
+        number = self._numbers
+        flight.deadline = time.monotonic() + sending.timeout_s
+        flight.channel = flight.forget = None
+        self._air[number] = flight
+        self._busy[address] += 1
+        try:
+            if not address:
+                raise BrokerNotFoundError(f"no address of the master of {queue.broker_name}")
+            channel = self._connected(address)
+        except (AerobeeError, RemotingError) as error:
+            self._end_try(number, error)
+            return True
+        flight.channel = channel
+        landed = self._landed
+        flight.forget = channel.begin(
+            flight.ask.header,
+            parcel.body,
+            lambda answer, error: landed.put((number, answer, error)),
+            sending.timeout_s,
+        )
+        return True
+
+    def _land(self, number: int, answer: Command | None, error: RemotingError | None) -> None:
+        """An answer, a failure, or neither: nothing came in time."""
+        flight = self._air.get(number)
+        if flight is None:
+            return
+        assert flight.ask is not None
+        assert flight.queue is not None
+        if answer is None:
+            late = f"{flight.ask.address} did not answer within {self._sending.timeout_s:g} s"
+            self._end_try(number, error or RequestTimeoutError(late))
+            return
+        self._heard[flight.ask.address] = time.monotonic()
+        status = STATUS.get(answer.code)
+        if status is None:
+            self._end_try(number, error_of(flight.ask, answer, flight.queue.broker_name))
+            return
+        try:
+            header = header_of(flight.ask, answer, SendMessageResponse)
+        except AerobeeError as senseless:
+            self._end_try(number, senseless)
+            return
+        self._out_of_the_air(number)
+        self._count(flight, flight.queue._replace(queue_id=header.queue_id), header, status)
+        waiting = self._by_queue.get(flight.shipment.queue) if flight.shipment.queue else None
+        if waiting:
+            waiting.popleft()
+            if waiting:
+                self._heads.append(waiting[0])
+
+    def _count(
+        self, flight: Flight, queue: MessageQueue, header: SendMessageResponse, status: SendStatus
+    ) -> None:
+        report, shipment = self.report, flight.shipment
+        count = len(shipment.parcel.uniq_ids)
+        report.sent += count
+        report.body_bytes += shipment.body_bytes
+        report.unsafe += count if status is not SendStatus.OK else 0
+        first, last = header.queue_offset, header.queue_offset + count - 1
+        low, high = report.offsets.get(queue, (first, last))
+        report.offsets[queue] = (min(low, first), max(high, last))
+
+    def _out_of_the_air(self, number: int) -> Flight:
+        flight = self._air.pop(number)
+        assert flight.ask is not None
+        self._busy[flight.ask.address] -= 1
+        return flight
+
+    def _connected(self, address: str) -> BlockingChannel:
+        """A connection; where none was to be had a moment ago, the same error without waiting.
+
+        Raises: AerobeeError, RemotingError.
+        """
+        until, why = self._away.get(address, (0.0, None))
+        if why is not None and time.monotonic() < until:
+            raise why
+        try:
+            channel = self._cluster.channel(address)
+        except (AerobeeError, RemotingError) as error:
+            self._away[address] = time.monotonic() + PAUSE_S, error
+            raise
+        self._away.pop(address, None)
+        return channel
+
+    def _not_started(self, flight: Flight, error: BrokerNotFoundError) -> None:
+        """Its broker has left the route. Raises: SendFailedError."""
+        now = time.monotonic()
+        flight.give_up_at = flight.give_up_at or now + self._sending.delivery_timeout_s
+        self._waiting -= 1
+        self._waiting_bytes -= len(flight.shipment.parcel.body)
+        self._come_back(flight, error, flight.shipment.broker or "?")
+
+    def _end_try(self, number: int, error: AerobeeError | RemotingError) -> None:
+        """Come back later, or end the delivery. Raises: SendFailedError."""
+        flight = self._out_of_the_air(number)
+        assert flight.ask is not None
+        assert flight.queue is not None
+        if isinstance(error, RemotingError):
+            error = transport_error(flight.ask, error)
+        self._come_back(flight, error, flight.queue.broker_name)
+
+    def _come_back(self, flight: Flight, error: AerobeeError, broker: str) -> None:
+        """Try again after a pause, while tries are left or the broker is away and may return.
+
+        Raises: SendFailedError.
+        """
+        flight.tries.append(Attempt(broker, error))
+        flight.tried += 1
+        now = time.monotonic()
+        left = flight.tried <= self._sending.retries
+        patient = is_away(error) and now < flight.give_up_at
+        if not worth_retrying(error, DEFAULT_RETRY) or not (left or patient):
+            raise self._failure(flight)
+        if error.code in ROUTE_IS_OLD:
+            self._cluster.suspect(flight.shipment.parcel.topic)
+        self._waiting += 1
+        self._waiting_bytes += len(flight.shipment.parcel.body)
+        self._numbers += 1
+        at = now + min(PAUSE_S * flight.tried, PAUSE_MAX_S)
+        heappush(self._later, (at, self._numbers, flight))
+
+    def _failure(self, flight: Flight) -> SendFailedError:
+        """The error of a shipment, told when what else is in the air has been counted."""
+        while self._air:
+            first = next(iter(self._air.values()))
+            try:
+                number, answer, _ = self._landed.get(
+                    timeout=max(0.0, first.deadline - time.monotonic())
+                )
+            except Empty:
+                break
+            other = self._air.pop(number, None)
+            if other and answer and answer.code in STATUS:
+                self.report.sent += len(other.shipment.parcel.uniq_ids)
+        parcel = flight.shipment.parcel
+        what = (
+            f"sending {len(parcel.uniq_ids)} rows ({len(parcel.body)} bytes) to topic "
+            f"{parcel.topic}, when {self.report.sent} rows of the task were stored,"
+        )
+        if flight.tried > len(flight.tries):
+            what += f" {flight.tried} times,"
+        return SendFailedError(what, list(flight.tries))

@@ -1,0 +1,367 @@
+"""Writing to topics: what Spark's save() and writeStream call in the driver and in tasks.
+
+    driver: options and columns checked → tasks: rows → encode → sending → acknowledged → log
+
+Law: a task ends well only when every row of it is acknowledged. It may run again, then its rows are
+in the topic twice; `dedupe=fence` skips batches that a stream has written already. Nothing is taken
+back: a topic cannot be rolled back or overwritten. Objects here hold plain data, because Spark
+pickles them. Source: spark §5.6, §5.7.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamWriter,
+    WriterCommitMessage,
+)
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.options import write_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import Row
+    from pyspark.sql.types import StructType
+
+    from aerobee.spark.options import WriteOptions
+    from aerobee.spark.sink.commit_marker import CommitMarker
+    from aerobee.spark.sink.encode import Packing
+
+__all__ = [
+    "ArrowWriter",
+    "SinkCommit",
+    "StreamRowWriter",
+    "WriterBase",
+    "batch_writer",
+    "stream_writer",
+]
+
+log = logging.getLogger("aerobee.spark")
+
+BATCH_ID = "streaming.sql.batchId"
+QUERY_ID = "sql.streaming.queryId"
+"""What Spark tells the tasks of a micro-batch, those of foreachBatch too."""
+ROWS_AT_ONCE = 1_000
+"""So many rows make an Arrow batch where Spark hands over rows."""
+IDS_PER_MS = 50_000
+"""A message id counts up to 65,536 within a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Where this code runs: which partition, and of which micro-batch if it is one."""
+
+    partition: int = 0
+    batch_id: int | None = None
+    query_id: str | None = None
+
+    @classmethod
+    def current(cls) -> Task:
+        """The task of this worker; outside of Spark partition 0."""
+        context = TaskContext.get()
+        if context is None:
+            return cls()
+        batch_id = context.getLocalProperty(BATCH_ID)
+        query_id = context.getLocalProperty(QUERY_ID)
+        number = int(batch_id) if batch_id is not None else None
+        return cls(context.partitionId(), number, query_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCommit(WriterCommitMessage):
+    """What one task has stored. `per_queue` maps `topic/broker/queue` to its first and last offset.
+
+    `sent` counts messages, `bytes` those of their bodies. `skipped`: the batch was written before.
+    """
+
+    task: Task
+    sent: int = 0
+    bytes: int = 0
+    first_msg_id: str | None = None
+    last_msg_id: str | None = None
+    per_queue: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    skipped: bool = False
+
+
+class WriterBase:
+    """What all writers share: the write of one task, and the log of a whole write."""
+
+    def __init__(self, options: WriteOptions, schema: pa.Schema) -> None:
+        from aerobee.spark.sink.columns import places
+        from aerobee.spark.sink.kafka import FromKafka
+
+        self.options = options
+        self.schema = schema
+        self.places = places(
+            FromKafka(schema).schema, topic=options.topic, order_by=options.order_by
+        )
+
+    def write_batches(self, batches: Iterator[pa.RecordBatch], task: Task) -> SinkCommit:
+        """Send all rows and wait until they are acknowledged. Raises: AerobeeError."""
+        from aerobee.spark.brokers import cluster_of
+        from aerobee.spark.logs import set_up
+        from aerobee.spark.sink.encode import Encoder
+        from aerobee.spark.sink.kafka import FromKafka
+        from aerobee.spark.sink.sending import Delivery, Sending
+
+        set_up()
+        options = self.options
+        cluster = cluster_of(options.name_servers)
+        marker = self._marker(task)
+        if marker is not None and marker.passed(task.batch_id or 0):
+            log.warning("batch %s is in topic %s already", task.batch_id, marker.topic)
+            for _ in batches:
+                # Spark wants to get rid of its rows before the task may end.
+                pass
+            return SinkCommit(task, skipped=True)
+        sending = Sending(
+            group=options.producer_group,
+            window=options.window,
+            timeout_s=options.send_timeout_ms / 1000,
+            retries=options.retries,
+            delivery_timeout_s=options.delivery_timeout_ms / 1000,
+        )
+        with Delivery(cluster, sending) as delivery:
+            encoder = Encoder(
+                self.places,
+                self._packing(task),
+                new_ids=id_maker(options.name_servers[0]),
+                queues=delivery.queues,
+            )
+            kafka = FromKafka(self.schema)
+            for batch in batches:
+                for shipment in encoder.shipments(kafka.batch(batch)):
+                    delivery.send(shipment)
+            report = delivery.finish()
+        return SinkCommit(
+            task,
+            sent=report.sent,
+            bytes=report.body_bytes,
+            first_msg_id=report.first_id,
+            last_msg_id=report.last_id,
+            per_queue={str(queue): offsets for queue, offsets in report.offsets.items()},
+        )
+
+    def _packing(self, task: Task) -> Packing:
+        from aerobee.spark.sink.encode import Packing
+
+        options = self.options
+        stamp = None
+        if options.sink_id is not None:
+            stamp = f"{options.sink_id}:{task.batch_id or 0}:{task.partition}"
+        return Packing(
+            topic=options.topic,
+            tags=options.tags,
+            batch_bytes=options.batch_bytes,
+            batch_rows=options.batch_rows,
+            compress=options.codec,
+            compress_over=options.compress_over,
+            stamp=stamp,
+        )
+
+    def _marker(self, task: Task) -> CommitMarker | None:
+        """The commit marker, if there is to be one. Raises: ConfigurationError for a batch."""
+        from aerobee.spark.brokers import cluster_of
+        from aerobee.spark.sink.commit_marker import CommitMarker, group_of
+
+        if self.options.dedupe != "fence":
+            return None
+        if task.batch_id is None:
+            raise ConfigurationError(
+                "dedupe=fence needs the batch number of a stream: use writeStream, or write in "
+                "foreachBatch"
+            )
+        group = group_of(self.options.sink_id or "", task.query_id)
+        return CommitMarker(
+            cluster_of(self.options.name_servers),
+            self.options.topic or "",
+            group,
+            self.options.delivery_timeout_ms / 1000,
+        )
+
+    def committed(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+        """All tasks have ended well: mark that, and say what was stored."""
+        from aerobee.spark.logs import set_up
+
+        set_up()
+        done = commits(messages)
+        if not all(commit.skipped for commit in done):
+            task = done[0].task
+            marker = self._marker(task)
+            if marker is not None:
+                marker.store(task.batch_id or 0)
+        log.info(
+            "%s: %d messages, %d bytes of bodies, in %d tasks (%d had written theirs before)",
+            what,
+            sum(commit.sent for commit in done),
+            sum(commit.bytes for commit in done),
+            len(done),
+            sum(commit.skipped for commit in done),
+        )
+
+    def log_abort(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+        """Say what is stored although the write failed."""
+        from aerobee.spark.logs import set_up
+
+        set_up()
+        done = commits(messages)
+        log.warning(
+            "%s failed; what is acknowledged stays in the topic: %d messages of %d tasks that "
+            "ended well, and those that failed tasks had sent. Queues: %s",
+            what,
+            sum(commit.sent for commit in done),
+            len(done),
+            {queue: offsets for commit in done for queue, offsets in commit.per_queue.items()},
+        )
+
+
+class ArrowWriter(WriterBase, DataSourceArrowWriter):
+    """A batch write."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
+        return self.write_batches(iterator, Task.current())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.committed(messages, "write")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.log_abort(messages, "write")
+
+
+class StreamRowWriter(WriterBase, DataSourceStreamWriter):
+    """The sink of a stream for Spark 4.0, which hands over rows."""
+
+    def write(self, iterator: Iterator[Row]) -> SinkCommit:
+        return self.write_batches(batches_of(iterator, self.schema), Task.current())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
+        self.committed(messages, f"batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
+        self.log_abort(messages, f"batch {batchId}")
+
+
+if hasattr(datasource, "DataSourceStreamArrowWriter"):
+
+    class StreamArrowWriter(WriterBase, datasource.DataSourceStreamArrowWriter):
+        """The sink of a stream from Spark 4.1 on, which hands over Arrow."""
+
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> SinkCommit:
+            return self.write_batches(iterator, Task.current())
+
+        def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
+            self.committed(messages, f"batch {batchId}")
+
+        def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's)
+            self.log_abort(messages, f"batch {batchId}")
+
+    __all__ += ["StreamArrowWriter"]
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of a batch. Raises: ConfigurationError for what can never be written."""
+    if overwrite:
+        raise ConfigurationError("a topic cannot be overwritten: write with .mode('append')")
+    return ArrowWriter(checked(options), row_schema(schema))
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamWriter:
+    """The writer of a stream. Raises: ConfigurationError for what can never be written.
+
+    `overwrite` means output mode complete: as to any topic, the whole result is sent each time.
+    """
+    made = (
+        StreamArrowWriter if hasattr(datasource, "DataSourceStreamArrowWriter") else StreamRowWriter
+    )
+    return made(checked(options), row_schema(schema))
+
+
+def checked(options: Mapping[str, str]) -> WriteOptions:
+    """The options of a write. Raises: ConfigurationError."""
+    from aerobee import compression
+    from aerobee.message import check_separators, check_topic
+    from aerobee.spark.sink.commit_marker import group_of
+
+    found = write_options(options)
+    compression.check(found.codec)
+    check_separators(found.tags or "")
+    if "||" in (found.tags or ""):
+        raise ConfigurationError(
+            f"option tags: {found.tags!r} is not the tag of one message; || separates those of a "
+            "subscription"
+        )
+    if found.topic is not None:
+        check_topic(found.topic)
+    if found.dedupe == "fence":
+        group_of(found.sink_id or "", None)
+        if found.topic is None:
+            raise ConfigurationError(
+                "dedupe=fence needs the option topic: it keeps its marks there"
+            )
+    return found
+
+
+def row_schema(schema: StructType) -> pa.Schema:
+    """A table's schema in Arrow. Raises: ConfigurationError for a type that no message has."""
+    from aerobee.spark.sink.columns import arrow_schema
+
+    return arrow_schema((field.name, field.dataType.simpleString()) for field in schema.fields)
+
+
+def commits(messages: Sequence[WriterCommitMessage | None]) -> list[SinkCommit]:
+    """Those of tasks that ended well."""
+    return [message for message in messages if isinstance(message, SinkCommit)]
+
+
+def id_maker(name_server: str) -> Callable[[int], list[str]]:
+    """A source of message ids for this task."""
+    from aerobee.factory import own_address, uniq_ids
+
+    made = uniq_ids(own_address(name_server), os.getpid(), Random())
+
+    def new_ids(count: int) -> list[str]:
+        now_ms = time.time_ns() // 1_000_000
+        found: list[str] = []
+        while len(found) < count:
+            found += made.many(now_ms, min(IDS_PER_MS, count - len(found)))
+            now_ms += 1
+        return found
+
+    return new_ids
+
+
+def batches_of(rows: Iterator[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows as Spark hands them over → record batches."""
+    import pyarrow as pa
+
+    while chunk := list(islice(rows, ROWS_AT_ONCE)):
+        columns = [
+            pa.array([arrow_value(row[at]) for row in chunk], kind)
+            for at, kind in enumerate(schema.types)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def arrow_value(value: Any) -> Any:
+    """A value of a row as Arrow takes it; Spark's times are local and do not say so."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    return list(value.items()) if isinstance(value, dict) else value

@@ -1,0 +1,56 @@
+"""Where a batch begins and ends in each queue: what the options say, inside what the queues have.
+
+For batch reads of Spark and for `aerobee.arrow` alike.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.offsets import At
+from aerobee.spark.source.plan import checked
+from aerobee.spark.source.positions import check_expression, resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.spark.brokers import Cluster
+    from aerobee.spark.offsets import Offsets, Queue
+    from aerobee.spark.options import ReadOptions
+
+__all__ = ["bounds"]
+
+log = logging.getLogger("aerobee.spark")
+
+
+def bounds(
+    cluster: Cluster, queues: Sequence[Queue], options: ReadOptions
+) -> tuple[Offsets, Offsets]:
+    """The first offset of each queue, and the one behind the last.
+
+    Raises: ConfigurationError for offsets that run backwards and for conditions that a broker
+    refuses, DataLossError for what is not there
+    any more (with failOnDataLoss; else it is logged), and the errors of brokers and connections.
+    """
+    check_expression(cluster, queues, options)
+    start = resolved(cluster, options.starting, queues, options)
+    end = resolved(cluster, options.ending, queues, options)
+    for queue in queues:
+        if start[queue] > end[queue]:
+            _refuse_backwards(options, queue, start[queue], end[queue])
+            end[queue] = start[queue]
+    least, most = cluster.min_offsets(queues), cluster.max_offsets(queues)
+    found = checked(start, end, least, most, fail=options.fail_on_data_loss)
+    for loss in found.losses:
+        log.warning("%s; skipped", loss)
+    return found.start, found.end
+
+
+def _refuse_backwards(options: ReadOptions, queue: Queue, start: int, end: int) -> None:
+    """Refuse options that say themselves that the end comes first. Raises: ConfigurationError."""
+    if isinstance(options.starting, At) and isinstance(options.ending, At):
+        raise ConfigurationError(
+            f"{queue}: startingOffsets {start} lies behind endingOffsets {end}; swap them"
+        )

@@ -1,0 +1,191 @@
+"""What a query reads, asked of the cluster: its queues, and where a position lies in each.
+
+Options → topics → queues and addresses; a position → one offset per queue. Nothing more is asked
+than the position needs: earliest asks for no end, explicit offsets ask for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from aerobee.errors import ConfigurationError, RouteNotFoundError
+from aerobee.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    At,
+    Committed,
+    Earliest,
+    Latest,
+    Since,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aerobee.spark.brokers import Cluster
+    from aerobee.spark.offsets import Offsets, Position, Queue
+    from aerobee.spark.options import ReadOptions
+
+__all__ = ["check_expression", "queues_of", "resolved", "topics_of"]
+
+ASKED_FOR_PREFIXES = ("%RETRY%", "%DLQ%")
+"""Topics of groups; a pattern means them only when it begins so."""
+NAMED = 5
+"""How many queues an error names."""
+
+
+def topics_of(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
+    """The topics that the options speak of; those of a pattern as the name server knows them now.
+
+    Raises: the errors of name servers.
+    """
+    if options.subscribe_pattern is not None:
+        return matching(options.subscribe_pattern, cluster.topics())
+    if options.assign is not None:
+        return tuple(dict.fromkeys(queue.topic for queue in options.assign))
+    return options.subscribe or ()
+
+
+def check_expression(cluster: Cluster, queues: Sequence[Queue], options: ReadOptions) -> None:
+    """Have the brokers look at a condition before any task is made for it.
+
+    Raises: ConfigurationError, and the errors of brokers and connections.
+    """
+    if options.expression_type != "TAG":
+        cluster.check_expression(
+            options.group, queues, options.sub_expression, options.expression_type
+        )
+
+
+def matching(pattern: str, topics: Sequence[str]) -> tuple[str, ...]:
+    """The topics whose whole names match, sorted; never those of the system."""
+    from aerobee.spark.storefiles.choice import is_system
+
+    whole = re.compile(pattern)
+    plain = re.sub(r"^\^|\\(?=%)", "", pattern)
+    return tuple(
+        sorted(
+            topic
+            for topic in set(topics)
+            if whole.fullmatch(topic)
+            and not is_system(topic)
+            and all(
+                plain.startswith(prefix)
+                for prefix in ASKED_FOR_PREFIXES
+                if topic.startswith(prefix)
+            )
+        )
+    )
+
+
+def queues_of(
+    cluster: Cluster,
+    options: ReadOptions,
+    missing: Callable[[str, RouteNotFoundError], object] | None = None,
+) -> dict[Queue, tuple[str, ...]]:
+    """The readable queues and where to ask for each (`host:port`, best first), sorted.
+
+    `missing` is told of topics without a route, which then have no queues. Without it such a topic
+    is an error, as is a queue of `assign` that does not exist.
+    Raises: RouteNotFoundError, ConfigurationError, and the errors of name servers.
+    """
+    found: dict[Queue, tuple[str, ...]] = {}
+    for topic in topics_of(cluster, options):
+        try:
+            queues = cluster.queues([topic], options.read_from)
+        except RouteNotFoundError as error:
+            if missing is None:
+                raise
+            missing(topic, error)
+            continue
+        if not queues and options.subscribe is not None and missing is None:
+            raise ConfigurationError(
+                f"option subscribe: topic {topic} has no queue that may be read; its permission "
+                "must have 4, as 6 has: mqadmin updateTopicPerm"
+            )
+        found.update(queues)
+    if options.assign is not None:
+        absent = [queue for queue in options.assign if queue not in found]
+        if absent and missing is None:
+            raise ConfigurationError(f"assign: there is no {_named(absent)} that can be read")
+        found = {queue: found[queue] for queue in options.assign if queue in found}
+    return dict(sorted(found.items()))
+
+
+def resolved(
+    cluster: Cluster, position: Position, queues: Sequence[Queue], options: ReadOptions
+) -> Offsets:
+    """Where the position lies in each of these queues, sorted.
+
+    Raises: ConfigurationError for queues that the position leaves open or does not know, and the
+    errors of brokers and connections.
+    """
+    match position:
+        case Earliest():
+            found = cluster.min_offsets(queues)
+        case Latest():
+            found = cluster.max_offsets(queues)
+        case Committed():
+            found = _committed(cluster, position, queues, options)
+        case At():
+            found = _at(cluster, position, queues)
+        case Since():
+            found = _since(cluster, position, queues)
+    return dict(sorted(found.items()))
+
+
+def _committed(
+    cluster: Cluster, position: Committed, queues: Sequence[Queue], options: ReadOptions
+) -> Offsets:
+    stored = cluster.committed(options.group, queues)
+    known = {queue: offset for queue, offset in stored.items() if offset is not None}
+    rest = [queue for queue in queues if queue not in known]
+    if rest:
+        known |= resolved(cluster, position.fallback, rest, options)
+    return known
+
+
+def _at(cluster: Cluster, position: At, queues: Sequence[Queue]) -> Offsets:
+    if open_ones := [queue for queue in queues if queue not in position.offsets]:
+        raise ConfigurationError(
+            f"the offsets name no place in {_named(open_ones)}; name every queue, with -2 for the "
+            "earliest and -1 for the latest offset"
+        )
+    if unknown := [queue for queue in position.offsets if queue not in set(queues)]:
+        raise ConfigurationError(
+            f"the offsets name {_named(unknown)}, which is not read or not there"
+        )
+    found = dict(position.offsets)
+    by_word = {EARLIEST: cluster.min_offsets, LATEST: cluster.max_offsets}
+    for word, ask in by_word.items():
+        if asked := [queue for queue, offset in found.items() if offset == word]:
+            found |= ask(asked)
+    return found
+
+
+def _since(cluster: Cluster, position: Since, queues: Sequence[Queue]) -> Offsets:
+    by_time: dict[int, list[Queue]] = {}
+    for queue in queues:
+        time_ms = position.time_of(queue)
+        if time_ms is None:
+            raise ConfigurationError(
+                f"the timestamps say nothing of {queue}; give a time for each topic that is read"
+            )
+        by_time.setdefault(time_ms, []).append(queue)
+    found: Offsets = {}
+    for time_ms, same in by_time.items():
+        found |= cluster.offsets_at(same, time_ms)
+    if position.otherwise == "error":
+        ends = cluster.max_offsets(queues)
+        if old := [queue for queue in queues if found[queue] >= ends[queue]]:
+            raise ConfigurationError(
+                f"no message is as new as the starting timestamp in {_named(old)}; with "
+                "startingOffsetsByTimestampStrategy=latest such queues begin at their end"
+            )
+    return found
+
+
+def _named(queues: Sequence[Queue]) -> str:
+    names = ", ".join(str(queue) for queue in queues[:NAMED])
+    return names if len(queues) <= NAMED else f"{names} and {len(queues) - NAMED} more"

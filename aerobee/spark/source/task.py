@@ -1,0 +1,109 @@
+"""What a task does: the ranges of its partition in, Arrow record batches out.
+
+For batch reads, streams and `aerobee.arrow` alike. Answers of a broker, of 32 messages or of
+thousands, are put together to buffers of about `batchRows` records before they are decoded: every
+batch that Spark takes has a price of its own. Connections stay for the next task of the process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.errors import RecordDamagedError
+from aerobee.spark.brokers import cluster_of
+from aerobee.spark.rows.decode import Decoder
+from aerobee.spark.source.fetcher import pulled
+from aerobee.spark.source.pulling import Chunk, Pulling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from aerobee.spark.options import ReadOptions
+    from aerobee.spark.source.plan import Range
+
+__all__ = ["gathered", "record_batches"]
+
+
+def record_batches(
+    ranges: Sequence[Range], options: ReadOptions, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """The messages of the ranges, one range after the other, each in the order of its offsets.
+
+    `names` are columns as the schema preset calls them. Raises: as `fetcher.pulled` and `Decoder`.
+    """
+    cluster = cluster_of(options.name_servers)
+    how = pulling(options)
+    for what in ranges:
+        decoder = Decoder(
+            names,
+            broker_name=what.broker,
+            decompress=options.decompress,
+            batch_rows=options.batch_rows,
+            batch_bytes=options.batch_bytes,
+            tags=tags_of(options),
+            preset=options.schema_preset,
+        )
+        chunks = pulled(what, how, cluster.channel)
+        for first, buffer, starts in gathered(chunks, options.batch_rows, options.batch_bytes):
+            try:
+                yield from decoder.batches(buffer, starts)
+            except RecordDamagedError as error:
+                place = f"{what.queue}, messages from offset {first} on"
+                raise RecordDamagedError(f"{place}: {error}") from error
+            # What is gathered next comes in its place, not beside it.
+            del buffer, starts
+
+
+def pulling(options: ReadOptions) -> Pulling:
+    """How the options want it pulled."""
+    return Pulling(
+        group=options.group,
+        expression=options.sub_expression,
+        expression_type=options.expression_type,
+        batch_size=options.pull_batch_size,
+        window=options.pull_window,
+        timeout_ms=options.pull_timeout_ms,
+        read_ahead_bytes=options.read_ahead_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def tags_of(options: ReadOptions) -> frozenset[str] | None:
+    """The tags that an expression names: brokers compare hashes, which different tags share."""
+    if options.expression_type != "TAG" or options.sub_expression == "*":
+        return None
+    return frozenset(filter(None, map(str.strip, options.sub_expression.split("||"))))
+
+
+def gathered(chunks: Iterable[Chunk], rows: int, size_bytes: int) -> Iterator[Chunk]:
+    """The same records in fewer chunks: about `rows` records or `size_bytes` each, at least one."""
+    held: list[Chunk] = []
+    count = held_bytes = 0
+    for chunk in chunks:
+        if held and (
+            count + len(chunk.starts) > rows or held_bytes + len(chunk.buffer) > size_bytes
+        ):
+            yield _joined(held)
+            count = held_bytes = 0
+        held.append(chunk)
+        count += len(chunk.starts)
+        held_bytes += len(chunk.buffer)
+        del chunk
+    if held:
+        yield _joined(held)
+
+
+def _joined(chunks: list[Chunk]) -> Chunk:
+    """One chunk of all; none is held here any more when it is handed out."""
+    if len(chunks) == 1:
+        return chunks.pop()
+    starts: list[int] = []
+    base = 0
+    for chunk in chunks:
+        starts += [at + base for at in chunk.starts] if base else chunk.starts
+        base += len(chunk.buffer)
+    first, whole = chunks[0].first_offset, b"".join(chunk.buffer for chunk in chunks)
+    chunks.clear()
+    return Chunk(first, whole, starts)

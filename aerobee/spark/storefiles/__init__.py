@@ -1,0 +1,1 @@
+"""Reading a store directory without a broker: `format("aerobee.store")`, and its audit."""

@@ -1,0 +1,279 @@
+"""Whether the consume queues of a store say what its log says, one part of the log at a time.
+
+Records of one part of the log flow in, queue by queue; findings flow out: units that are missing,
+wrong or lead nowhere, and gaps in the numbers of a queue. What the next start of a broker would
+write anyway is none, nor is what is left of a topic that was deleted.
+Source: spark §9, store format §1.3.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.relaxed_json import decode
+from aerobee.spark.storefiles.queue_files import (
+    LIGHT_QUEUES,
+    UNITS,
+    Queue,
+    QueueReader,
+    has_queues,
+    queues_of,
+)
+from aerobee.store.format.checkpoint import CHECKPOINT
+from aerobee.store.format.faults import CQ_MISMATCH, CQ_MISSING, END
+from aerobee.store.format.names import ABORT, CONFIG
+from aerobee.store.format.names import CHECKPOINT as CHECKPOINT_FILE
+from aerobee.store.format.queue_faults import UnitFields, number_fault, unit_detail, unit_fault
+from aerobee.store.format.unit import BLANK_SIZE, UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.spark.storefiles.files import LogFiles
+    from aerobee.store.format.record_arrays import Ints
+
+__all__ = ["QueueAudit", "QueueFinding", "QueueRows"]
+
+NEVER = 1 << 62
+EXPLAINED_MAX = 100_000
+"""A gap of more messages than that is not looked at one by one."""
+
+
+class QueueRows(NamedTuple):
+    """Records of one queue in the order of the log."""
+
+    offsets: Ints
+    places: Ints
+    sizes: Ints
+    codes: Ints
+    """What their units must say of the tags."""
+    stored: Ints
+
+    def cut(self, begin: int, end: int) -> QueueRows:
+        """Some of them."""
+        return QueueRows(*(column[begin:end] for column in self))
+
+
+class QueueFinding(NamedTuple):
+    """What is wrong with one number of one queue; `place` is the physical offset it is about."""
+
+    place: int
+    kind: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    detail: str
+
+
+class Line:
+    """What was seen of one queue."""
+
+    __slots__ = ("first", "key", "next", "queue", "seen")
+
+    def __init__(self, key: tuple[str, int], queue: Queue | None) -> None:
+        self.key = key
+        self.queue = queue
+        self.next: int | None = None
+        """The number that the next record must have; None before the first one."""
+        self.seen: list[Ints] = []
+        self.first: tuple[int, int] | None = None
+        """Queue offset and place of the first unit, once it was asked for."""
+
+
+class QueueAudit:
+    """All queues, held against one part of the log. Raises: OSError."""
+
+    def __init__(self, root: str, files: LogFiles) -> None:
+        self._files = files
+        self._there = has_queues(root)
+        self._topics = _topics_of(root)
+        self._pending_after = _safe_until(root)
+        self._extended = (Path(root) / "consumequeue_ext").is_dir()
+        self.regions: list[tuple[int, int]] = []
+        """Bytes of the log that hold no readable record."""
+        queues = queues_of(root, lambda topic: not topic.startswith(LIGHT_QUEUES))
+        self._lines = {
+            (queue.topic, queue.queue_id): Line((queue.topic, queue.queue_id), queue)
+            for queue in queues
+        }
+
+    # ── From the log ──
+
+    def compare(self, topic: str, queue_id: int, rows: QueueRows) -> Iterator[QueueFinding]:
+        """Further records of a queue."""
+        line = self._lines.get((topic, queue_id))
+        if line is None:
+            line = self._lines[topic, queue_id] = Line((topic, queue_id), None)
+        line.seen.append(rows.offsets)
+        cuts = np.flatnonzero(np.diff(rows.offsets) != 1) + 1
+        bounds = [0, *cuts.tolist(), len(rows.offsets)]
+        for number, begin in enumerate(bounds[:-1]):
+            run = rows.cut(begin, bounds[number + 1])
+            after = int(rows.offsets[bounds[number + 1]]) if number + 2 < len(bounds) else None
+            yield from self._number(line, run, after)
+            if self._compared(line):
+                yield from self._compare_run(line, run)
+
+    def _compared(self, line: Line) -> bool:
+        """Whether the queue must have units. Those of a deleted topic are gone with it."""
+        topic = line.key[0]
+        if topic.startswith(LIGHT_QUEUES) or not self._there:
+            return False
+        return line.queue is not None or self._topics is None or topic in self._topics
+
+    def _number(self, line: Line, run: QueueRows, after: int | None) -> Iterator[QueueFinding]:
+        """Whether a run of neighbours goes on where the one before it ended."""
+        first, count = int(run.offsets[0]), len(run.offsets)
+        expected, line.next = line.next, first + count
+        fault = number_fault(expected, first)
+        if fault == END or (expected is not None and self._explained(line, expected, first)):
+            return
+        detail = "a queue offset below 0" if expected is None else f"follows {expected - 1}"
+        yield _finding(line, fault, run, 0, detail)
+        if expected is not None and after == expected + count:
+            # Only these are numbered wrongly.
+            line.next = after
+
+    def _explained(self, line: Line, begin: int, end: int) -> bool:
+        """Whether the messages in between lie where the log cannot be read."""
+        if line.queue is None or not begin < end <= begin + EXPLAINED_MAX:
+            return False
+        with QueueReader(line.queue) as reader:
+            units = reader.read(begin, end - begin)
+        return all(
+            size > 0 and self._unreadable(place)
+            for place, size in zip(units["place"].tolist(), units["size"].tolist(), strict=True)
+        )
+
+    def _unreadable(self, place: int) -> bool:
+        return any(begin <= place < end for begin, end in self.regions)
+
+    def _compare_run(self, line: Line, run: QueueRows) -> Iterator[QueueFinding]:
+        first, count = int(run.offsets[0]), len(run.offsets)
+        if first < 0:
+            return
+        if line.queue is None:
+            units = np.zeros(count, UNITS)
+        else:
+            with QueueReader(line.queue) as reader:
+                units = reader.read(first, count)
+        same = (units["place"] == run.places) & (units["size"] == run.sizes)
+        for at in np.flatnonzero(~same | (units["code"] != run.codes)).tolist():
+            unit = (int(units["place"][at]), int(units["size"][at]), int(units["code"][at]))
+            kind, detail = self._judged(line, run, at, unit)
+            if kind != END:
+                yield _finding(line, kind, run, at, detail)
+
+    def _judged(self, line: Line, run: QueueRows, at: int, found: UnitFields) -> tuple[str, str]:
+        """Kind and detail of what is wrong with the unit; END when nothing is that counts."""
+        stored = int(run.stored[at])
+        if stored > self._pending_after:
+            return END, ""
+        wanted = int(run.places[at]), int(run.sizes[at]), int(run.codes[at])
+        kind = unit_fault(line.key[0], wanted, found, stored_ms=stored, extended=self._extended)
+        gone = kind == CQ_MISSING and (
+            self._of_earlier_topic(line, run, at) or self._is_deleted(line, run, at)
+        )
+        again = kind == CQ_MISMATCH and self._is_again(
+            line, int(run.offsets[at]), found[0], wanted[0]
+        )
+        if kind == END or gone or again:
+            return END, ""
+        return kind, unit_detail(kind, wanted, found)
+
+    def _of_earlier_topic(self, line: Line, run: QueueRows, at: int) -> bool:
+        """Whether the queue was made anew behind this record."""
+        if line.queue is None:
+            return False
+        if line.first is None:
+            line.first = self._first_unit(line.queue)
+        number, place = line.first
+        return int(run.offsets[at]) >= number and int(run.places[at]) < place
+
+    def _is_deleted(self, line: Line, run: QueueRows, at: int) -> bool:
+        """Whether a broker has deleted the message or its topic meanwhile, and so the unit."""
+        segment = self._files.segment_of(int(run.places[at]))
+        if segment is None or not Path(segment.path).exists():
+            return True
+        return line.queue is not None and not Path(line.queue.path).exists()
+
+    def _first_unit(self, queue: Queue) -> tuple[int, int]:
+        with QueueReader(queue) as reader:
+            units = reader.read(queue.first, max(queue.file_bytes // UNIT_SIZE, 1))
+        real = np.flatnonzero((units["size"] > 0) & (units["place"] + units["size"] > 0))
+        real = real[~((units["place"][real] == 0) & (units["size"][real] == BLANK_SIZE))]
+        if not len(real):
+            return queue.first, 0
+        return queue.first + int(real[0]), int(units["place"][real[0]])
+
+    def _is_again(self, line: Line, queue_offset: int, place: int, old: int) -> bool:
+        """Whether the unit leads to a later message of the same number: the topic was made anew."""
+        if place <= old:
+            return False
+        found = self._files.header_at(place)
+        if found is None:
+            return False
+        return (found.topic, found.queue_id, found.queue_offset) == (*line.key, queue_offset)
+
+    # ── From the queues ──
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no broker uses the store, nor will the next start mend it."""
+        return self._pending_after == NEVER
+
+    def dangling(self, begin: int, end: int) -> Iterator[QueueFinding]:
+        """Units that lead to bytes [begin, end) of the log, but to no message of theirs there.
+
+        All records that begin there were compared before.
+        """
+        for line in self._lines.values():
+            if line.queue is not None and line.queue.starts:
+                yield from self._dangling_of(line, line.queue, begin, end)
+
+    def _dangling_of(self, line: Line, queue: Queue, low: int, high: int) -> Iterator[QueueFinding]:
+        with QueueReader(queue) as reader:
+            begin = reader.first_at(low, queue.first, queue.end)
+            end = reader.first_at(high, begin, queue.end)
+            units = reader.read(begin, end - begin)
+        seen = np.concatenate(line.seen) if line.seen else np.empty(0, np.int64)
+        stray = ~np.isin(np.arange(begin, end), seen) & (units["size"] > 0)
+        stray &= (units["place"] >= low) & (units["place"] < high)
+        stray &= (units["place"] != 0) | (units["size"] != BLANK_SIZE)
+        for at in np.flatnonzero(stray).tolist():
+            place, size = int(units["place"][at]), int(units["size"][at])
+            if not self._unreadable(place):
+                detail = f"the unit says {size} bytes at {place}, where no such message is"
+                yield QueueFinding(place, CQ_MISMATCH, *line.key, begin + at, detail)
+
+
+def _finding(line: Line, kind: str, run: QueueRows, at: int, detail: str) -> QueueFinding:
+    place, number = int(run.places[at]), int(run.offsets[at])
+    return QueueFinding(place, kind, *line.key, number, detail)
+
+
+def _topics_of(root: str) -> frozenset[str] | None:
+    """The topics there are; None when no file says so."""
+    try:
+        content = decode((Path(root) / CONFIG / "topics.json").read_bytes())
+        return frozenset(content["topicConfigTable"])
+    except (FileNotFoundError, NotADirectoryError, BodyError, KeyError, TypeError):
+        return None
+
+
+def _safe_until(root: str) -> int:
+    """Up to which store time, in ms, units must be there.
+
+    Behind that a broker in use, or the next start after a crash, still has them to write.
+    """
+    if not (Path(root) / ABORT).exists():
+        return NEVER
+    try:
+        data = (Path(root) / CHECKPOINT_FILE).read_bytes()[: CHECKPOINT.size]
+    except FileNotFoundError:
+        return 0
+    return CHECKPOINT.read(data.ljust(CHECKPOINT.size, b"\0")).min_timestamp

@@ -1,0 +1,204 @@
+"""`format("aerobee.store")`: a store directory as a table, without a broker; one may run meanwhile.
+
+`mode` says what the rows are: messages, faults, or the files of the log. The driver plans parts of
+the log, each task reads its own; both see the directory under the same path. Nothing is written.
+Nothing heavier than Spark's own module is loaded at import.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.catalog_table import TABLE_MARK, given, read_later, with_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from aerobee.spark.options import StoreOptions
+
+__all__ = ["StoreReader", "StoreSource"]
+
+AUDIT_DDL = (
+    "segment string, physicalOffset bigint, kind string, topic string, queueId int, "
+    "queueOffset bigint, detail string"
+)
+SEGMENTS_DDL = (
+    "segment string, bytes bigint, firstPhysicalOffset bigint, lastPhysicalOffset bigint, "
+    "records bigint, minStoreTimestamp timestamp, maxStoreTimestamp timestamp, sealed boolean, "
+    "mtime timestamp"
+)
+DDL = {"audit": AUDIT_DDL, "segments": SEGMENTS_DDL}
+"""The columns of the modes that have only one set of them."""
+TABLE_KEYS = frozenset({"location", "owner", "provider"})
+"""What Spark adds to the options of a table in its catalog."""
+ROWS_PER_BATCH = 10_000
+
+
+class StoreSource(DataSource):
+    """The data source; docs/spark/options.md describes its options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(…)` calls it."""
+        return "aerobee.store"
+
+    def schema(self) -> str | StructType:
+        """The columns of the mode. Raises: ConfigurationError for a wrong option or directory."""
+        from aerobee.spark.options import store_options
+        from aerobee.spark.rows.columns import arrow_schema, chosen, ddl_of
+        from aerobee.spark.storefiles.files import all_segments
+
+        own = _own(self.options)
+        options = store_options(own)
+        # What is no store shall fail here, and not when the table is used.
+        all_segments(options.path)
+        if self.options.keys() >= TABLE_KEYS:
+            # Marked as those of a table, the path included: a later read gets them back.
+            own |= {TABLE_MARK + name: text for name, text in own.items()}
+        ddl = DDL.get(options.mode)
+        if ddl is not None:
+            return with_options(ddl, partial(_arrow_schema, ddl, _columns(ddl)), own)
+        names = chosen(options.columns)
+        return with_options(ddl_of(names), partial(arrow_schema, names), own)
+
+    def reader(self, schema: StructType) -> StoreReader:
+        """A batch read. Raises: ConfigurationError for a wrong option or column."""
+        from aerobee.spark.options import store_options
+
+        options = store_options(read_later(_own(self.options), schema, ()))
+        return StoreReader(options, _names(schema, options))
+
+
+class StoreReader(DataSourceReader):
+    """Plain data only: Spark pickles it into every task."""
+
+    def __init__(self, options: StoreOptions, names: tuple[str, ...]) -> None:
+        self.options = options
+        self.names = names
+
+    def partitions(self) -> list[InputPartition]:
+        """Parts of the log, or of queues; where the data end now, they end.
+
+        Raises: ConfigurationError, DataLossError, RecordDamagedError, OSError.
+        """
+        planned: Sequence[Any]
+        if self.options.mode == "audit":
+            from aerobee.spark.storefiles.audit import plan_audit
+
+            planned = plan_audit(self.options)
+        elif self.options.mode == "segments":
+            from aerobee.spark.storefiles.segment_rows import plan_segments
+
+            planned = plan_segments(self.options)
+        else:
+            from aerobee.spark.storefiles.read import plan
+
+            planned = plan(self.options)
+        return [InputPartition(piece) for piece in planned]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition."""
+        # An empty plan comes as one partition without a value.
+        if partition is None or partition.value is None:
+            return
+        if self.options.mode == "audit":
+            from aerobee.spark.storefiles.audit import audit
+
+            yield from _batches(audit(partition.value, self.options), AUDIT_DDL, self.names)
+        elif self.options.mode == "segments":
+            from aerobee.spark.storefiles.segment_rows import segment_rows
+
+            yield from _batches(
+                segment_rows(partition.value, self.options), SEGMENTS_DDL, self.names
+            )
+        else:
+            from aerobee.spark.storefiles.read import read
+
+            yield from read(partition.value, self.options, self.names)
+
+
+def _own(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that the user gave; the path of a table in the catalog comes as its location."""
+    own = given(options)
+    if options.keys() >= TABLE_KEYS:
+        own = {name: text for name, text in own.items() if name not in TABLE_KEYS}
+        own["path"] = options["path"]
+    path = own.get("path", "")
+    if path.startswith("file:"):
+        own["path"] = unquote(urlsplit(path).path)
+    return own
+
+
+def _names(schema: StructType, options: StoreOptions) -> tuple[str, ...]:
+    """The columns of a schema that Spark hands back or the user gave."""
+    from aerobee.spark.rows.columns import accepted
+
+    for field in schema.fields:
+        if not field.nullable:
+            raise ConfigurationError(f"schema: column {field.name!r} must not be NOT NULL")
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    if options.mode not in DDL:
+        return accepted(fields)
+    known = _columns(DDL[options.mode])
+    for name, kind in fields:
+        if known.get(name) != kind:
+            raise ConfigurationError(
+                f"schema: mode={options.mode} has no column {name!r} of type {kind}; it has "
+                f"{DDL[options.mode]}"
+            )
+    return tuple(name for name, _ in fields)
+
+
+def _columns(ddl: str) -> dict[str, str]:
+    """Name → type."""
+    return dict(column.split() for column in ddl.split(", "))
+
+
+def _batches(
+    rows: Iterable[tuple[Any, ...]], ddl: str, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Rows with the columns of `ddl` as batches with those of `names`."""
+    import pyarrow as pa
+
+    known = list(_columns(ddl))
+    at = [known.index(name) for name in names]
+    schema = _arrow_schema(ddl, names)
+
+    def batch(taken: list[tuple[Any, ...]]) -> pa.RecordBatch:
+        arrays = [
+            pa.array([row[place] for row in taken], field.type)
+            for place, field in zip(at, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    taken: list[tuple[Any, ...]] = []
+    for row in rows:
+        taken.append(row)
+        if len(taken) == ROWS_PER_BATCH:
+            yield batch(taken)
+            taken = []
+    if taken:
+        yield batch(taken)
+
+
+def _arrow_schema(ddl: str, names: Iterable[str]) -> pa.Schema:
+    """These columns of `ddl` as Arrow has them."""
+    import pyarrow as pa
+
+    kinds = {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    known = _columns(ddl)
+    return pa.schema([pa.field(name, kinds[known[name]]) for name in names])

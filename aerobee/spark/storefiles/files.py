@@ -1,0 +1,387 @@
+"""The files of a store directory, read by descriptor: a broker may write and delete meanwhile.
+
+Paths flow in, bytes and places flow out. Nothing is written, locked or mapped: what was read once
+does not change under its reader, and a file that shrinks is an error instead of a SIGBUS.
+Source: spark §9, store format §1.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from bisect import bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from aerobee.errors import ConfigurationError
+from aerobee.spark.storefiles.segments import Segment, Split
+from aerobee.store.format.faults import BAD_SIZE, BLANK, END, MORE, ZEROS, Fault
+from aerobee.store.format.names import COMMIT_LOG, segment_start
+from aerobee.store.format.record import FIXED_BYTES, RecordHeader, parse
+from aerobee.store.format.record_arrays import Heads, records_in
+from aerobee.store.format.walk import HEAD_BYTES_MAX, candidates, claimed_size, fault_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from aerobee.store.format.record_arrays import Ints
+
+__all__ = [
+    "FIRST_WINDOW_BYTES",
+    "WINDOW_BYTES",
+    "Fragment",
+    "LogFiles",
+    "Passage",
+    "SegmentFile",
+    "all_segments",
+    "data_ranges",
+    "first_store_time",
+    "ignore_damage",
+    "read_at",
+    "segments_of",
+]
+
+WINDOW_BYTES = 8 << 20
+"""How much of a segment is read at once, as long as its records are smaller."""
+FIRST_WINDOW_BYTES = 64 << 10
+"""Less behind damage, of which there may be much."""
+SEARCH_BYTES = 1 << 20
+SEARCH_FIRST_BYTES = 16 << 10
+BLANK_WITHIN = 16 << 20
+"""So near to the end of a segment lies its blank: no message is larger."""
+_OVERLAP = 35
+"""What `candidates` needs of a record beyond its first byte."""
+_ZEROS = bytes(SEARCH_BYTES + _OVERLAP)
+_NO_HOLES = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
+
+
+class SegmentFile:
+    """One segment, opened for reading: it can be read to its end even when it is deleted."""
+
+    def __init__(self, segment: Segment) -> None:
+        """Open the segment. Raises: FileNotFoundError, OSError."""
+        self.segment = segment
+        self.fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.fd)
+
+    def read(self, begin: int, end: int) -> bytes:
+        """The bytes at physical offsets [begin, end), fewer where the file is shorter.
+
+        Raises: OSError.
+        """
+        return read_at(self.fd, begin - self.segment.start, end - begin)
+
+    def modified_s(self) -> float:
+        """When the file was last written to, in seconds since the epoch. Raises: OSError."""
+        return os.fstat(self.fd).st_mtime
+
+    def header_at(self, position: int) -> RecordHeader | None:
+        """The whole record at a physical offset; None for anything else. Raises: OSError."""
+        data = self._claimed(position)
+        found = parse(data, 0, position) if len(data) >= FIXED_BYTES else None
+        return found if isinstance(found, RecordHeader) else None
+
+    def fault(self, position: int) -> Fault:
+        """What is wrong at a physical offset where no whole record is. Raises: OSError."""
+        return fault_at(self._claimed(position), 0, position, self.segment.end)
+
+    def _claimed(self, position: int) -> bytes:
+        """What it takes to tell what is there."""
+        end = self.segment.end
+        head = self.read(position, min(position + HEAD_BYTES_MAX, end))
+        size = claimed_size(head, 0, position, end)
+        return head if size <= len(head) else self.read(position, position + size)
+
+    def damage(self, position: int) -> Fault:
+        """The same where there must be a record: zeros are damage, too. Raises: OSError."""
+        fault = self.fault(position)
+        return fault._replace(kind=BAD_SIZE) if fault.kind in (ZEROS, BLANK) else fault
+
+    def size_at(self, position: int) -> int:
+        """What the first bytes there say the size is; 0 behind the end. Raises: OSError."""
+        return int.from_bytes(self.read(position, position + 4), "big", signed=True)
+
+    def next_whole(self, begin: int, end: int) -> tuple[int, RecordHeader] | None:
+        """The first whole record that begins in [begin, end). Raises: OSError."""
+        step = SEARCH_FIRST_BYTES
+        for low, high in self._data_ranges(begin, end):
+            at = low
+            while at < high:
+                data = self.read(at, min(at + step + _OVERLAP, self.segment.end))
+                base, at, step = at, at + step, min(2 * step, SEARCH_BYTES)
+                if _is_zeros(data):
+                    continue
+                for position in candidates(data, base):
+                    if position >= end:
+                        return None
+                    found = self.header_at(position)
+                    if found is not None:
+                        return position, found
+        return None
+
+    def used_behind(self, begin: int) -> int:
+        """Bytes from a physical offset to the last one that is not zero. Raises: OSError."""
+        used = 0
+        for low, high in self._data_ranges(begin, self.segment.end):
+            for at in range(low, high, SEARCH_BYTES):
+                data = self.read(at, min(at + SEARCH_BYTES, high))
+                if not _is_zeros(data):
+                    used = at + len(data.rstrip(b"\0")) - begin
+        return used
+
+    def _data_ranges(self, begin: int, end: int) -> list[tuple[int, int]]:
+        start = self.segment.start
+        found = data_ranges(self.fd, begin - start, end - start)
+        return [(low + start, high + start) for low, high in found]
+
+
+def _is_zeros(data: bytes) -> bool:
+    """Comparing is ten times as fast as looking for anything else."""
+    return data == _ZEROS[: len(data)]
+
+
+def data_ranges(fd: int, begin: int, end: int) -> list[tuple[int, int]]:
+    """The parts of [begin, end) of a file that may hold other bytes than zeros. Raises: OSError."""
+    found = []
+    while begin < end:
+        try:
+            first = os.lseek(fd, begin, os.SEEK_DATA)
+            hole = os.lseek(fd, first, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break
+            if error.errno not in _NO_HOLES:
+                raise
+            first, hole = begin, end
+        if first < end:
+            found.append((first, min(hole, end)))
+        begin = hole
+    return found
+
+
+def read_at(fd: int, position: int, count: int) -> bytes:
+    """`count` bytes of a file, fewer where it is shorter. Raises: OSError."""
+    pieces = []
+    while count > 0 and (piece := os.pread(fd, count, position)):
+        pieces.append(piece)
+        position += len(piece)
+        count -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class Fragment(NamedTuple):
+    """Whole records, their physical offsets and topics, in ascending order within `data`."""
+
+    data: bytes
+    heads: Heads
+    places: Ints
+    names: list[bytes]
+
+
+def ignore_damage(_fault: Fault, _following: int | None) -> None:
+    """What is done about damage by those who only pass over it."""
+
+
+class Passage:
+    """Iterates the records that a split owns, passing over damage that `on_damage` gets first.
+
+    It is given the fault and where the next whole record begins, if one follows in the data; what
+    it raises ends the passage. Each fault is reported by exactly one of the splits of a segment.
+    Afterwards `at` is the place behind the last record, where the next split goes on, and None when
+    nothing follows. Raises: OSError.
+    """
+
+    def __init__(
+        self,
+        file: SegmentFile,
+        split: Split,
+        on_damage: Callable[[Fault, int | None], None] = ignore_damage,
+    ) -> None:
+        self.at: int | None = None
+        self._file = file
+        self._split = split
+        self._on_damage = on_damage
+
+    def __iter__(self) -> Iterator[Fragment]:
+        split = self._split
+        self.at = self._begin()
+        size = WINDOW_BYTES
+        while self.at is not None and self.at < split.end:
+            at = self.at
+            asked = min(size, split.limit - at)
+            data = self._file.read(at, at + asked)
+            walked = records_in(data, at, split.segment.end, until=min(split.end - at, len(data)))
+            if walked.names:
+                yield Fragment(data, walked.heads, walked.heads.starts + at, walked.names)
+            stop = walked.stop
+            self.at = at = stop.physical_offset
+            size = max(stop.size, min(2 * size, WINDOW_BYTES))
+            if stop.kind == BLANK:
+                self.at = None
+            elif stop.kind not in (MORE, END) or at + stop.size > split.limit or len(data) < asked:
+                self._pass_over(at)
+                size = min(FIRST_WINDOW_BYTES, WINDOW_BYTES)
+        if self.at is not None and self.at < split.limit and not split.last:
+            self._see_next(self.at)
+
+    def _begin(self) -> int | None:
+        """Where the first owned record begins."""
+        split = self._split
+        segment, begin = split.segment, split.begin
+        if begin == segment.start:
+            return begin
+        sure = split.limit < segment.end or begin <= segment.end - BLANK_WITHIN
+        if sure and not split.first:
+            found = self._file.next_whole(begin, split.end)
+            return None if found is None else found[0]
+        # In front of it may lie a blank, behind which a segment keeps whole records of an earlier
+        # time; or damage that nobody else tells of.
+        low = max(begin - BLANK_WITHIN, segment.start)
+        before = Passage(
+            self._file,
+            Split(segment, low, begin, split.limit),
+            self._damage_before if split.first else ignore_damage,
+        )
+        for _ in before:
+            pass
+        return before.at
+
+    def _damage_before(self, fault: Fault, following: int | None) -> None:
+        if following is None or following > self._split.begin:
+            self._on_damage(fault, following)
+
+    def _pass_over(self, at: int) -> None:
+        limit = self._split.limit
+        following = self._file.next_whole(at + 1, limit)
+        self.at = None if following is None else following[0]
+        self._on_damage(self._file.damage(at), self.at)
+
+    def _see_next(self, at: int) -> None:
+        """What follows the last record belongs to the next split, if it is a record."""
+        if self._file.header_at(at) is None and self._file.fault(at).kind != BLANK:
+            self._pass_over(at)
+
+
+# ── The segments ──
+
+
+def all_segments(root: str | Path) -> list[Segment]:
+    """Every segment file of the log below a store root, in order.
+
+    Raises: ConfigurationError when there is no log, OSError.
+    """
+    directory = Path(root) / COMMIT_LOG
+    try:
+        names = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigurationError(
+            f"path: {root} holds no directory {COMMIT_LOG}: give the root of a store "
+            "(storePathRootDir) or of a copy of it"
+        ) from None
+    segments = []
+    for name in names:
+        start = segment_start(name)
+        if start is None:
+            continue
+        # Deleted by the broker since the listing: older than the others.
+        with contextlib.suppress(FileNotFoundError):
+            path = directory / name
+            segments.append(Segment(str(path), start, path.stat().st_size))
+    return segments
+
+
+def segments_of(root: str | Path) -> list[Segment]:
+    """The segments that hold records: empty ones at the end, made ahead, are left out.
+
+    Raises: ConfigurationError when there is no log, OSError.
+    """
+    segments = all_segments(root)
+    while segments and not _in_use(segments[-1]):
+        segments.pop()
+    return segments
+
+
+class LogFiles:
+    """The log as a whole: the segment of any place, opened; the last one stays open."""
+
+    def __init__(self, root: str) -> None:
+        """List the segments. Raises: ConfigurationError when there is no log, OSError."""
+        self._segments = all_segments(root)
+        self._starts = [segment.start for segment in self._segments]
+        self._file: SegmentFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def segment_of(self, position: int) -> Segment | None:
+        """The segment that holds a physical offset; None where there is none."""
+        number = bisect_right(self._starts, position) - 1
+        if number < 0 or position >= self._segments[number].end:
+            return None
+        return self._segments[number]
+
+    def opened(self, segment: Segment) -> SegmentFile:
+        """That segment, until the next call. Raises: FileNotFoundError, OSError."""
+        if self._file is None or self._file.segment != segment:
+            self.close()
+            self._file = SegmentFile(segment)
+        return self._file
+
+    def header_at(self, position: int) -> RecordHeader | None:
+        """The whole record at a physical offset; None for anything else. Raises: OSError."""
+        segment = self.segment_of(position)
+        if segment is None:
+            return None
+        try:
+            return self.opened(segment).header_at(position)
+        except FileNotFoundError:
+            return None
+
+
+def _in_use(segment: Segment) -> bool:
+    """Whether a whole record lies in it."""
+    try:
+        with SegmentFile(segment) as file:
+            return file.next_whole(segment.start, segment.end) is not None
+    except FileNotFoundError:
+        return False
+
+
+def first_store_time(segment: Segment) -> int | None:
+    """Store time in ms of the record a segment begins with; None when that is not whole.
+
+    Raises: FileNotFoundError, OSError.
+    """
+    with SegmentFile(segment) as file:
+        found = file.header_at(segment.start)
+        return None if found is None else found.store_timestamp

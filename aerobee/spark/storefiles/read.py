@@ -1,0 +1,246 @@
+"""A store directory as messages: which parts of which segments, and what they hold.
+
+Options flow in; a plan of pieces, each for one task, flows out, and of each piece record batches.
+No Spark here. What is planned is read exactly, or it fails, or the log says what is missing: a plan
+ends where the data ended when it was made, however the broker goes on.
+Source: spark §9.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from aerobee.spark.rows.decode import Decoder
+from aerobee.spark.storefiles.choice import topic_filter, within_times
+from aerobee.spark.storefiles.damage import Damage, data_lost, removed
+from aerobee.spark.storefiles.end import End, end_of_data
+from aerobee.spark.storefiles.files import (
+    Passage,
+    SegmentFile,
+    all_segments,
+    first_store_time,
+    segments_of,
+)
+from aerobee.spark.storefiles.queue_read import QueuePiece, queue_fragments, queue_pieces
+from aerobee.spark.storefiles.segments import Segment, Split, holes_between, splits_of
+from aerobee.store.format.faults import CRC, Fault
+from aerobee.store.format.record_arrays import crc_faults, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from aerobee.spark.options import StoreOptions
+    from aerobee.spark.storefiles.files import Fragment
+    from aerobee.store.format.record_arrays import Bools, Heads, Ints
+
+__all__ = ["Log", "Part", "log_of", "plan", "read", "splits_in"]
+
+log = logging.getLogger("aerobee.spark.store")
+
+
+class Part(NamedTuple):
+    """A segment and where its data end.
+
+    `tail` says what lies behind them, "" for nothing; `fault` that it is damage.
+    """
+
+    segment: Segment
+    limit: int
+    sealed: bool
+    tail: str = ""
+    fault: Fault | None = None
+
+
+class Log(NamedTuple):
+    """The parts of the log that the options choose, and the bounds of what is wanted of them."""
+
+    parts: tuple[Part, ...]
+    begin: int
+    end: int
+
+
+# ── The plan ──
+
+
+def plan(options: StoreOptions) -> Sequence[Split | QueuePiece]:
+    """What each task reads.
+
+    Raises: ConfigurationError for what is no store, DataLossError, RecordDamagedError, OSError.
+    """
+    found = log_of(options)
+    if options.via == "consumequeue":
+        low = max(found.begin, found.parts[0].segment.start) if found.parts else 0
+        high = min(found.end, found.parts[-1].limit) if found.parts else 0
+        return queue_pieces(options, low, high)
+    return [split for part in found.parts for split in splits_in(part, found, options)]
+
+
+def splits_in(part: Part, found: Log, options: StoreOptions) -> list[Split]:
+    """The splits of a part, as far as it is wanted."""
+    return splits_of(part.segment, found.begin, found.end, part.limit, options.split_bytes)
+
+
+def log_of(options: StoreOptions) -> Log:
+    """The segments that can hold what is wanted, each with the end of its data. Raises: as plan."""
+    segments = _segments(options.path)
+    asked = options.starting_physical_offset
+    begin = asked or 0
+    last = segments[-1] if segments else None
+    end = options.ending_physical_offset
+    if segments and asked is not None and asked < segments[0].start:
+        text = f"startingPhysicalOffset {begin}: the log in {options.path} begins at"
+        data_lost(options, f"{text} {segments[0].start}, older segments are deleted")
+    end = end if end is not None else (last.end if last else 0)
+    chosen = [one for one in segments if one.end > begin and one.start < end]
+    for one, two in holes_between(segments):
+        if begin < two.start and one.end < end:
+            text = f"{options.path}: bytes {one.end} to {two.start} of the log are missing between"
+            data_lost(options, f"{text} {one.name} and {two.name}")
+    parts = [
+        part
+        for segment in _of_times(chosen, options)
+        if (part := _part(segment, options, is_last=segment == last)) is not None
+    ]
+    return Log(tuple(parts), begin, end)
+
+
+def _segments(root: str) -> list[Segment]:
+    """The segments with records, and one behind them with what is neither records nor nothing."""
+    segments = segments_of(root)
+    behind = segments[-1].end if segments else 0
+    for segment in all_segments(root):
+        with suppress(FileNotFoundError):
+            if segment.start >= behind and end_of_data(segment).fault is not None:
+                return [*segments, segment]
+    return segments
+
+
+def _of_times(segments: list[Segment], options: StoreOptions) -> list[Segment]:
+    """Those that can hold records of the wanted times."""
+    starting, ending = options.starting_timestamp, options.ending_timestamp
+    if starting is None and ending is None:
+        return segments
+    there, firsts = [], []
+    for segment in segments:
+        try:
+            firsts.append(first_store_time(segment))
+            there.append(segment)
+        except FileNotFoundError:
+            removed(options, segment.path)
+    kept = within_times(firsts, starting, ending)
+    return [segment for segment, keep in zip(there, kept, strict=True) if keep]
+
+
+def _part(segment: Segment, options: StoreOptions, *, is_last: bool) -> Part | None:
+    """The segment with the end of its data; None for one that is not wanted, or is gone."""
+    if not is_last:
+        return Part(segment, segment.end, sealed=True)
+    try:
+        end = end_of_data(segment)
+    except FileNotFoundError:
+        removed(options, segment.path)
+        return None
+    if options.sealed_only and not end.closed:
+        return None
+    _judge_end(segment, end, options)
+    return Part(segment, end.position, end.closed, _tail_of(end), end.fault)
+
+
+def _judge_end(segment: Segment, end: End, options: StoreOptions) -> None:
+    if end.fault is not None and options.mode == "read":
+        wanted = options.ending_physical_offset
+        if wanted is None or wanted > end.position:
+            Damage(options, segment.path).report(end.fault, None)
+    elif end.used:
+        text = "%s: the data end at %d; %s"
+        log.info(text, segment.path, end.position, _tail_of(end))
+
+
+def _tail_of(end: End) -> str:
+    return f"{end.used} bytes behind the data: {end.why}" if end.used else ""
+
+
+# ── The messages ──
+
+
+def read(
+    piece: Split | QueuePiece, options: StoreOptions, names: tuple[str, ...]
+) -> Iterator[pa.RecordBatch]:
+    """The messages of one piece of the plan, with these columns.
+
+    Raises: RecordDamagedError, DataLossError, CompressionError, OSError.
+    """
+    decoder = Decoder(
+        names,
+        broker_name=options.broker_name,
+        decompress=options.decompress,
+        batch_rows=options.batch_rows,
+    )
+    choice = _Choice(options)
+    place = piece.segment.path if isinstance(piece, Split) else piece.queue.path
+    damage = Damage(options, place)
+    for data, heads, places, topics in _fragments(piece, options, damage):
+        keep = choice.of(heads, places, topics)
+        if options.verify_crc and keep.any():
+            _drop_wrong(data, heads, places, keep, damage)
+        if keep.any():
+            yield from decoder.batches(data, heads.starts[keep])
+    damage.summed_up()
+
+
+def _fragments(
+    piece: Split | QueuePiece, options: StoreOptions, damage: Damage
+) -> Iterator[Fragment]:
+    if isinstance(piece, QueuePiece):
+        yield from queue_fragments(piece, options, damage)
+        return
+    try:
+        file = SegmentFile(piece.segment)
+    except FileNotFoundError:
+        removed(options, piece.segment.path)
+        return
+    with file:
+        yield from Passage(file, piece, damage.report)
+
+
+class _Choice:
+    """Which records the options ask for."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._options = options
+        self._topic = topic_filter(options.topics, exclude_system=options.exclude_system)
+        self._all_topics = not options.topics and not options.exclude_system
+
+    def of(self, heads: Heads, places: Ints, topics: Sequence[bytes]) -> Bools:
+        """One truth for each record. Hot."""
+        options = self._options
+        keep = places >= (options.starting_physical_offset or 0)
+        if options.ending_physical_offset is not None:
+            keep &= places < options.ending_physical_offset
+        if options.starting_timestamp is not None:
+            keep &= heads.stored >= options.starting_timestamp
+        if options.ending_timestamp is not None:
+            keep &= heads.stored < options.ending_timestamp
+        if not self._all_topics:
+            wanted = {name: self._topic(name.decode()) for name in set(topics)}
+            if not all(wanted.values()):
+                keep &= np.fromiter(map(wanted.__getitem__, topics), np.bool_, len(topics))
+        if options.exclude_system:
+            keep &= visible(heads)
+        return keep
+
+
+def _drop_wrong(data: bytes, heads: Heads, places: Ints, keep: Bools, damage: Damage) -> None:
+    """Take records away whose body is not the one that their CRC is of."""
+    rows = np.flatnonzero(keep)
+    for number in crc_faults(data, heads.chosen(keep)):
+        row = rows[number]
+        keep[row] = False
+        position = int(places[row])
+        damage.report(Fault(CRC, position, "body CRC"), position)
