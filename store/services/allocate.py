@@ -4,11 +4,15 @@ It is made when the last one is half full, and early enough where half of one is
 messages do not take the room of two. It grows beside the log's directory, under a name no broker
 looks at, and gets its own name when the log rolls. No room for a segment that is not needed yet
 refuses nothing. One that is needed and cannot be had stops writes; it is tried again every ten
-seconds, and as soon as someone has seen room for it, and writes go on when it succeeds.
+seconds, and as soon as someone has seen room for it, and writes go on when it succeeds. The same
+holds for one that a slow disk does not finish in time: a roll stops the loop, so it waits for the
+thread that makes the file no longer than `ROLL_WAIT_S`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import threading
 from typing import TYPE_CHECKING
 
@@ -18,7 +22,7 @@ import trio
 from aerobee.store.format.names import spare_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from aerobee.store.files.commit_log import CommitLog
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["Allocator"]
 
 RETRY_S = 10.0
+ROLL_WAIT_S = 2.0
+"""How long a roll waits for the file that a thread is making: nobody is served meanwhile."""
 AHEAD_BYTES = 128 << 20
 """With so little left in the last segment the next is made, even if that is not half full yet."""
 LOOK_S = 0.25
@@ -74,12 +80,12 @@ class Allocator:
     def new_segment(self, path: Path, size: int) -> Handle:
         """The allocated file of the next segment, under its name; blocks only when not prepared.
 
-        Raises: OSError; then writes are refused until `recovered`.
+        Raises: OSError, TimeoutError included; then writes are refused until `recovered`.
         """
         self._wanted.set()
         try:
             # Both ways make the file under the same name: two at once would empty each other's.
-            with self._making:
+            with self._making_no_longer_than(ROLL_WAIT_S, path):
                 handle = self._take(path)
                 if handle is None:
                     return self._disk.allocate(path, size)
@@ -88,6 +94,15 @@ class Allocator:
             log.error("commit_log.segment_refused", path=str(path), error=str(error))
             raise
         return handle
+
+    @contextlib.contextmanager
+    def _making_no_longer_than(self, timeout_s: float, path: Path) -> Iterator[None]:
+        if not self._making.acquire(timeout=timeout_s):
+            raise TimeoutError(errno.ETIMEDOUT, "the disk is too slow to make it", str(path))
+        try:
+            yield
+        finally:
+            self._making.release()
 
     def _name(self, handle: Handle, path: Path) -> None:
         """Give the prepared file its name. Raises: OSError; then it is still prepared."""

@@ -137,6 +137,31 @@ async def test_a_segment_half_prepared_by_the_thread_is_taken_when_it_is_done(
         store.dispatch()
 
 
+@pytest.mark.trio
+async def test_a_roll_does_not_wait_for_long_for_a_thread_that_the_disk_holds_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.store.services.allocate.ROLL_WAIT_S", 0.01)
+    disk = FaultyDisk(tmp_path)
+    making, go_on = threading.Event(), threading.Event()
+
+    def held_up(call: Call) -> None:
+        if call.name == "posix_fallocate" and threading.current_thread() is not MAIN:
+            making.set()
+            assert go_on.wait(10)
+
+    disk.before = held_up
+    async with running_store(tmp_path, disk) as store:
+        await trio.to_thread.run_sync(making.wait)
+        assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert "too slow" in store.flags.cause
+        go_on.set()
+        while store.flags.refusing:
+            await trio.sleep(0.01)
+        assert store.put(draft()).physical_offset == 0
+        store.dispatch()
+
+
 MAIN = threading.main_thread()
 
 
