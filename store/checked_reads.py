@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckedReads", "Damaged", "damage_of"]
 
 SMALL_BYTES: Final = 8 << 20
-"""The head of a record that is said to be longer is looked at before so much is read."""
+"""The head of a record that is said to be longer is read before so much is."""
 LOG_EVERY_S: Final = 1.0
 
 log = structlog.get_logger("store.reader")
@@ -72,7 +72,7 @@ class CheckedReads:
         count_limit: int,
         accepts: Callable[[int], bool] | None,
     ) -> int:
-        """Fill the answer from units in order until the batch is full; the last place looked at.
+        """Fill the answer from units in order until the batch is full; the last offset examined.
 
         Raises: NotInMemory, OSError.
         """
@@ -97,8 +97,8 @@ class CheckedReads:
                 continue
             elif (file := self._file_of(physical, size)) is None:
                 reason = f"a unit of size {size}, where no record begins"
-                place = (physical, queue.topic, queue.queue_id, following - 1)
-                damaged.append(Damaged(*place, reason))
+                location = (physical, queue.topic, queue.queue_id, following - 1)
+                damaged.append(Damaged(*location, reason))
                 continue
             else:
                 if segment is not None:
@@ -189,7 +189,7 @@ class CheckedReads:
 
 
 def _doubt(record: memoryview, physical_offset: int, found: RecordHeader | NoRecord) -> str:
-    """Why this is not the message of its place in the queue; `found` is what `parse` said."""
+    """Why this is not the message of its queue offset; `found` is what `parse` said."""
     if isinstance(found, NoRecord):
         return fault_at(record, 0, physical_offset).detail
     if found.size != len(record):

@@ -3,7 +3,7 @@
 StoreError
 ├─ MessageIllegal          the message cannot be stored as it is; nothing was written
 │  └─ PropertiesTooLong      its property string exceeds the 32,767 bytes of the format
-├─ RecordDamaged           the bytes at that place are no whole record
+├─ RecordDamaged           the bytes at that offset are no whole record
 ├─ NotInMemory             an answer needs pieces that must be read from disk first
 └─ StoreRefused            the start is refused: file and remedy in the text, nothing changed
    ├─ StoreLocked            another process, or another store of this one, holds the lock file
@@ -61,7 +61,7 @@ class PropertiesTooLong(MessageIllegal):
 
 
 class RecordDamaged(StoreError):
-    """The bytes at that place are no whole record."""
+    """The bytes at that offset are no whole record."""
 
 
 class Piece(NamedTuple):

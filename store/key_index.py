@@ -61,10 +61,10 @@ class KeyIndex:
         checkpoint: CheckpointFile,
         space: StoreSpace,
         *,
-        failed: Callable[[OSError], None],
+        on_failed: Callable[[OSError], None],
         report: Callable[[Damaged], None],
     ) -> None:
-        """`failed` hears of a sync that failed, which is final for the run; `report` of damage."""
+        """`on_failed` hears of a failed sync, which is final for the run; `report` of damage."""
         self._log = commit_log
         self._report = report
         self._disk = disk
@@ -81,7 +81,7 @@ class KeyIndex:
             clock,
             stats,
             promise=self._promise,
-            failed=failed,
+            on_failed=on_failed,
         )
         space.queues.followers.append(self.service.delete_before)
 

@@ -1,7 +1,7 @@
 """The door to the store: load, put, get, queries by offset and time, close.
 
 One writer, the loop: between taking a queue offset and moving the end of the log nothing awaits,
-so offsets and records always match. A put is encoded for its place, copied into the mapping and
+so offsets and records always match. A put is encoded with its offsets, copied into the mapping and
 handed to dispatch; who must know that it is on disk asks `when_durable`. Clients are unknown here.
 """
 
@@ -118,7 +118,7 @@ class MessageStore:
             self.stats,
             self.flags,
             root=self.root,
-            failed=self._sync_failed,
+            on_failed=self._sync_failed,
         )
         self.commit_log.new_segment = self.space.allocator.new_segment
         self.writer = Writer(
@@ -139,9 +139,9 @@ class MessageStore:
             self._thread,
             self._clock,
             self.stats,
-            flushed=self._advance,
-            answered=lambda: self.after_flush(),
-            failed=self._sync_failed,
+            on_flushed=self._advance,
+            on_answered=lambda: self.after_flush(),
+            on_failed=self._sync_failed,
         )
         self.index = KeyIndex(
             self.config,
@@ -153,7 +153,7 @@ class MessageStore:
             self.root / names.INDEX,
             self._checkpoint,
             self.space,
-            failed=self._sync_failed,
+            on_failed=self._sync_failed,
             report=self.reader.checked.report,
         )
         self._queue_flush = QueueFlush(
@@ -168,8 +168,8 @@ class MessageStore:
             self.stats,
             points=self.points,
             one_round=self.space.between_flushes,
-            failed=self._sync_failed,
-            stuck=self._queues_stuck,
+            on_failed=self._sync_failed,
+            on_stuck=self._queues_stuck,
         )
         self._queue_flush.index_timestamp = lambda: self.index.service.durable_timestamp
 
@@ -424,7 +424,7 @@ class MessageStore:
         return unit is None or self.reader.is_hot(unit[0])
 
     def read(self, physical_offset: int, size: int | None = None) -> memoryview | None:
-        """The record that begins there; None for any other place. Raises: NotInMemory, OSError."""
+        """The record that begins there; None for any other offset. Raises: NotInMemory, OSError."""
         return self.reader.record(physical_offset, size)
 
     # ── State ──

@@ -1,7 +1,7 @@
 """Reading a queue: units say where, views of the log come out; nothing recent is copied.
 
 What this run did not write, or does not map any more, is checked before it is given out. Also the
-searches over a queue: by time, by place. All of it is plain calls of the loop, which raise
+searches over a queue: by time, by physical offset. All of it is plain calls of the loop; they raise
 NotInMemory rather than wait for the disk: then `cold.complete` makes the call again.
 """
 
@@ -89,7 +89,7 @@ class QueueReader:
         return self._log.max_offset - physical_offset <= self.memory_bytes
 
     def _is_mapped(self, physical_offset: int) -> bool:
-        """Whether that place is read through the mapping."""
+        """Whether that offset is read through the mapping."""
         behind = self._log.max_offset - physical_offset
         return physical_offset >= self.begun and behind <= self.mapped_bytes
 
@@ -159,7 +159,7 @@ class QueueReader:
         """Take units in order until the batch is full; adjacent records become one view. Hot.
 
         All of it is mapped, nothing is checked. Without `accepts` there are no more than
-        `count_limit` units. Returns the last place in the log that was looked at.
+        `count_limit` units. Returns the last physical offset that was examined.
         """
         views = result.views
         append = views.append
@@ -234,7 +234,7 @@ class QueueReader:
         return self._log.store_time(physical_offset, self._log_bytes)
 
     def record(self, physical_offset: int, size: int | None) -> memoryview | None:
-        """The record that begins there; None for any other place, and for one that is damaged.
+        """The record that begins there; None for any other offset, and for one that is damaged.
 
         Raises: NotInMemory, OSError.
         """

@@ -15,14 +15,14 @@ __all__ = [
     "UNSTORABLE",
     "GetResult",
     "GetStatus",
-    "Place",
+    "Location",
     "PutResult",
     "PutStatus",
     "QueryResult",
     "Recovery",
     "RecoveryProgress",
     "UnitStatus",
-    "place_of",
+    "location_of",
 ]
 
 
@@ -42,7 +42,7 @@ UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_S
 """The message itself is the reason: no later put of it succeeds."""
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a message lies."""
 
     topic: str
@@ -51,9 +51,9 @@ class Place(NamedTuple):
     physical_offset: int
 
 
-def place_of(record: Record) -> Place:
+def location_of(record: Record) -> Location:
     """Where a record lies."""
-    return Place(record.topic, record.queue_id, record.queue_offset, record.physical_offset)
+    return Location(record.topic, record.queue_id, record.queue_offset, record.physical_offset)
 
 
 class PutResult(msgspec.Struct, gc=False):

@@ -1,7 +1,7 @@
 """Reading a queue through a filter on the properties of its records.
 
-What a plain read finds is looked at record by record, and those that are wanted stay, as views. One
-read looks at so many records, so many bytes and for so long as is named here, whatever the filter
+What a plain read finds is examined record by record, and those that are wanted stay, as views. One
+read examines so many records, so many bytes and for so long as is named here, whatever the filter
 does; then it answers with what it has and where to go on. Source: semantics §1.2, §14.2.
 """
 
@@ -32,7 +32,7 @@ SCAN_S: Final = 0.005
 """How long one read looks at records: the loop serves nobody else meanwhile."""
 STRIDE: Final = 8
 """Records between two looks at the clock."""
-PLACE_AT: Final = HEAD.offset["physical_offset"]
+OFFSET_AT: Final = HEAD.offset["physical_offset"]
 
 
 class SelectiveReader:
@@ -60,7 +60,7 @@ class SelectiveReader:
         found = store.get(topic, queue_id, queue_offset, scan, max_bytes=SCAN_BYTES, max_count=scan)
         if found.status is not GetStatus.FOUND:
             return found
-        first = int.from_bytes(found.views[0][PLACE_AT : PLACE_AT + 8])
+        first = int.from_bytes(found.views[0][OFFSET_AT : OFFSET_AT + 8])
         if store.reader.is_hot(first):
             byte_limit = config.max_transfer_bytes_on_message_in_memory
             count_limit = config.max_transfer_count_on_message_in_memory
@@ -90,14 +90,14 @@ class SelectiveReader:
         until = self._clock.monotonic() + SCAN_S
         run: memoryview | None = None
         begin = end = 0  # of the run: wanted records side by side, not yet in the views
-        looked = count = total = 0
+        scanned = count = total = 0
         for view, at, header in _records(found.views):
             size = header.size
             full = count == count_limit or (count and total + size > byte_limit)
-            if full or (looked % STRIDE == STRIDE - 1 and self._clock.monotonic() > until):
+            if full or (scanned % STRIDE == STRIDE - 1 and self._clock.monotonic() > until):
                 result.next_begin_offset = header.queue_offset
                 break
-            looked += 1
+            scanned += 1
             if not wanted(header.properties):
                 continue
             if view is not run or at != end:
@@ -115,12 +115,12 @@ class SelectiveReader:
 
 
 def _records(views: list[memoryview]) -> Iterator[tuple[memoryview, int, RecordHeader]]:
-    """Each record, with its place. What follows a damaged one in the same view is left out."""
+    """View, position in it and header of each record; the rest of a view behind damage is not."""
     for view in views:
         at = 0
         while at < len(view):
-            place = int.from_bytes(view[at + PLACE_AT : at + PLACE_AT + 8])
-            header = parse(view, at, place)
+            physical_offset = int.from_bytes(view[at + OFFSET_AT : at + OFFSET_AT + 8])
+            header = parse(view, at, physical_offset)
             if isinstance(header, NoRecord):
                 break
             yield view, at, header

@@ -15,7 +15,7 @@ import structlog
 
 from aerobee.store.errors import RecordDamaged
 from aerobee.store.format.record import records
-from aerobee.store.results import Place
+from aerobee.store.results import Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ class SetAside:
     """What every service does with a message that it cannot handle.
 
     except CONTENT_ERRORS as error:
-        aside.take("timers", place_of(record), error)
+        aside.take("timers", location_of(record), error)
     """
 
     def __init__(self, counts: dict[str, int], clock: Clock) -> None:
@@ -50,9 +50,9 @@ class SetAside:
         self._said = 0
         self._left_out = 0
 
-    def take(self, service: str, place: Place, error: Exception) -> None:
+    def take(self, service: str, location: Location, error: Exception) -> None:
         """Set a message aside because of this error."""
-        self.note(service, place, f"{type(error).__name__}: {error}", raised_at(error))
+        self.note(service, location, f"{type(error).__name__}: {error}", raised_at(error))
 
     def records(
         self, service: str, result: GetResult, topic: str, queue_id: int, begin: int
@@ -67,10 +67,12 @@ class SetAside:
                 yield record
                 at = record.queue_offset + 1
         except RecordDamaged as error:
-            self.note(service, Place(topic, queue_id, at, -1), str(error))
+            self.note(service, Location(topic, queue_id, at, -1), str(error))
             result.next_begin_offset = at + 1
 
-    def note(self, service: str, place: Place, reason: str, raised: str | None = None) -> None:
+    def note(
+        self, service: str, location: Location, reason: str, raised: str | None = None
+    ) -> None:
         """Set a message aside; `raised` says where, of what no line of ours foresaw."""
         self._counts[service] = self._counts.get(service, 0) + 1
         now = self._clock.monotonic()
@@ -84,7 +86,7 @@ class SetAside:
         log.error(
             "message.set_aside",
             service=service,
-            **place._asdict(),
+            **location._asdict(),
             reason=reason[:REASON_CHARS],
             raised=raised,
             left_out=left_out,

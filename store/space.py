@@ -55,20 +55,22 @@ class StoreSpace:
         flags: RunningFlags,
         *,
         root: Path,
-        failed: Callable[[OSError], None],
+        on_failed: Callable[[OSError], None],
     ) -> None:
-        """`failed` hears of a sync that failed, which is final for the run."""
+        """`on_failed` hears of a sync that failed, which is final for the run."""
         self._disk = disk
         self._flags = flags
         self.between_flushes = trio.Lock()
         """Held while queue files are written, and while whole queues go."""
-        self.watch = DiskWatch(config, disk, commit_log.queue.directory, root, told=self._told)
+        self.watch = DiskWatch(
+            config, disk, commit_log.queue.directory, root, on_change=self._set_disk_full
+        )
         self.allocator = Allocator(
             commit_log,
             disk,
             stats,
-            missing=self.watch.no_segment,
-            recovered=self.watch.segment_again,
+            on_missing=self.watch.no_segment,
+            on_recovered=self.watch.segment_again,
         )
         self.warmer = Warmer(config, commit_log, disk)
         self.queues = QueueCleanup(
@@ -85,8 +87,8 @@ class StoreSpace:
             ArchiveMarks(disk, root / ARCHIVE),
             dispatched=lambda: dispatcher.dispatched,
             local_hour=local_hour,
-            looked=self._looked,
-            failed=failed,
+            on_pass=self._after_pass,
+            on_failed=on_failed,
         )
         self.reserve = ReserveFile(
             disk, root / RESERVE, reserve_bytes(config.mapped_file_size_commit_log_bytes)
@@ -120,7 +122,7 @@ class StoreSpace:
             else:
                 log.info("store.reserve_released", size_bytes=self.reserve.size)
 
-    async def _looked(self) -> None:
+    async def _after_pass(self) -> None:
         """After each look at the disks: whoever waits for space gets it."""
         watch, size = self.watch, self.reserve.size
         if watch.starved and watch.available_bytes > self.allocator.segment_bytes:
@@ -136,7 +138,7 @@ class StoreSpace:
             except OSError as error:
                 log.warning("store.reserve_failed", error=str(error))
 
-    def _told(self, cause: str) -> None:
+    def _set_disk_full(self, cause: str) -> None:
         if cause:
             self._flags.set(Flag.DISK_FULL, cause)
         else:

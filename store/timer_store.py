@@ -1,6 +1,6 @@
 """Timers in the store: wheel, timer log and check file as one thing that is saved and recovered.
 
-What is due when flows in and out, as places in the commit log; messages are not looked at. `add`,
+What is due when flows in and out, as physical offsets; messages are not read. `add`,
 `settle` and the two positions move in the loop; a `Save` is a picture of all of it, taken between
 two awaits and brought to disk in this order: timer log, wheel, check file. So the check file speaks
 only of what is there, and a start goes on from it: units behind it are cut, the slots that led to
@@ -65,7 +65,7 @@ class Chain:
     __slots__ = (
         "_enqueued",
         "_magic",
-        "_places",
+        "_physical_offsets",
         "_positions",
         "_sizes",
         "last",
@@ -82,26 +82,26 @@ class Chain:
         self.settled = 0
         """How many of the oldest are off the slot."""
         self._positions = array("q")
-        self._places = array("q")
+        self._physical_offsets = array("q")
         self._sizes = array("i")
         self._magic = array("i")
         self._enqueued = array("q")
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._physical_offsets)
 
     def take(self, position: int, unit: TimerUnit) -> None:
         """The next older one."""
         self._positions.append(position)
-        self._places.append(unit.physical_offset)
+        self._physical_offsets.append(unit.physical_offset)
         self._sizes.append(unit.record_size)
         self._magic.append(unit.magic)
         self._enqueued.append(unit.write_time_ms)
 
     def due(self, number: int) -> Due:
         """A timer by its number: the oldest is 0."""
-        at = len(self._places) - 1 - number
-        return Due(self._places[at], self._sizes[at], self._magic[at], self._enqueued[at])
+        at = len(self._physical_offsets) - 1 - number
+        return Due(self._physical_offsets[at], self._sizes[at], self._magic[at], self._enqueued[at])
 
     def deletions(self) -> list[int]:
         """Numbers of those that take others back."""
@@ -168,7 +168,7 @@ class TimerStore:
         return time_ms - time_ms % self.precision_ms
 
     def add(self, time_ms: int, now_ms: int, unit: Due, topic_hash: int) -> bool:
-        """Put a timer into the slot of that time; False while another time is in its place. Hot."""
+        """Put a timer into the slot of that time; False while its slot has another time. Hot."""
         wheel = self.wheel
         time_ms = self.floor(time_ms)
         slot = wheel.slot(time_ms)

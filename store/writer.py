@@ -25,7 +25,7 @@ from aerobee.store.format.record import (
     store_timestamp_at,
 )
 from aerobee.store.format.tags import tags_code_of
-from aerobee.store.format.unit import has_place
+from aerobee.store.format.unit import can_have_unit
 from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ BATCH_STEP = 500
 """Messages of a batch that are read, or encoded, in one step: one to two milliseconds."""
 BATCH_TOGETHER = 4_096
 """Messages of a batch that are stored in one step: about five milliseconds."""
-PLACE_AT = HEAD.offset["queue_offset"]
+QUEUE_OFFSET_AT = HEAD.offset["queue_offset"]
 SYS_FLAG = slice(HEAD.offset["sys_flag"], HEAD.offset["sys_flag"] + 4)
-_place_into = struct.Struct(">qq").pack_into
+_offsets_into = struct.Struct(">qq").pack_into
 _stored_into = struct.Struct(">q").pack_into
-assert HEAD.offset["physical_offset"] == PLACE_AT + 8, "the two are written at once"
+assert HEAD.offset["physical_offset"] == QUEUE_OFFSET_AT + 8, "the two are written at once"
 
 PUT_OK = PutStatus.PUT_OK
 # Prepared and rolled back share this bit; such records take no queue offset.
@@ -192,7 +192,7 @@ class Writer:
             return self._refuse(refused)
         drafts = yield from self._split(draft, items)
         try:
-            records = yield from _encode_placeless(drafts or [])
+            records = yield from _encode_without_offsets(drafts or [])
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         if (refused := self._unfit(draft, items)) is not None:
@@ -259,10 +259,10 @@ class Writer:
         self,
         shared: MessageDraft,
         drafts: list[MessageDraft] | None,
-        placeless: list[bytes] | None,
+        without_offsets: list[bytes] | None,
         now_ms: int | None,
     ) -> PutResult:
-        """`placeless`: its records where they were encoded before their place was known."""
+        """`without_offsets`: the records, if they were encoded before their offsets were known."""
         if not drafts or shared.sys_flag & NOT_QUEUED:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         queue = self._queues.obtain(shared.topic, shared.queue_id)
@@ -273,19 +273,19 @@ class Writer:
         queue_offset = queue.next_offset
         physical_offset = commit_log.max_offset
         try:
-            records = placeless or _encode_all(drafts, queue_offset, physical_offset, stored)
+            records = without_offsets or _encode_all(drafts, queue_offset, physical_offset, stored)
         except MessageIllegal:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         data = (
-            _placed(records, queue_offset, physical_offset, stored)
-            if placeless
+            _with_offsets(records, queue_offset, physical_offset, stored)
+            if without_offsets
             else b"".join(records)
         )
         if not commit_log.append(data, stored):
             if (refused := self._roll(len(data))) is not None:
                 return self._refuse(refused)
             physical_offset = commit_log.max_offset
-            data = _placed(records, queue_offset, physical_offset, stored)
+            data = _with_offsets(records, queue_offset, physical_offset, stored)
             commit_log.append(data, stored)
         queue.next_offset = queue_offset + len(drafts)
         offer = self._dispatcher.offer
@@ -332,7 +332,7 @@ class Writer:
         limit = LONG_TOPIC_BYTES if topic.startswith(LONG_TOPICS) else TOPIC_BYTES
         if not 0 < length <= limit or draft.queue_id > QUEUE_ID_MAX:
             return None
-        if not has_place(topic, draft.queue_id, 0):
+        if not can_have_unit(topic, draft.queue_id, 0):
             return None
         if length > TOPIC_BYTES and not self._warned_long_topic:
             self._warned_long_topic = True
@@ -369,7 +369,7 @@ def _encode_all(
     return records
 
 
-def _encode_placeless(drafts: list[MessageDraft]) -> Generator[None, None, list[bytes]]:
+def _encode_without_offsets(drafts: list[MessageDraft]) -> Generator[None, None, list[bytes]]:
     """Records that do not know yet where they will lie."""
     records = []
     for draft in drafts:
@@ -379,13 +379,15 @@ def _encode_placeless(drafts: list[MessageDraft]) -> Generator[None, None, list[
     return records
 
 
-def _placed(records: list[bytes], queue_offset: int, physical_offset: int, stored: int) -> bytes:
-    """Records side by side from `physical_offset`, with what their place says written into them."""
+def _with_offsets(
+    records: list[bytes], queue_offset: int, physical_offset: int, stored: int
+) -> bytes:
+    """Records side by side from `physical_offset`, with their offsets written into them."""
     data = bytearray().join(records)
     stored_at = store_timestamp_at(int.from_bytes(records[0][SYS_FLAG]))
     at = 0
     for number, record in enumerate(records, queue_offset):
-        _place_into(data, at + PLACE_AT, number, physical_offset + at)
+        _offsets_into(data, at + QUEUE_OFFSET_AT, number, physical_offset + at)
         _stored_into(data, at + stored_at, stored)
         at += len(record)
     return bytes(data)

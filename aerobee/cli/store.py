@@ -120,12 +120,12 @@ def read_json(data: bytes) -> Any:
 def repair(directory: Path, yes: bool, as_json: bool) -> None:
     """Cut the log of DIRECTORY in front of damage, and have queues and index built again."""
     from aerobee.store.clock import SystemClock
-    from aerobee.store.tools.repair import carry_out, plan
+    from aerobee.store.tools.repair import plan, repair
 
     with refusing():
         wanted = plan(directory, read_json)
         if yes and wanted.needed:
-            wanted.kept_in = str(carry_out(directory, wanted, SystemClock().now_ms()))
+            wanted.kept_in = str(repair(directory, wanted, SystemClock().now_ms()))
     if as_json:
         print_json(wanted)
     else:

@@ -20,7 +20,7 @@ from aerobee.store.format.properties import decode
 from aerobee.store.format.record import read
 from aerobee.store.format.timer import WHEEL_TOPIC
 from aerobee.store.format.unit import SCHEDULE_TOPIC
-from aerobee.store.results import place_of
+from aerobee.store.results import location_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -157,7 +157,7 @@ class Dedupe:
                 try:
                     self._note_again(record)
                 except CONTENT_ERRORS as error:
-                    store.aside.take(SERVICE, place_of(record), error)
+                    store.aside.take(SERVICE, location_of(record), error)
             looked_at += result.count
             if result.next_begin_offset <= at:
                 break

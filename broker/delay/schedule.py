@@ -28,7 +28,7 @@ from aerobee.broker.metrics.stats import DELAY
 from aerobee.store.errors import NotInMemory, RecordDamaged
 from aerobee.store.format.record import records
 from aerobee.store.format.unit import code_of, is_due_time
-from aerobee.store.results import UNSTORABLE, PutStatus, place_of
+from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
@@ -206,7 +206,7 @@ class Schedule:
             try:
                 status = self._put(record)
             except CONTENT_ERRORS as error:
-                self._store.aside.take(SERVICE, place_of(record), error)
+                self._store.aside.take(SERVICE, location_of(record), error)
                 status = PUT_OK
             if status is not PUT_OK:
                 break
@@ -231,11 +231,11 @@ class Schedule:
         properties = record.properties
         target = target_of(properties)
         if target is None:
-            self._store.aside.note(SERVICE, place_of(record), "it does not say where it goes")
+            self._store.aside.note(SERVICE, location_of(record), "it does not say where it goes")
             return PUT_OK
         result = self._puts.put_again(draft_again(record, *target, properties))
         if result.status in UNSTORABLE:
-            self._store.aside.note(SERVICE, place_of(record), result.status.name)
+            self._store.aside.note(SERVICE, location_of(record), result.status.name)
             return PUT_OK
         if result.status is PUT_OK:
             counters = self._stats.topic_in(target.topic, DELAY)

@@ -35,7 +35,7 @@ from aerobee.broker.send.retries import tried_again
 from aerobee.remoting.errors import BodyError
 from aerobee.store.errors import MessageIllegal
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode, value_of
-from aerobee.store.results import UNSTORABLE, Place, PutStatus, place_of
+from aerobee.store.results import UNSTORABLE, Location, PutStatus, location_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,7 +296,7 @@ class Revive:
             try:
                 self._take(queue, record)
             except CONTENT_ERRORS as error:
-                aside.take(SERVICE, place_of(record), error)
+                aside.take(SERVICE, location_of(record), error)
         queue.position = found.next_begin_offset
         return found.next_begin_offset < found.max_offset
 
@@ -345,9 +345,9 @@ class Revive:
                     self._note_blocked(status)
                     return False
             except CONTENT_ERRORS as error:
-                place = Place(point.topic, point.queue_id, offset, -1)
+                location = Location(point.topic, point.queue_id, offset, -1)
                 self._store.aside.take(
-                    SERVICE, place if record is None else place_of(record), error
+                    SERVICE, location if record is None else location_of(record), error
                 )
             entry.left.pop(offset, None)
         if self._blocked:

@@ -22,7 +22,7 @@ from aerobee.store.errors import NotInMemory
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import read
 from aerobee.store.format.timer import DELETE, ROLL, WHEEL_TOPIC
-from aerobee.store.results import UNSTORABLE, PutStatus, place_of
+from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,12 +71,12 @@ class TimerPuts:
         try:
             return self._put(record, timed, enqueued_ms, roll=roll)
         except CONTENT_ERRORS as error:
-            self._aside.take(SERVICE, place_of(record), error)
+            self._aside.take(SERVICE, location_of(record), error)
             return True
 
     def _put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool) -> bool:
         if not is_deliverable(timed.topic):
-            self._aside.note(SERVICE, place_of(record), f"nothing is brought to {timed.topic!r}")
+            self._aside.note(SERVICE, location_of(record), f"nothing is brought to {timed.topic!r}")
             return True
         topic, queue_id = (WHEEL_TOPIC, 0) if roll else (timed.topic, timed.queue_id)
         properties = come_back(record.properties, enqueued_ms, self._clock.now_ms(), roll=roll)
@@ -86,7 +86,7 @@ class TimerPuts:
             again = draft_again(record, topic, queue_id, record.properties)
             status = self._puts.put_again(again).status
         if status in UNSTORABLE:
-            self._aside.note(SERVICE, place_of(record), status.name)
+            self._aside.note(SERVICE, location_of(record), status.name)
         elif status is not PutStatus.PUT_OK:
             return False
         elif not roll:

@@ -16,7 +16,7 @@ from aerobee.broker.timers.timer_delivery import SERVICE
 from aerobee.broker.timers.timer_properties import ROLLED, Timed
 from aerobee.store.format.tags import java_hash
 from aerobee.store.format.timer import DELETE, WHEEL_TOPIC, slot_time
-from aerobee.store.results import place_of
+from aerobee.store.results import location_of
 from aerobee.store.timer_store import Due
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class TimerEnqueue:
             try:
                 taken = self._take_one(record, now_ms)
             except CONTENT_ERRORS as error:
-                aside.take(SERVICE, place_of(record), error)
+                aside.take(SERVICE, location_of(record), error)
             if not taken:
                 break
             timers.queue_offset = record.queue_offset + 1
@@ -116,7 +116,7 @@ class TimerEnqueue:
         """A slot, or delivery; False: try again later."""
         timed = Timed.of(record.properties)
         if timed is None:
-            self._store.aside.note(SERVICE, place_of(record), "it says no time or no target")
+            self._store.aside.note(SERVICE, location_of(record), "it says no time or no target")
             return True
         if timed.out_ms < now_ms:
             return self._deliver(record, timed)

@@ -37,7 +37,7 @@ from aerobee.remoting.wire.frame import MAX_FRAME_BYTES
 from aerobee.remoting.wire.headers.transaction import CheckTransactionState
 from aerobee.store.format.message_id import offset_id
 from aerobee.store.format.record import encode
-from aerobee.store.results import UNSTORABLE, PutStatus, place_of
+from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -223,7 +223,7 @@ class HalfMessages:
                 try:
                     more = self._look(Half.of(record), now_ms, rules)
                 except CONTENT_ERRORS as error:
-                    self._store.aside.take(SERVICE, place_of(record), error)
+                    self._store.aside.take(SERVICE, location_of(record), error)
                     table.gone(at, at + 1)
                     more = True
                 if not more:
@@ -298,7 +298,7 @@ class HalfMessages:
                 self._transactions.op_written(result.queue_offset, (at,))
 
     def _set_aside(self, half: Half, reason: str) -> None:
-        self._store.aside.note(SERVICE, place_of(half.record), reason)
+        self._store.aside.note(SERVICE, location_of(half.record), reason)
 
     # -- asking ----------------------------------------------------------------------------------
 

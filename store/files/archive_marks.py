@@ -46,7 +46,7 @@ class ArchiveMarks:
         """Of those that were read and are well-formed: the sizes that they tell."""
         self._void: set[int] = set()
         """Of those that should be gone and could not be removed."""
-        self._told: set[tuple[int, str]] = set()
+        self._warned: set[tuple[int, str]] = set()
         """What was said of which mark; said once."""
         self._silent = False
         self._unseen_from: int | None = None
@@ -72,7 +72,7 @@ class ArchiveMarks:
             end, self._unseen_from = min(end, self._unseen_from), None
         self._good = {start: size for start, size in self._good.items() if start in self._marked}
         self._void &= self._marked
-        self._told = {(start, cause) for start, cause in self._told if start in self._marked}
+        self._warned = {(start, cause) for start, cause in self._warned if start in self._marked}
         first = min(segments, default=end)
         for start in sorted(self._marked):
             if start < first:
@@ -98,11 +98,11 @@ class ArchiveMarks:
             try:
                 self._good[start] = self._read(start)
             except (OSError, msgspec.MsgspecError, ValueError) as error:
-                self._tell(start, str(error))
+                self._warn_once(start, str(error))
                 return False
         marked = self._good[start]
         if marked != size:
-            self._tell(start, f"it says {marked} bytes, the segment has {size}")
+            self._warn_once(start, f"it says {marked} bytes, the segment has {size}")
         return marked == size
 
     def _read(self, start: int) -> int:
@@ -111,9 +111,9 @@ class ArchiveMarks:
             raise ValueError(f"it names the segment {mark.segment}")
         return mark.bytes
 
-    def _tell(self, start: int, cause: str) -> None:
-        if (start, cause) not in self._told:
-            self._told.add((start, cause))
+    def _warn_once(self, start: int, cause: str) -> None:
+        if (start, cause) not in self._warned:
+            self._warned.add((start, cause))
             log.warning("cleanup.mark_refused", path=str(self._path(start)), cause=cause)
 
     def _forget(self, start: int, reason: str) -> None:
@@ -122,7 +122,7 @@ class ArchiveMarks:
             self._disk.remove(path, missing_ok=True)
         except OSError as error:
             self._void.add(start)
-            self._tell(start, f"it cannot be removed: {error}")
+            self._warn_once(start, f"it cannot be removed: {error}")
             return
         self._marked.discard(start)
         self._good.pop(start, None)

@@ -1,6 +1,6 @@
 """The commit log: every message of every queue, one record behind the other, in segments.
 
-Records flow in as bytes already encoded for their place; views of the mapping flow out. It knows
+Records flow in as bytes already encoded for their offsets; views of the mapping flow out. It knows
 where the log begins and ends, what is on disk, and how to walk it; it starts no thread.
 
 Laws: `flushed` ≤ `max_offset`; a record never spans segments; every append leaves room for the
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["CommitLog", "LogWalk", "SyncPlan"]
 
 HEAD_BYTES = 88
-"""Enough of a record to tell it from every other one: places, times and the CRC of its body."""
+"""Enough of a record to tell it from every other one: offsets, times and the CRC of its body."""
 STORE_TIME_BYTES = 8
 MAGIC_AT = 4
 PHYSICAL_OFFSET_AT = 28
@@ -48,7 +48,7 @@ FIRST_LOOK_BYTES = 4_096
 
 
 class SyncPlan(NamedTuple):
-    """What one sync covers: taken in the loop, carried out in a thread, booked in the loop."""
+    """What one sync covers: made in the loop, synced in a thread, completed in the loop."""
 
     files: tuple[tuple[MappedFile, int], ...]
     """Segments in order, each with its `wrote` when the plan was made."""
@@ -168,7 +168,7 @@ class CommitLog:
             file for file in reversed(self.queue.files) if file.end > self.flushed or not file.named
         ]
 
-    def carry_out(self, plan: SyncPlan) -> None:
+    def sync(self, plan: SyncPlan) -> None:
         """Sync what the plan names, oldest segment first. For a thread. Raises: OSError."""
         for file, _ in plan.files:
             if not file.named:
@@ -176,8 +176,8 @@ class CommitLog:
                 self._disk.sync_directory(self.queue.directory)
             file.sync()
 
-    def book(self, plan: SyncPlan) -> None:
-        """The plan was carried out: move `flushed`."""
+    def complete(self, plan: SyncPlan) -> None:
+        """The plan was synced: move `flushed`."""
         for file, position in plan.files:
             file.mark_flushed(position)
             file.named = True
@@ -187,8 +187,8 @@ class CommitLog:
     def sync_all(self) -> None:
         """Make everything durable, here and now. Raises: OSError."""
         plan = self.plan_sync()
-        self.carry_out(plan)
-        self.book(plan)
+        self.sync(plan)
+        self.complete(plan)
 
     # ── Reading ──
 
@@ -200,7 +200,7 @@ class CommitLog:
     def record(
         self, physical_offset: int, size: int | None = None, read: ReadLog | None = None
     ) -> memoryview | None:
-        """The record that begins there, whole; None for any other place.
+        """The record that begins there, whole; None for any other offset.
 
         `read` is the way to bytes that may be on disk; without it the mapping is. Raises: OSError,
         and what `read` raises.
@@ -314,8 +314,8 @@ def _mapped(file: MappedFile, position: int, size: int) -> memoryview:
 def _names(head: memoryview, physical_offset: int) -> bool:
     """Whether this looks like the begin of the record that belongs there."""
     magic = int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4])
-    place = int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT])
-    return magic in (MAGIC_V1, MAGIC_V2) and place == physical_offset
+    named = int.from_bytes(head[PHYSICAL_OFFSET_AT:SYS_FLAG_AT])
+    return magic in (MAGIC_V1, MAGIC_V2) and named == physical_offset
 
 
 class LogWalk:

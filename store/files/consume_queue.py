@@ -60,8 +60,8 @@ class ConsumeQueue(QueueUnits):
     ) -> UnitStatus:
         """Add the unit of one message at the end; readers see it at once. Hot.
 
-        Repeated ones are ignored, by place in the log and by queue offset. With a gap nothing is
-        added: an entry in the wrong place would be worse.
+        Repeated ones are ignored, by physical offset and by queue offset. With a gap nothing is
+        added: an entry of the wrong message would be worse.
         """
         end = physical_offset + size
         if queue_offset != self.end_offset or end <= self.max_physical_offset:

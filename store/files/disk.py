@@ -411,7 +411,7 @@ class Disk:
         Raises: BlockingIOError naming the holder's pid, which may be our own.
         """
         # Closing any descriptor of a locked file drops the lock, so no second one is opened.
-        if self.exists(path) and _place(self._call(os.stat, path)) in self._held:
+        if self.exists(path) and _identity(self._call(os.stat, path)) in self._held:
             raise BlockingIOError(
                 errno.EAGAIN, f"held by this process, pid {os.getpid()}", str(path)
             )
@@ -424,12 +424,12 @@ class Disk:
             if pid:
                 raise BlockingIOError(errno.EAGAIN, f"held by pid {pid}", str(path)) from error
             raise
-        self._held.add(_place(self._call(os.fstat, handle.fd)))
+        self._held.add(_identity(self._call(os.fstat, handle.fd)))
         return handle
 
     def unlock(self, handle: Handle) -> None:
         """Let go of a lock."""
-        self._held.discard(_place(self._call(os.fstat, handle.fd)))
+        self._held.discard(_identity(self._call(os.fstat, handle.fd)))
         handle.close()
 
     def process_id(self) -> int:
@@ -471,7 +471,7 @@ class Disk:
         return total
 
 
-def _place(status: os.stat_result) -> tuple[int, int]:
+def _identity(status: os.stat_result) -> tuple[int, int]:
     """What tells a file from all others, whatever its names are."""
     return status.st_dev, status.st_ino
 

@@ -1,8 +1,8 @@
 """The recovery point: how far a start after a crash need not look back, about a second old.
 
-The checkpoint moves once a minute and speaks of times, because other brokers read it; this file
-speaks of places and is ours alone. It has two slots, written in turn, each with a CRC: a write that
-a power cut tears takes the older one away, not both. Who writes it has synced before what it says.
+The checkpoint moves once a minute and holds times, because other brokers read it; this file holds
+physical offsets and is ours alone. It has two slots, written in turn, each with a CRC: a write that
+a power cut tears damages the older slot, not both. What it says was synced before it is written.
 """
 
 from __future__ import annotations

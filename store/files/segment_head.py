@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["first_store_time"]
 
 STORE_TIME_BYTES = 8
-_place = HEAD.pick("physical_offset", "sys_flag")
+_pick = HEAD.pick("physical_offset", "sys_flag")
 
 
 def first_store_time(disk: Disk, path: Path, start: int) -> int:
@@ -26,7 +26,7 @@ def first_store_time(disk: Disk, path: Path, start: int) -> int:
         head = handle.pread(HEAD.size, 0)
     if len(head) < HEAD.size:
         return -1
-    physical_offset, sys_flag = _place(head, 0)
+    physical_offset, sys_flag = _pick(head, 0)
     at = store_timestamp_at(sys_flag)
     stored = int.from_bytes(head[at : at + STORE_TIME_BYTES], signed=True)
     return stored if physical_offset == start and stored > 0 else -1

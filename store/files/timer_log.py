@@ -86,7 +86,7 @@ class TimerLog:
         return position
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit that begins there; None for any other place. Raises: NotInMemory, OSError."""
+        """The unit that begins there; None for any other position. Raises: NotInMemory, OSError."""
         if position < self.begin or not self.may_be_unit(position):
             return None
         start: int

@@ -66,7 +66,7 @@ class TimerWheel:
         return WheelSlot(*found) if found[0] == step else None
 
     def free_for(self, time_ms: int) -> bool:
-        """Whether that time can have timers: its place in the wheel holds no other time."""
+        """Whether that time can have timers: its slot holds no other time."""
         step = time_ms // self.precision_ms
         return _unpack(self._memory, step % self.slots * SLOT_BYTES)[0] in (0, step)
 
@@ -244,5 +244,5 @@ class TimerWheel:
 
 
 def _room(first: int, last: int) -> int:
-    """How many units can stand from one place in the timer log to another; −1 for none."""
+    """How many units can stand from one position of the timer log to another; −1 for none."""
     return (last - first) // UNIT_BYTES + 1 if first <= last else -1

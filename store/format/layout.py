@@ -32,7 +32,7 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 class Layout(Generic[Row]):
     """A fixed sequence of fields.
 
-    `size` is checked against the declaration; `offset["field"]` is the field's place in bytes.
+    `size` is checked against the declaration; `offset["field"]` is its first byte.
     `pack`, `pack_into`, `unpack_from` and `iter_unpack` are those of the compiled struct: hot loops
     bind them once, cold code uses `read` and names. Hosts of the other family are swapped in by
     `hosts={"field": host6}`.

@@ -1,4 +1,4 @@
-"""Names of files and places in a store directory. Pure: names in, names out."""
+"""Names of files and directories in a store directory. Pure: names in, names out."""
 
 from __future__ import annotations
 
@@ -106,17 +106,17 @@ def is_index_name(name: str) -> bool:
 def spare_path(path: AnyPath) -> AnyPath:
     """Where a file is made before it gets its name: beside its directory, never in it.
 
-    Brokers stop at strangers in a directory of segments.
+    Brokers stop at foreign files in a directory of segments.
     """
     return path.parent.with_name(f"{path.parent.name}.{path.name}{_SPARE}")
 
 
 def is_spare(name: str) -> bool:
     """Whether this is a file that a crash kept from getting its name; it may go."""
-    place, _, start = name.removesuffix(_SPARE).rpartition(".")
+    folder, _, start = name.removesuffix(_SPARE).rpartition(".")
     if not name.endswith(_SPARE):
         return False
-    return segment_start(start) is not None or (place == INDEX and is_index_name(start))
+    return segment_start(start) is not None or (folder == INDEX and is_index_name(start))
 
 
 def temporary_name(name: str) -> str:

@@ -209,7 +209,7 @@ def encode(
     physical_offset: int,
     store_timestamp: int,
 ) -> bytes:
-    """The whole record, at its place in the log and its queue.
+    """The whole record, with its offsets in the log and its queue.
 
     The address-family bits of the sysFlag follow the hosts, whatever the producer sent.
     Raises: MessageIllegal, PropertiesTooLong.
@@ -436,7 +436,7 @@ def queue_offsets(views: Iterable[Buffer]) -> list[int]:
 
 
 def store_timestamp_at(sys_flag: int) -> int:
-    """Place of the store timestamp within a record, by its address family."""
+    """Position of the store timestamp within a record, by its address family."""
     return 68 if sys_flag & BORN_HOST_IPV6 else 56
 
 

@@ -131,7 +131,7 @@ def heads_of(data: bytes, starts: Ints, ends: Ints, physical_offsets: Ints) -> H
     lengths = _field(data, 0, ">i4")[bodies - 4].astype(np.int64)
     topics = bodies + lengths
     whole &= (lengths >= 0) & (topics <= ends - 3)
-    # From here on places of unsound records lead to their own first bytes: any are as good.
+    # From here on positions of unsound records lead to their own first bytes: any are as good.
     topics = np.where(whole, topics, at)
     octets = np.frombuffer(data, dtype=np.uint8)
     sizes = octets[topics].astype(np.int64)
@@ -154,7 +154,7 @@ def _field(data: bytes, offset: int, kind: str) -> NDArray[np.int64]:
     count = len(data) - offset - width + 1
     if count <= 0:
         return np.empty(0, kind)
-    # As wide as the data allows; the caller asks for places inside only.
+    # As wide as the data allows; the caller asks for positions inside only.
     return np.ndarray((count,), kind, data, offset, (1,))
 
 

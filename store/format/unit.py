@@ -20,8 +20,8 @@ __all__ = [
     "UNIT_SIZE",
     "DelayLevels",
     "Unit",
+    "can_have_unit",
     "code_of",
-    "has_place",
     "is_blank",
     "is_due_time",
     "units_in_use",
@@ -93,7 +93,7 @@ def is_due_time(tags_code: int) -> bool:
     return tags_code > 1 << 32
 
 
-def has_place(topic: str, queue_id: int, queue_offset: int) -> bool:
+def can_have_unit(topic: str, queue_id: int, queue_offset: int) -> bool:
     """Whether a record with these fields can have a unit: its queue is a directory of that name."""
     named = topic not in (".", "..") and "/" not in topic and "\0" not in topic
     return named and queue_id >= 0 and 0 <= queue_offset <= INT64_MAX // UNIT.size

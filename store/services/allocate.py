@@ -54,15 +54,15 @@ class Allocator:
         disk: Disk,
         stats: StoreStats,
         *,
-        missing: Callable[[OSError], None],
-        recovered: Callable[[], None],
+        on_missing: Callable[[OSError], None],
+        on_recovered: Callable[[], None],
     ) -> None:
-        """`missing` is told why a needed segment is not there, `recovered` that it is again."""
+        """`on_missing` hears why a needed segment is not there, `on_recovered` that it is again."""
         self._log = commit_log
         self._disk = disk
         self._stats = stats
-        self._missing = missing
-        self._recovered = recovered
+        self._on_missing = on_missing
+        self._on_recovered = on_recovered
         # Held while a file is made, by whomever: the loop takes what a thread prepares.
         self._making = threading.Lock()
         self._ready: Handle | None = None
@@ -80,7 +80,7 @@ class Allocator:
     def new_segment(self, path: Path, size: int) -> Handle:
         """The allocated file of the next segment, under its name; blocks only when not prepared.
 
-        Raises: OSError, TimeoutError included; then writes are refused until `recovered`.
+        Raises: OSError, TimeoutError included; then writes are refused until `on_recovered`.
         """
         self._wanted.set()
         try:
@@ -116,7 +116,7 @@ class Allocator:
         """A needed segment could not be had: try at once, then every ten seconds."""
         self._stats.allocations_failed += 1
         self.starving = True
-        self._missing(error)
+        self._on_missing(error)
         self._wanted.set()
 
     def retry(self) -> None:
@@ -149,7 +149,7 @@ class Allocator:
             if await self._disk.in_thread(self._prepare, path, self._log.segment_bytes):
                 if self.starving:
                     self.starving = False
-                    self._recovered()
+                    self._on_recovered()
                 await self._wanted.wait()
             else:
                 self._again = trio.Event()

@@ -86,12 +86,12 @@ class Cleanup:
         *,
         dispatched: Callable[[], int],
         local_hour: Callable[[int], int],
-        looked: Callable[[], Awaitable[None]],
-        failed: Callable[[OSError], None],
+        on_pass: Callable[[], Awaitable[None]],
+        on_failed: Callable[[OSError], None],
     ) -> None:
-        """`dispatched` is the first byte that queues still need, `looked` runs after each look.
+        """`dispatched` is the first byte that queues still need, `on_pass` runs after each pass.
 
-        `failed` hears of a directory that could not be synced: final for the run.
+        `on_failed` hears of a directory that could not be synced: final for the run.
         """
         self.config = config
         self.queues = queues
@@ -105,8 +105,8 @@ class Cleanup:
         """Starts of the segments that are archived, by the last look."""
         self._dispatched = dispatched
         self._local_hour = local_hour
-        self._looked = looked
-        self._failed = failed
+        self._on_pass = on_pass
+        self._on_failed = on_failed
         self._made = clock.now_ms(), clock.monotonic()
         """What both clocks said first: a jump during the start counts like any other."""
         self._elapsed = Elapsed(*self._made)
@@ -152,7 +152,7 @@ class Cleanup:
         if jump_ms:
             log.warning("cleanup.clock_jumped", jump_ms=jump_ms)
         await self._watch.look()
-        await self._looked()
+        await self._on_pass()
         if self._held and not self._stopped:
             await self._release()
 
@@ -266,7 +266,7 @@ class Cleanup:
         except SyncFailed as error:
             # Who knows whether the name comes back; the file behind it must be whole then.
             self._stopped = True
-            self._failed(error)
+            self._on_failed(error)
         except OSError as error:
             self._hanged, self._hanged_since_s = file, self._clock.monotonic()
             log.warning("cleanup.delete_failed", path=str(file.path), error=str(error))

@@ -175,9 +175,9 @@ class QueueCleanup:
             except OSError as error:
                 log.warning("cleanup.delete_failed", path=str(path), error=str(error))
                 return
-        for place in (directory, directory.parent):
+        for folder in (directory, directory.parent):
             with contextlib.suppress(OSError):
-                self._disk.remove_directory(place)
+                self._disk.remove_directory(folder)
 
 
 def _batches(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:

@@ -1,7 +1,7 @@
 """Damage is not a tear: what was on disk for certain must not vanish in a cut.
 
 The log and the end that recovery found flow in; out comes nothing, or StoreDamaged naming the file,
-the place and the remedy. Reads only.
+the physical offset and the remedy. Reads only.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
     "reason_at",
     "record_time_at",
     "refuse_damage",
+    "refuse_foreign_bytes",
     "refuse_hole",
     "refuse_holes",
     "refuse_loss",
     "refuse_no_log",
     "refuse_number",
     "refuse_short",
-    "refuse_strangers",
     "sound_end",
 ]
 
@@ -96,8 +96,8 @@ def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
 def refuse_short(log: CommitLog, end_offset: int, led_to: Sequence[int]) -> None:
     """After a clean stop: the log lacks its end, a segment is short or missing.
 
-    `led_to` are the places at or behind the end that last units lead to. A lone one that leads
-    further than to the end is itself wrong. Raises: StoreDamaged, OSError.
+    `led_to` are the physical offsets at or behind the end that last units lead to. A lone one
+    behind the end is itself wrong. Raises: StoreDamaged, OSError.
     """
     last = log.queue.find(end_offset)
     if last is log.queue.last and last and _is_blank(log.parse_at(last, end_offset)):
@@ -112,7 +112,7 @@ def _is_blank(found: RecordHeader | NoRecord) -> bool:
     return isinstance(found, NoRecord) and found.kind == BLANK
 
 
-def refuse_strangers(log: CommitLog, end_offset: int) -> None:
+def refuse_foreign_bytes(log: CommitLog, end_offset: int) -> None:
     """A log without one whole record that begins as no record does. Raises: StoreDamaged, OSError.
 
     A crash leaves the first bytes of a segment zero, or as they were written.
@@ -196,7 +196,7 @@ def altered(
 ) -> RecordHeader | None:
     """A record whose body is not what was written, if that is damage and no torn end; else None.
 
-    It keeps its place and its unit: readers leave it out and go on behind it. Everything before
+    It stays in the log and keeps its unit: readers leave it out and go on behind it. All before
     `safe` was on disk; after a kill everything is there but the end of the last append.
     """
     found = log.parse_at(file, physical_offset)
@@ -236,7 +236,7 @@ def sound_end(
 
 
 def _behind(log: CommitLog, physical_offset: int) -> Iterator[int]:
-    """Places behind the end where a record may begin."""
+    """Physical offsets behind the end where a record may begin."""
     file = log.queue.find(physical_offset)
     if file is not None:
         yield from candidates(file, physical_offset - file.start)

@@ -19,9 +19,9 @@ from aerobee.store.errors import CONTENT_ERRORS
 from aerobee.store.files.consume_queue import ConsumeQueue
 from aerobee.store.format.faults import BLANK, END
 from aerobee.store.format.record import TRANSACTION_PREPARED
-from aerobee.store.format.unit import DelayLevels, code_of, has_place
+from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
 from aerobee.store.format.walk import fault_at, resumes_at
-from aerobee.store.results import Place, UnitStatus
+from aerobee.store.results import Location, UnitStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,11 +49,11 @@ CATCH_UP_S = 5.0
 """How long a stop waits for dispatch."""
 LAGGING_BYTES = 64 << 20
 
-# Prepared and rolled back share this bit; such records have no place in a queue.
+# Prepared and rolled back share this bit; such records have no unit in a queue.
 _NOT_QUEUED = TRANSACTION_PREPARED
 _GAP = UnitStatus.GAP
 _HIGH = 1 << 32
-"""Queue offsets below have a place in every queue; others are looked at closer."""
+"""Queue offsets below are possible in every queue; others are checked."""
 
 log = structlog.get_logger(__name__)
 
@@ -165,8 +165,8 @@ class Dispatcher:
                         )
             except CONTENT_ERRORS as error:
                 # Whoever waits for this message hears of it with the next one.
-                place = Place(queue.topic, queue.queue_id, queue_offset, physical)
-                self.aside.take("dispatch", place, error)
+                location = Location(queue.topic, queue.queue_id, queue_offset, physical)
+                self.aside.take("dispatch", location, error)
         self.last_position = last
         self._stats.dispatched += count
 
@@ -241,11 +241,11 @@ class Dispatcher:
         """The record at `dispatched`."""
         topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
         queue = self._queues.find(topic, queue_id)
-        # Name and number of a queue that is there were looked at when it was made.
+        # Name and number of a queue that is there were checked when it was created.
         known = queue is not None and 0 <= queue_offset < _HIGH
-        if not known and not has_place(topic, queue_id, queue_offset):
-            place = Place(topic, queue_id, queue_offset, self.dispatched)
-            self.aside.note("dispatch", place, "no queue can be of that name or number")
+        if not known and not can_have_unit(topic, queue_id, queue_offset):
+            location = Location(topic, queue_id, queue_offset, self.dispatched)
+            self.aside.note("dispatch", location, "no queue can be of that name or number")
             self.dispatched += header.size
             return
         queue = queue or self._queues.obtain(topic, queue_id)

@@ -64,19 +64,19 @@ class LogFlush:
         clock: Clock,
         stats: StoreStats,
         *,
-        flushed: Callable[[], None],
-        answered: Callable[[], None],
-        failed: Callable[[OSError], None],
+        on_flushed: Callable[[], None],
+        on_answered: Callable[[], None],
+        on_failed: Callable[[OSError], None],
     ) -> None:
-        """`flushed` runs when the position moved, `answered` behind each group of callbacks."""
+        """`on_flushed` runs when the position moved, `on_answered` after a group of callbacks."""
         self.config = config
         self._log = commit_log
         self._thread = thread
         self._clock = clock
         self._stats = stats
-        self._flushed = flushed
-        self._answered = answered
-        self._failed = failed
+        self._on_flushed = on_flushed
+        self._on_answered = on_answered
+        self._on_failed = on_failed
         self.waiting: deque[Waiting] = deque()
         self.failure: OSError | None = None
         self.stopping = False
@@ -119,9 +119,9 @@ class LogFlush:
         self._plan = plan = self._log.plan_sync()
         self._plan_now_ms = self._clock.now_ms()
         self._began = self._clock.monotonic()
-        self._thread.submit(partial(self._carry_out, plan), self._sync_ended)
+        self._thread.submit(partial(self._sync, plan), self._sync_ended)
 
-    def _carry_out(self, plan: SyncPlan) -> None:
+    def _sync(self, plan: SyncPlan) -> None:
         """Sync what the plan names; until that can begin, senders wait. For the sync thread.
 
         Raises: SyncFailed, or OSError when a stop has tried often enough.
@@ -129,7 +129,7 @@ class LogFlush:
         tries = 0
         while True:
             try:
-                self._log.carry_out(plan)
+                self._log.sync(plan)
             except SyncFailed:
                 raise
             except OSError as error:
@@ -147,17 +147,17 @@ class LogFlush:
         while self._log.flushed < end_offset and self.failure is None:
             self.request()
             await self._ended.wait()
-            self.book()
+            self.complete()
         return self._log.flushed >= end_offset
 
     async def run(self) -> None:
-        """Book what ends, time out what waits too long, and flush by interval; until cancelled."""
+        """Complete syncs that end, time out senders, and flush by interval; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire)
             nursery.start_soon(self._tick)
             while True:
                 await self._ended.wait()
-                self.book()
+                self.complete()
 
     # ── One sync ──
 
@@ -165,8 +165,8 @@ class LogFlush:
         self._results.append(failure)
         self._ended.set()
 
-    def book(self) -> None:
-        """Take in what the thread has told: positions, the next sync, then the answers."""
+    def complete(self) -> None:
+        """Take in what the thread has done: positions, the next sync, then the answers."""
         if not self._results:
             return
         self._ended = trio.Event()
@@ -176,7 +176,7 @@ class LogFlush:
         if failure is not None:
             self._fail(failure)
             return
-        self._log.book(plan)
+        self._log.complete(plan)
         self._measure(self._clock.monotonic() - self._began)
         self._move_physic(plan)
         # Those that came meanwhile are on their way to the disk while these get their answers.
@@ -185,8 +185,8 @@ class LogFlush:
         waiting, flushed = self.waiting, self._log.flushed
         while waiting and waiting[0][0] <= flushed:
             waiting.popleft()[2](True)
-        self._flushed()
-        self._answered()
+        self._on_flushed()
+        self._on_answered()
 
     def _measure(self, seconds: float) -> None:
         self._stats.log_syncs += 1
@@ -213,13 +213,13 @@ class LogFlush:
             raise failure
         self.failure = failure
         log.error("flush.failed", file="commitlog", error=str(failure), flushed=self._log.flushed)
-        self._failed(failure)
+        self._on_failed(failure)
         self._refuse(len(self.waiting))
 
     def _refuse(self, count: int) -> None:
         for _ in range(count):
             self.waiting.popleft()[2](False)
-        self._answered()
+        self._on_answered()
 
     # ── Clocks ──
 
@@ -276,10 +276,10 @@ class QueueFlush:
         *,
         points: RecoveryPoints,
         one_round: trio.Lock,
-        failed: Callable[[OSError], None],
-        stuck: Callable[[OSError | None], None],
+        on_failed: Callable[[OSError], None],
+        on_stuck: Callable[[OSError | None], None],
     ) -> None:
-        """`stuck` tells that units cannot be written, and with None that they can again.
+        """`on_stuck` tells that units cannot be written, and with None that they can again.
 
         `one_round` is held during a round: two at once would make the same file twice, and nobody
         else may touch queue files then.
@@ -294,8 +294,8 @@ class QueueFlush:
         self._disk = disk
         self._clock = clock
         self._stats = stats
-        self._failed = failed
-        self._stuck = stuck
+        self._on_failed = on_failed
+        self._on_stuck = on_stuck
         self.logics_timestamp = 0
         """Every message stored up to this time, in ms, has its unit on disk."""
         self.index_timestamp: Callable[[], int] = self._index_unchanged
@@ -387,12 +387,12 @@ class QueueFlush:
             self._write_failures += 1
             if self._write_failures in (1, WRITE_TRIES):
                 log.error("flush.queue_write_failed", error=str(error), tries=self._write_failures)
-            self._stuck(error)
+            self._on_stuck(error)
             return False
         if self._write_failures:
             self._write_failures = 0
             log.info("flush.queue_write_recovered")
-            self._stuck(None)
+            self._on_stuck(None)
         self._queues.mark_written(writes)
         return True
 
@@ -431,7 +431,7 @@ class QueueFlush:
         if isinstance(error, SyncFailed):
             self.failure = error
             log.error("flush.failed", file=file, error=str(error))
-            self._failed(error)
+            self._on_failed(error)
         else:
             log.warning("flush.delayed", file=file, error=str(error))
         return False

@@ -25,7 +25,7 @@ from aerobee.store.format.faults import END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.format.walk import Walk, claimed_size, resumes_at
-from aerobee.store.results import Place
+from aerobee.store.results import Location
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -85,11 +85,11 @@ class IndexService:
         stats: StoreStats,
         *,
         promise: Callable[[int], Awaitable[None]],
-        failed: Callable[[OSError], None],
+        on_failed: Callable[[OSError], None],
     ) -> None:
         """`promise` makes the checkpoint say that the index is on disk up to a time, at once.
 
-        `failed` hears of a sync that failed, which is final for the run.
+        `on_failed` hears of a sync that failed, which is final for the run.
         """
         self._log = commit_log
         self._dispatcher = dispatcher
@@ -98,7 +98,7 @@ class IndexService:
         self._clock = clock
         self._stats = stats
         self._promise = promise
-        self._failed = failed
+        self._on_failed = on_failed
         self._hasher = KeyHasher()
         self.pending: deque[DispatchRequest] = deque(maxlen=PENDING_MAX)
         self._offer = self.pending.append
@@ -186,12 +186,12 @@ class IndexService:
     async def _round(self) -> None:
         while await self.step():
             await self._write_if_due()
-            self._tell()
+            self._publish()
             await trio.sleep(PAUSE_S)
         await self._write_if_due()
-        self._tell()
+        self._publish()
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         self._stats.index_behind_bytes = self.behind_bytes
         moved, self._moved = self._moved, trio.Event()
         moved.set()
@@ -234,7 +234,7 @@ class IndexService:
             return False
         if not self._keys and not await self._gather():
             return False
-        return await self._place() and self.indexed < self._dispatcher.dispatched
+        return await self._add_keys() and self.indexed < self._dispatcher.dispatched
 
     async def _gather(self) -> bool:
         """Take the keys of the next messages, handed over or parsed. False: nothing to do now."""
@@ -279,8 +279,8 @@ class IndexService:
         self, error: Exception, topic: str, queue_id: int, queue_offset: int, physical: int
     ) -> None:
         """A message whose keys cannot be read has none."""
-        place = Place(topic, queue_id, queue_offset, physical)
-        self._dispatcher.aside.take("index", place, error)
+        location = Location(topic, queue_id, queue_offset, physical)
+        self._dispatcher.aside.take("index", location, error)
 
     def _drop_known(self) -> None:
         """Keys of the first message that an earlier run has put into a file."""
@@ -288,7 +288,7 @@ class IndexService:
             del self._keys[: self._known_keys]
             self._known_keys = 0
 
-    async def _place(self) -> bool:
+    async def _add_keys(self) -> bool:
         """Put the keys at hand into files. False: no file can be had now."""
         keys = self._keys
         added = len(keys)
@@ -365,7 +365,7 @@ class IndexService:
         except SyncFailed as error:
             self.failure = error
             log.error("flush.failed", file="index", error=str(error))
-            self._failed(error)
+            self._on_failed(error)
             return False
         return True
 

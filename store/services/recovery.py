@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from aerobee.store.format.fast_scan import NEVER, fast_scan, queue_key
 from aerobee.store.format.faults import BLANK, CRC, NoRecord
 from aerobee.store.format.record import HOST_FLAGS, TRANSACTION_PREPARED
-from aerobee.store.format.sweep import NEVER, line_key, sweep
-from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, code_of, has_place
+from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, can_have_unit, code_of
 from aerobee.store.results import Recovery, RecoveryProgress, UnitStatus
 from aerobee.store.services.damage import (
     LogEnd,
@@ -27,13 +27,13 @@ from aerobee.store.services.damage import (
     reason_at,
     record_time_at,
     refuse_damage,
+    refuse_foreign_bytes,
     refuse_hole,
     refuse_holes,
     refuse_loss,
     refuse_no_log,
     refuse_number,
     refuse_short,
-    refuse_strangers,
     sound_end,
 )
 from aerobee.store.services.recovery_start import (
@@ -169,8 +169,8 @@ class _Recovery:
         self.last = -1
         """Where the last record passed begins; −1 before the first."""
         self.write_at = WRITE_EVERY_RECORDS
-        self.lines: dict[tuple[bytes, int], ConsumeQueue] = {}
-        """Queues that lack nothing so far; a sweep gives units to them itself."""
+        self.in_order: dict[tuple[bytes, int], ConsumeQueue] = {}
+        """Queues that lack nothing so far; a fast scan gives units to them itself."""
         self.lost: set[tuple[str, int]] = set()
         """Queues whose units are missing from before the start of the walk."""
         self.built: set[tuple[str, int]] = set()
@@ -179,7 +179,7 @@ class _Recovery:
         """After a clean stop: where the last unit leads, if that is to no message."""
 
     def find_start(self) -> None:
-        """Settle the ends of the queues and the place where the walk begins."""
+        """Settle the ends of the queues and the physical offset where the walk begins."""
         queues = self.queues
         self.progress.step = "queues"
         self.progress.end_offset = self.log.max_offset
@@ -262,7 +262,7 @@ class _Recovery:
 
     def _refuse(self) -> None:
         """Damage that a cut would hide, before anything of the log or a whole queue goes."""
-        refuse_strangers(self.log, self.end)
+        refuse_foreign_bytes(self.log, self.end)
         if self.end < self.safe:
             more = f", though all of the log was on disk up to {self.safe}"
             refuse_damage(self.log, self.end, more)
@@ -287,8 +287,8 @@ class _Recovery:
             return at
         self.last_store_timestamp = last.store_timestamp
         if self.known_point is not None and at > self.unsafe_from:
-            places = self.known_point.point.last, self.last, self.unsafe_from
-            at, self.last = sound_end(self.log, *places, at, killed=self.killed)
+            offsets = self.known_point.point.last, self.last, self.unsafe_from
+            at, self.last = sound_end(self.log, *offsets, at, killed=self.killed)
             last = self.log.header_at(self.last)
             self.last_store_timestamp = 0 if last is None else last.store_timestamp
         return at
@@ -304,14 +304,14 @@ class _Recovery:
                 self.progress.physical_offset = at
                 self._write_some()
             before = self.physic if self.unsafe_from < 0 else NEVER
-            swept = sweep(
-                data, at - base, base, self.lines, family=family, before=before, crc=self.crc
+            scanned = fast_scan(
+                data, at - base, base, self.in_order, family=family, before=before, crc=self.crc
             )
-            at = base + swept.end
-            self.records += swept.records
-            if swept.records:
-                self.last = base + swept.last
-            # What the sweep does not take, or what the chunk cuts in two.
+            at = base + scanned.end
+            self.records += scanned.records
+            if scanned.records:
+                self.last = base + scanned.last
+            # What the fast scan does not take, or what the chunk cuts in two.
             found = self.log.parse_at(file, at, crc=self.crc)
             if isinstance(found, NoRecord):
                 kept = None
@@ -343,11 +343,11 @@ class _Recovery:
         # Prepared and rolled-back records share this bit; they have no unit.
         if header.sys_flag & TRANSACTION_PREPARED or key in self.lost:
             return
-        if not has_place(topic, queue_id, queue_offset):
+        if not can_have_unit(topic, queue_id, queue_offset):
             return
         queue = self.queues.obtain(topic, queue_id)
-        line = line_key(topic, queue_id)
-        if line not in self.lines and self._missing(queue, queue_offset):
+        scan_key = queue_key(topic, queue_id)
+        if scan_key not in self.in_order and self._missing(queue, queue_offset):
             self.lost.add(key)
             return
         code = code_of(topic, header.properties, header.store_timestamp, self.levels)
@@ -367,9 +367,9 @@ class _Recovery:
             refuse_number(self.log, position, queue, queue_offset)
         if status is UnitStatus.GAP:
             self.lost.add(key)
-            self.lines.pop(line, None)
+            self.in_order.pop(scan_key, None)
         elif status is UnitStatus.ADDED and topic != SCHEDULE_TOPIC:
-            self.lines[line] = queue
+            self.in_order[scan_key] = queue
 
     def _rebuild(self) -> None:
         """Build the lost queues from the whole log."""
@@ -377,7 +377,7 @@ class _Recovery:
         lost, self.lost = self.lost, set()
         missing_from = self.start
         self.start = self.log.min_offset
-        self.lines.clear()
+        self.in_order.clear()
         self.built = lost
         for key in lost:
             self.queues.obtain(*key).destroy()

@@ -74,7 +74,7 @@ def _excess_bytes(space: Space, percent: int, keep_bytes: int) -> int:
 class DiskWatch:
     """Looks at the file systems of log and queues, and says when sends must be refused.
 
-    `told` gets the cause that holds now, and an empty text when sends may go on.
+    `on_change` gets the cause that holds now, and an empty text when sends may go on.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class DiskWatch:
         log_directory: Path,
         root: Path,
         *,
-        told: Callable[[str], None],
+        on_change: Callable[[str], None],
     ) -> None:
         self.config = config
         self._disk = disk
         self._directories = (log_directory, root)
-        self._told = told
+        self._on_change = on_change
         self._starved = ""
         self._no_space = False
         self._silent = False
@@ -134,7 +134,7 @@ class DiskWatch:
         self.log = self._usage(log_space)
         self.root = self._usage(root_space)
         self.available_bytes = 0 if log_space is None else log_space.available_bytes
-        self._tell(was)
+        self._notify(was)
 
     def _spaces(self) -> list[Space | None]:
         """One answer per directory, None where the system gives none. For a thread."""
@@ -158,22 +158,22 @@ class DiskWatch:
         was = self.refusing
         self._starved = f"no log segment can be made: {error.strerror or error}"
         self._no_space = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        self._tell(was)
+        self._notify(was)
 
     def segment_again(self) -> None:
         """The segment that was missing is there."""
         was = self.refusing
         self._starved = ""
         self._no_space = False
-        self._tell(was)
+        self._notify(was)
 
-    def _tell(self, was: bool) -> None:
+    def _notify(self, was: bool) -> None:
         if self.refusing:
-            self._told(self.cause)
+            self._on_change(self.cause)
             if not was:
                 log.error("cleanup.disk_full", cause=self.cause)
         elif was:
-            self._told("")
+            self._on_change("")
             log.info("cleanup.disk_recovered", used_percent=self.log.used_percent)
 
     @property

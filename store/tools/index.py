@@ -177,7 +177,7 @@ class _FileCheck:
         self._check.entries += self._head.index_count - 1
         for text, (number, count) in self._problems.items():
             which = f"entry {number} is" if count == 1 else f"{count} entries from {number} on are"
-            self._tell(f"{which} {text}")
+            self._report(f"{which} {text}")
         self._compare_head(first, last, begin_stored, end_stored)
         self._compare_slots()
         self._compare_rest()
@@ -230,7 +230,7 @@ class _FileCheck:
     ) -> None:
         head, before = self._head, self._check.before
         if before is not None and head.begin_physical_offset < before.end_physical_offset:
-            self._tell("begins in front of the end of the file before it")
+            self._report("begins in front of the end of the file before it")
         asked = head._replace(hash_slot_count=self._shape.slots - self._slots.count(0))
         if first is not None and last is not None:
             asked = asked._replace(
@@ -240,7 +240,7 @@ class _FileCheck:
                 end_timestamp=head.end_timestamp if end_stored is None else end_stored,
             )
         if head != asked:
-            self._tell(f"the head says {_shown(head)}, its entries {_shown(asked)}")
+            self._report(f"the head says {_shown(head)}, its entries {_shown(asked)}")
         self._check.before = asked
 
     def _compare_slots(self) -> None:
@@ -258,14 +258,14 @@ class _FileCheck:
                     for i in range(0, len(piece), INDEX_SLOT.size)
                 )
         if wrong:
-            self._tell(f"{wrong} slots do not lead to the newest entry of their chain")
+            self._report(f"{wrong} slots do not lead to the newest entry of their chain")
 
     def _compare_rest(self) -> None:
         """Entry 0, and those that are still to come."""
         shape = self._shape
         unused = self._handle.pread(INDEX_ENTRY.size, shape.entry_position(0))
         if any(unused) or self._used(shape.entry_position(self._head.index_count)):
-            self._tell("holds bytes where no entry is")
+            self._report("holds bytes where no entry is")
 
     def _used(self, position: int) -> bool:
         for begin, end in list(self._handle.data_ranges(position, self._shape.size)):
@@ -275,7 +275,7 @@ class _FileCheck:
                     return True
         return False
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._check.damaged(self._handle, text)
 
 

@@ -37,7 +37,7 @@ class Region(NamedTuple):
     end: int
 
 
-def _told_nobody(_offset: int) -> None:
+def _ignored(_offset: int) -> None:
     """Progress that nobody watches."""
 
 
@@ -51,7 +51,7 @@ class Passage:
         *,
         crc: bool = True,
         closer: FieldCheck | None = None,
-        progress: Callable[[int], None] = _told_nobody,
+        progress: Callable[[int], None] = _ignored,
     ) -> None:
         self._directory = directory
         self._log = directory.log
@@ -164,13 +164,13 @@ class Passage:
 
     def _next(self, file: MappedFile, at: int) -> int | None:
         """The next whole record of the segment, from `at` on."""
-        for place in candidates(file, max(at - file.start, 0)):
-            if self._time_at(file, place):
-                return place
+        for physical_offset in candidates(file, max(at - file.start, 0)):
+            if self._time_at(file, physical_offset):
+                return physical_offset
         return None
 
-    def _time_at(self, file: MappedFile, place: int) -> int:
-        found = parse(file.readable(), place - file.start, place)
+    def _time_at(self, file: MappedFile, physical_offset: int) -> int:
+        found = parse(file.readable(), physical_offset - file.start, physical_offset)
         return 0 if isinstance(found, NoRecord) else found.store_timestamp
 
     def _used_behind(self, file: MappedFile, at: int) -> int:

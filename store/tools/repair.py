@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.tools.verify import ReadJson, Verification
 
-__all__ = ["Plan", "carry_out", "plan"]
+__all__ = ["Plan", "plan", "repair"]
 
 REBUILT = IN_THE_QUEUES | {"lost"}
 """What is gone when a start has built the consume queues again."""
@@ -73,12 +73,12 @@ def plan(root: Path, read_json: ReadJson = msgspec.json.decode) -> Plan:
 
 def decided(found: Verification) -> Plan:
     """The remedies for what was found."""
-    places = [
+    offsets = [
         one.physical_offset
         for one in found.damage
         if one.kind in IN_THE_LOG and one.physical_offset is not None
     ]
-    cut_at = min(places, default=None)
+    cut_at = min(offsets, default=None)
     mended = REBUILT | {"checkpoint", "index"}
     if cut_at is not None:
         mended |= IN_THE_LOG
@@ -93,7 +93,7 @@ def decided(found: Verification) -> Plan:
     )
 
 
-def carry_out(root: Path, wanted: Plan, now_ms: int) -> Path:
+def repair(root: Path, wanted: Plan, now_ms: int) -> Path:
     """Do it under the lock; the directory with what was cut. Raises: StoreRefused, OSError."""
     disk = Disk()
     lock = LockFile(disk, root / LOCK)

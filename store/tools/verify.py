@@ -212,13 +212,13 @@ class _Run:
                 found.noted("deleted", name, "messages of a topic that was deleted")
                 continue
             check.finish(self.passage.end)
-            self._tell(name, check)
+            self._report(name, check)
             pending += check.pending
             found.lost_messages += check.lost
         if pending:
             found.noted("pending", "consumequeue", f"{pending} units are still to be written")
 
-    def _tell(self, name: str, check: QueueCheck) -> None:
+    def _report(self, name: str, check: QueueCheck) -> None:
         if check.unnumbered:
             text = f"{check.unnumbered} messages have not the next number; first {check.broken}"
             self.found.damaged(QUEUE_GAP, name, text)
@@ -262,13 +262,13 @@ class _Run:
                 continue
             content = self._content(path)
             if content is None:
-                self._tell_unreadable(path, original)
+                self._report_unreadable(path, original)
             elif isinstance(content, dict) and original in NAMED_TABLES:
                 self._check_names(path, content, *NAMED_TABLES[original])
                 if name == "topics.json":
                     self.topics = content.get("topicConfigTable")
 
-    def _tell_unreadable(self, path: Path, original: str) -> None:
+    def _report_unreadable(self, path: Path, original: str) -> None:
         if path.name == original:
             other, which = path.with_name(backup_name(original)), "its .bak"
         else:

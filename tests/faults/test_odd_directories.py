@@ -15,7 +15,7 @@ from aerobee.store.errors import StoreDamaged, StoreRefused, StoreUnusable
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.faults import CQ_MISSING
 from aerobee.store.message_store import MessageStore
-from aerobee.store.tools.repair import carry_out, plan
+from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import verify
 from tests.faults.test_start_refusals import tree
 from tests.kit.store_model import (
@@ -137,7 +137,7 @@ def test_one_queue_that_is_gone_after_a_stop_is_found_and_repaired(stopped: Path
     assert verify(stopped).counts[CQ_MISSING] == 1
     wanted = plan(stopped)
     assert wanted.cut_at is None
-    carry_out(stopped, wanted, 1_700_000_000_000)
+    repair(stopped, wanted, 1_700_000_000_000)
     served(stopped)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from aerobee.store.errors import CONTENT_ERRORS, MessageIllegal, NotInMemory
 from aerobee.store.format.record import encode
-from aerobee.store.results import GetResult, GetStatus, Place
+from aerobee.store.results import GetResult, GetStatus, Location
 from aerobee.store.set_aside import LINES, SetAside
 from tests.kit.logged import Logged, events
 from tests.kit.store_model import ManualClock, draft
@@ -16,7 +16,7 @@ from tests.kit.store_model import ManualClock, draft
 if TYPE_CHECKING:
     from aerobee.store.format.record import Record
 
-PLACE = Place("t", 0, 7, 4096)
+PLACE = Location("t", 0, 7, 4096)
 
 
 def test_each_is_counted_and_only_some_are_said(logged: Logged) -> None:

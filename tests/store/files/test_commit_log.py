@@ -134,9 +134,9 @@ def test_flushed_moves_only_when_the_plan_was_carried_out(log: CommitLog) -> Non
     put(log, b"one")
     plan = log.plan_sync()
     put(log, b"two")
-    log.carry_out(plan)
+    log.sync(plan)
     assert log.flushed == 0
-    log.book(plan)
+    log.complete(plan)
     assert log.flushed == FIXED + 3
     assert log.unflushed_bytes == FIXED + 3
 

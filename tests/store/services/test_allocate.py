@@ -156,8 +156,9 @@ async def test_a_roll_does_not_wait_for_long_for_a_thread_that_the_disk_holds_up
         assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
         assert "too slow" in store.flags.cause
         go_on.set()
-        while store.flags.refusing:
-            await trio.sleep(0.01)
+        await until_spare(tmp_path, 0)
+        await wait_all_tasks_blocked(0.01)
+        assert not store.flags.refusing
         assert store.put(draft()).physical_offset == 0
         store.dispatch()
 
@@ -233,7 +234,7 @@ def test_a_segment_that_the_loop_makes_is_not_made_by_the_thread_as_well(tmp_pat
     (tmp_path / "commitlog").mkdir()
     commit_log = CommitLog(disk, tmp_path / "commitlog", LOG_BYTES)
     allocator = Allocator(
-        commit_log, disk, StoreStats(), missing=lambda _: None, recovered=lambda: None
+        commit_log, disk, StoreStats(), on_missing=lambda _: None, on_recovered=lambda: None
     )
     path = commit_log.queue.path_of(0)
     made: list[Handle] = []

@@ -243,8 +243,8 @@ def test_under_sync_flush_nothing_is_dispatched_before_the_disk_has_it(tmp_path:
     assert store.max_offset("T", 0) == 0
     plan = store.commit_log.plan_sync()
     put(store, 2)
-    store.commit_log.carry_out(plan)
-    store.commit_log.book(plan)
+    store.commit_log.sync(plan)
+    store.commit_log.complete(plan)
     store.dispatch()
     assert store.max_offset("T", 0) == 3
     store.dispatcher.pending.clear()

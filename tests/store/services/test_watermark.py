@@ -40,10 +40,10 @@ class Desk:
 
     def __init__(self, **changes: object) -> None:
         self.disk = BentDisk()
-        self.told: list[str] = []
+        self.changes: list[str] = []
         config = StoreConfig(**changes)  # type: ignore[arg-type]  # as the test names them
         self.watch = DiskWatch(
-            config, self.disk, Path("/log"), Path("/root"), told=self.told.append
+            config, self.disk, Path("/log"), Path("/root"), on_change=self.changes.append
         )
 
     async def look(self, log: Space | None, root: Space | None = None) -> None:
@@ -101,13 +101,15 @@ async def test_sends_are_refused_above_the_warning_level_and_taken_at_it() -> No
     desk = Desk()
     await desk.look(used(90))
     assert not desk.watch.refusing
-    assert desk.told == []
+    assert desk.changes == []
     await desk.look(used(90.5))
     assert desk.watch.refusing
-    assert desk.told[-1].startswith("the broker's disk is full [CL:  0.91 CQ:  0.01 INDEX:  0.01]")
+    assert desk.changes[-1].startswith(
+        "the broker's disk is full [CL:  0.91 CQ:  0.01 INDEX:  0.01]"
+    )
     await desk.look(used(90))
     assert not desk.watch.refusing
-    assert desk.told[-1] == ""
+    assert desk.changes[-1] == ""
 
 
 @pytest.mark.trio
@@ -127,15 +129,15 @@ async def test_two_causes_are_both_gone_before_sends_go_on() -> None:
     desk = Desk()
     await desk.look(used(95))
     desk.watch.no_segment(NO_SPACE)
-    assert "No space left on device" in desk.told[-1]
+    assert "No space left on device" in desk.changes[-1]
     desk.watch.segment_again()
-    assert desk.told[-1], "still above the warning level"
+    assert desk.changes[-1], "still above the warning level"
     desk.watch.no_segment(NO_SPACE)
     await desk.look(used(10))
     assert desk.watch.starved
-    assert desk.told[-1], "the segment is still missing"
+    assert desk.changes[-1], "the segment is still missing"
     desk.watch.segment_again()
-    assert desk.told[-1] == ""
+    assert desk.changes[-1] == ""
 
 
 @pytest.mark.trio

@@ -7,7 +7,7 @@ import trio
 from aerobee.store.files.disk import Disk
 from aerobee.store.format import properties
 from aerobee.store.format.index import IndexShape
-from aerobee.store.tools.repair import carry_out, plan
+from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import Verification, verify
 from tests.kit.store_model import INDEX_ENTRIES, INDEX_SLOTS, draft, open_store
 from tests.store.tools.stores import MESSAGES, filled, flip, left_behind, stopped
@@ -92,7 +92,7 @@ def test_a_damaged_index_is_built_again_by_a_repair(tmp_path: Path) -> None:
     flip(index_files(root)[2], SHAPE.entry_position(4))
     wanted = plan(root)
     assert (wanted.needed, wanted.index, wanted.queues, wanted.cut_at) == (True, True, False, None)
-    kept = carry_out(root, wanted, 1_700_000_000_000)
+    kept = repair(root, wanted, 1_700_000_000_000)
     assert len(list((kept / "index").iterdir())) == 5
     assert not (root / "index").exists()
     store, _ = open_store(root, Disk())

@@ -5,7 +5,7 @@ import trio
 
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
-from aerobee.store.tools.repair import carry_out, plan
+from aerobee.store.tools.repair import plan, repair
 from aerobee.store.tools.verify import verify
 from tests.kit.store_model import LOG_BYTES, log_records, open_store
 from tests.store.tools.stores import MESSAGES, filled, flip, stopped
@@ -27,7 +27,7 @@ def test_a_cut_loses_what_it_says_and_keeps_a_copy(tmp_path: Path) -> None:
     wanted = plan(root)
     assert wanted.cut_at == at
     assert wanted.cut_messages == MESSAGES - 30
-    kept = carry_out(root, wanted, NOW_MS)
+    kept = repair(root, wanted, NOW_MS)
     assert (kept / "commitlog" / name).read_bytes() == damaged
     restarted(root)
     found = verify(root)
@@ -40,7 +40,7 @@ def test_queues_are_built_again_and_no_message_is_lost(tmp_path: Path) -> None:
     flip(root / "consumequeue" / "T0" / "0" / f"{0:020d}", 26)
     wanted = plan(root)
     assert wanted.cut_at is None
-    carry_out(root, wanted, NOW_MS)
+    repair(root, wanted, NOW_MS)
     restarted(root)
     found = verify(root)
     assert found.sound, found

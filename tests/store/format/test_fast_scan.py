@@ -1,4 +1,4 @@
-"""The sweep and the reference decoder see the same log."""
+"""The fast scan and the reference decoder see the same log."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aerobee.store.format.fast_scan import NEVER, fast_scan, queue_key
 from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.record import (
     BORN_HOST_IPV6,
@@ -19,7 +20,6 @@ from aerobee.store.format.record import (
     encode,
     parse,
 )
-from aerobee.store.format.sweep import NEVER, line_key, sweep
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
 
@@ -45,7 +45,7 @@ class Queue:
 
 def lines_of(offsets: dict[tuple[str, int], int] | None = None) -> dict[tuple[bytes, int], Queue]:
     known = offsets or {(topic, queue_id): 0 for topic in TOPICS for queue_id in range(3)}
-    return {line_key(*key): Queue(offset) for key, offset in known.items()}
+    return {queue_key(*key): Queue(offset) for key, offset in known.items()}
 
 
 def record(
@@ -74,7 +74,7 @@ def log_of(*records: dict[str, object]) -> bytes:
 def parsed(
     data: bytes, family: int = 0, before: int = NEVER, crc: bool = True
 ) -> list[RecordHeader]:
-    """What a sweep over queues that all begin at 0 should pass, said by the reference decoder."""
+    """What a scan over queues that all begin at 0 should pass, said by the reference decoder."""
     found: list[RecordHeader] = []
     counts: dict[tuple[str, int], int] = {}
     at = 0
@@ -99,18 +99,18 @@ def parsed(
         at += header.size
 
 
-def check_sweep(data: bytes, family: int = 0, before: int = NEVER, crc: bool = True) -> int:
-    """The sweep passes exactly those records and gives their queues exactly those units."""
+def check_scan(data: bytes, family: int = 0, before: int = NEVER, crc: bool = True) -> int:
+    """The fast scan passes exactly those records and gives their queues exactly those units."""
     expected = parsed(data, family, before, crc)
     lines = lines_of()
-    swept = sweep(data, 0, BASE, lines, family=family, before=before, crc=crc)
-    assert swept.records == len(expected)
-    assert swept.end == sum(header.size for header in expected)
-    assert swept.last == (swept.end - expected[-1].size if expected else -1)
+    scanned = fast_scan(data, 0, BASE, lines, family=family, before=before, crc=crc)
+    assert scanned.records == len(expected)
+    assert scanned.end == sum(header.size for header in expected)
+    assert scanned.last == (scanned.end - expected[-1].size if expected else -1)
     units: dict[tuple[bytes, int], bytes] = {}
     at = BASE
     for header in expected:
-        key = line_key(header.topic, header.queue_id)
+        key = queue_key(header.topic, header.queue_id)
         unit = UNIT.pack(at, header.size, tags_code_of(header.properties))
         units[key] = units.get(key, b"") + unit
         at += header.size
@@ -120,7 +120,7 @@ def check_sweep(data: bytes, family: int = 0, before: int = NEVER, crc: bool = T
         if line.tail:
             physical, size, _ = UNIT.unpack_from(line.tail, len(line.tail) - UNIT.size)
             assert line.max_physical_offset == physical + size
-    return swept.records
+    return scanned.records
 
 
 fields = st.fixed_dictionaries(
@@ -156,10 +156,10 @@ def numbered(records: list[dict[str, object]], skip: int) -> bytes:
     before=st.sampled_from((NEVER, NEVER, 1_000, 1_002)),
     crc=st.booleans(),
 )
-def test_a_sweep_passes_what_parse_finds_ordinary(
+def test_a_scan_passes_what_parse_finds_ordinary(
     records: list[dict[str, object]], skip: int, family: int, before: int, crc: bool
 ) -> None:
-    check_sweep(numbered(records, skip), family, before, crc)
+    check_scan(numbered(records, skip), family, before, crc)
 
 
 WHOLE = log_of(
@@ -172,7 +172,7 @@ WHOLE = log_of(
 @given(at=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255), crc=st.booleans())
 @example(at=84, value=0x80, crc=True)
 def test_a_damaged_byte_is_seen_as_parse_sees_it(at: int, value: int, crc: bool) -> None:
-    check_sweep(WHOLE[:at] + bytes((value,)) + WHOLE[at + 1 :], crc=crc)
+    check_scan(WHOLE[:at] + bytes((value,)) + WHOLE[at + 1 :], crc=crc)
 
 
 @given(seed=st.integers(0, 1 << 32), places=st.integers(1, 12), crc=st.booleans())
@@ -182,34 +182,34 @@ def test_wild_lengths_are_seen_as_parse_sees_them(seed: int, places: int, crc: b
     for _ in range(places):
         at = random.choice((0, 2, 3, 84, 86, 87, 88, 93, 94, 95, 96, random.randrange(len(data))))
         data[at] = random.choice((0, 1, 2, 127, 128, 255, random.randrange(256)))
-    check_sweep(bytes(data), crc=crc)
+    check_scan(bytes(data), crc=crc)
 
 
 @pytest.mark.parametrize("end", range(len(WHOLE) + 1))
-def test_a_sweep_never_reads_beyond_its_bytes(end: int) -> None:
-    check_sweep(WHOLE[:end])
+def test_a_scan_never_reads_beyond_its_bytes(end: int) -> None:
+    check_scan(WHOLE[:end])
 
 
 def test_everything_ordinary_is_passed() -> None:
-    assert check_sweep(WHOLE) == 3
+    assert check_scan(WHOLE) == 3
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_hosts_of_each_family_are_passed(family: int) -> None:
-    assert check_sweep(log_of({"family": family}, {"family": family}), family) == 2
+    assert check_scan(log_of({"family": family}, {"family": family}), family) == 2
 
 
-def test_a_queue_that_is_not_known_ends_the_sweep() -> None:
-    swept = sweep(WHOLE, 0, BASE, lines_of({("A", 0): 0}), family=0, before=NEVER, crc=True)
-    assert swept.records == 1
+def test_a_queue_that_is_not_known_ends_the_scan() -> None:
+    scanned = fast_scan(WHOLE, 0, BASE, lines_of({("A", 0): 0}), family=0, before=NEVER, crc=True)
+    assert scanned.records == 1
 
 
-def test_a_sweep_can_begin_in_the_middle() -> None:
+def test_a_scan_can_begin_in_the_middle() -> None:
     lines = lines_of({("A", 0): 1, ("Topic-B", 0): 0})
     first = int.from_bytes(WHOLE[:4])
-    swept = sweep(WHOLE, first, BASE, lines, family=0, before=NEVER, crc=True)
-    assert swept.records == 2
-    assert swept.end == len(WHOLE)
+    scanned = fast_scan(WHOLE, first, BASE, lines, family=0, before=NEVER, crc=True)
+    assert scanned.records == 2
+    assert scanned.end == len(WHOLE)
 
 
 @pytest.mark.parametrize(("extra", "passed"), [(0, 1), (1, 0)])
@@ -219,7 +219,7 @@ def test_properties_are_as_long_as_the_length_field_can_say(extra: int, passed: 
     data += b"v" * extra
     data[:4] = len(data).to_bytes(4)
     data[at : at + 2] = (32_767 + extra).to_bytes(2)
-    assert check_sweep(bytes(data)) == passed
+    assert check_scan(bytes(data)) == passed
 
 
 def test_a_body_of_negative_length_is_no_record() -> None:
@@ -227,9 +227,9 @@ def test_a_body_of_negative_length_is_no_record() -> None:
     # The topic would begin within the head, at the store host, and all lengths add up.
     data[68:72] = b"\x01A" + (len(data) - 72).to_bytes(2)
     data[84:88] = (-20).to_bytes(4, signed=True)
-    assert check_sweep(bytes(data), crc=False) == 0
+    assert check_scan(bytes(data), crc=False) == 0
 
 
-def test_a_sweep_stops_where_the_caller_wants_to_look() -> None:
+def test_a_scan_stops_where_the_caller_wants_to_look() -> None:
     data = log_of({"stored": 998}, {"stored": 1_000}, {"stored": 999})
-    assert check_sweep(data, before=1_000) == 1
+    assert check_scan(data, before=1_000) == 1

@@ -1,4 +1,4 @@
-"""The quick way through many records: the ordinary ones of queues that are known, in one loop.
+"""The fast way through many records: the ordinary ones of queues that are known, in one loop.
 
 Bytes of the log flow in, units flow out, queue by queue. A record is passed only when `parse` would
 find the same in it and its unit is simply the next of its queue; the first one of which that is not
@@ -26,15 +26,15 @@ from aerobee.store.format.unit import UNIT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["NEVER", "Line", "Swept", "line_key", "sweep"]
+__all__ = ["NEVER", "FilledQueue", "Scanned", "fast_scan", "queue_key"]
 
 NEVER = 1 << 63
 """Later than every time of a record."""
 _pack = UNIT.pack
 
 
-class Line(Protocol):
-    """A queue as it is filled: no unit of it lies behind the records that are swept."""
+class FilledQueue(Protocol):
+    """A queue as it is filled: no unit of it lies behind the records that are scanned."""
 
     end_offset: int
     """The queue offset the next message must have."""
@@ -42,37 +42,37 @@ class Line(Protocol):
     tail: bytearray
 
 
-def line_key(topic: str, queue_id: int) -> tuple[bytes, int]:
+def queue_key(topic: str, queue_id: int) -> tuple[bytes, int]:
     """What a record says of its queue: the topic with its length in front, and the queue id."""
     raw = topic.encode()
-    # A longer one is in no V1 record, so its line would never be found.
+    # A longer one is in no V1 record, so its queue would never be found.
     return bytes((min(len(raw), TOPIC_BYTES_MAX_V1 + 1),)) + raw, queue_id
 
 
-class Swept(NamedTuple):
-    """How far a sweep came."""
+class Scanned(NamedTuple):
+    """How far a fast scan came."""
 
     end: int
-    """Where it stopped, as a place in the buffer: something for `parse`, or the end."""
+    """Where it stopped, as a position in the buffer: something for `parse`, or the end."""
     last: int
     """Where the last record that was passed begins; −1 without one."""
     records: int
 
 
-def sweep(
+def fast_scan(
     data: bytes,
     at: int,
     base: int,
-    lines: Mapping[tuple[bytes, int], Line],
+    queues: Mapping[tuple[bytes, int], FilledQueue],
     *,
     family: int,
     before: int,
     crc: bool,
-) -> Swept:
+) -> Scanned:
     """Pass ordinary records of the log from `data[at]` on; `base` is the physical offset of `data`.
 
     Ordinary: V1, hosts of that address family, in no transaction or committed, stored before
-    `before` in ms, and the next of a line (`lines` by `line_key`), which gets its unit. Never
+    `before` in ms, and the next of a queue (`queues` by `queue_key`), which gets its unit. Never
     raises. Hot: millions per GiB.
     """
     glance, head_bytes = GLANCES[family]
@@ -82,7 +82,7 @@ def sweep(
     last = -1
     try:
         while True:
-            size, magic, body_crc, queue_id, queue_offset, place, sys_flag, stored, length = glance(
+            size, magic, body_crc, queue_id, queue_offset, named, sys_flag, stored, length = glance(
                 data, at
             )
             body_at = at + head_bytes
@@ -91,15 +91,15 @@ def sweep(
             if (
                 magic != MAGIC_V1
                 or sys_flag & unusual != family
-                or place != base + at
+                or named != base + at
                 or length < 0
                 or end > limit
                 or stored >= before
             ):
                 break
             topic_end = topic_at + 1 + data[topic_at]
-            line = lines.get((data[topic_at:topic_end], queue_id))
-            if line is None or line.end_offset != queue_offset:
+            queue = queues.get((data[topic_at:topic_end], queue_id))
+            if queue is None or queue.end_offset != queue_offset:
                 break
             properties_at = topic_end + 2
             if (
@@ -108,13 +108,13 @@ def sweep(
                 or (crc and length and crc32(data[body_at:topic_at]) & 0x7FFFFFFF != body_crc)
             ):
                 break
-            line.tail += _pack(place, size, tags_code_of(data[properties_at:end]))
-            line.max_physical_offset = place + size
-            line.end_offset = queue_offset + 1
+            queue.tail += _pack(named, size, tags_code_of(data[properties_at:end]))
+            queue.max_physical_offset = named + size
+            queue.end_offset = queue_offset + 1
             last = at
             at = end
             records += 1
     except (struct.error, IndexError):
         # Less than a head is left, or a topic would begin behind the end.
         pass
-    return Swept(at, last, records)
+    return Scanned(at, last, records)
