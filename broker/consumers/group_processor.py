@@ -14,7 +14,7 @@ import structlog
 from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import GroupNotExist
-from aerobee.broker.topics.topic_processor import PAGE, Durable, page_of, when_saved
+from aerobee.broker.topics.topic_processor import PAGE, Durable, PageWanted, page_of, when_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from aerobee.remoting.wire.headers import group as headers
@@ -97,7 +97,7 @@ class GroupProcessor:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or the page that is asked for."""
         document = self.groups.document()
         table = document.pop("subscriptionGroupTable")
-        asked = (header.group_seq, header.data_version, header.max_group_num)
+        asked = PageWanted(header.group_seq, header.data_version, header.max_group_num)
         configs = page_of(table, asked, self.groups.version, self.page)
         total = headers.GetAllGroupConfigResponse(total_group_num=len(table))
         around = msgspec.json.encode(document)

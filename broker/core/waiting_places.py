@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-__all__ = ["PlaceLimits", "WaitingPlaces", "places_for"]
+__all__ = ["Connected", "PlaceLimits", "WaitingPlaces", "places_for"]
 
 SHORT_CHARS: Final = 1_024
 """Texts of a request that are no longer take no place of their own: their filter is shared."""
@@ -32,6 +32,11 @@ class Connected(Protocol):
     """A connection counts how many of its requests wait: such a peer is not idle."""
 
     held: int
+
+    @property
+    def closed(self) -> object:
+        """True once it is gone."""
+        ...
 
 
 class Waits(Protocol):

@@ -91,8 +91,8 @@ class Dedupe:
             return None
         record = read(view, 0)
         age_ms = self._clock.now_ms() - record.store_timestamp
-        found = self._sent_to(record)
-        if age_ms > firsts.window_ms or found[0] != topic or found[1].get(firsts.by) != key:
+        sent_to, properties = self._sent_to(record)
+        if age_ms > firsts.window_ms or sent_to != topic or properties.get(firsts.by) != key:
             return None
         return record
 

@@ -41,6 +41,15 @@ class Totals(NamedTuple):
     timers_out: int = 0
 
 
+class Count(NamedTuple):
+    """What one counter of a statistic says; where nothing has a size, twice the number."""
+
+    item: str
+    key: str
+    messages: int
+    size_bytes: int
+
+
 class Morning(NamedTuple):
     """Messages put and delivered so far, those of system topics left out, at some midnight."""
 
@@ -144,8 +153,8 @@ class Sampling:
                 self.samples.note(item, key, window, messages, size_bytes)
             yield
 
-    def _counters(self) -> Iterator[tuple[str, str, int, int] | None]:
-        """Item, key, messages and bytes of every counter; None where others may run as well."""
+    def _counters(self) -> Iterator[Count | None]:
+        """Every counter; None where others may run as well."""
         # Copies, because others run in between.
         topics: dict[str, tuple[int, int]] = {}
         is_system = self._is_system_topic
@@ -156,14 +165,14 @@ class Sampling:
             own_put += 0 if is_system(topic) else put.messages_in
             yield None
         for topic, (messages, size_bytes) in topics.items():
-            yield "TOPIC_PUT", topic, messages, size_bytes
+            yield Count("TOPIC_PUT", topic, messages, size_bytes)
         got = 0
         for (group, topic), out in list(self._stats.groups_out.items()):
             got += out.messages_out
             own_got += 0 if is_system(topic) else out.messages_out
             key = f"{topic}@{group}"
-            yield "GROUP_GET", key, out.messages_out, out.bytes_out
-            yield "SNDBCK_PUT", key, out.sent_back, out.sent_back
+            yield Count("GROUP_GET", key, out.messages_out, out.bytes_out)
+            yield Count("SNDBCK_PUT", key, out.sent_back, out.sent_back)
         put_all = sum(messages for messages, _ in topics.values())
         for item, count in (
             ("BROKER_PUT", put_all),
@@ -171,10 +180,10 @@ class Sampling:
             ("BROKER_PUT_WITHOUT_SYSTEM_TOPIC", own_put),
             ("BROKER_GET_WITHOUT_SYSTEM_TOPIC", own_got),
         ):
-            yield item, self._cluster, count, count
+            yield Count(item, self._cluster, count, count)
         yield from self._rarer()
 
-    def _rarer(self) -> Iterator[tuple[str, str, int, int]]:
+    def _rarer(self) -> Iterator[Count]:
         """Check points and acknowledgements of pops, connections, slow puts."""
         groups: dict[tuple[str, str], int] = {}
         brokers = {"BROKER_CK": 0, "BROKER_ACK": 0}
@@ -183,13 +192,13 @@ class Sampling:
             groups[key] = groups.get(key, 0) + count
             brokers[f"BROKER_{kind}"] += count
         for (item, name), count in groups.items():
-            yield item, name, count, count
+            yield Count(item, name, count, count)
         for item, count in brokers.items():
-            yield item, self._cluster, count, count
+            yield Count(item, self._cluster, count, count)
         for name, count in zip(("CONNECT", "CLOSE"), self._connections(), strict=True):
-            yield "CHANNEL_ACTIVITY", name, count, count
+            yield Count("CHANNEL_ACTIVITY", name, count, count)
         for number, count in enumerate(self._stats.slow_puts.counts):
-            yield SLOW_PUT, str(number), count, count
+            yield Count(SLOW_PUT, str(number), count, count)
 
     def slow_puts(self) -> list[int]:
         """Slow puts of the last minute, by the buckets of their counter."""

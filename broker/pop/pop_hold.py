@@ -24,8 +24,8 @@ from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.broker.core.waiting_places import Connected
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.remoting.server.connection import Connection
 
 __all__ = ["ALL_QUEUES", "TICK_S", "WAKE_POPS", "PopHold", "PopLimits", "Waiting"]
 
@@ -68,7 +68,7 @@ class Waiting:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Connected,
         topic: str,
         group: str,
         queue_id: int,
@@ -123,6 +123,14 @@ class Line:
         return None
 
 
+class LineKey(NamedTuple):
+    """Who waits together: what comes for one of them is for any of them."""
+
+    topic: str
+    group: str
+    kind: str
+
+
 class PopHold:
     """All that wait. `listening` is told when the first one parks and when the last one is gone.
 
@@ -144,8 +152,8 @@ class PopHold:
         self._finish_round = finish_round
         self._places: WaitingPlaces[Waiting] = WaitingPlaces(limits.places)
         self._listening = listening
-        self._lines: dict[tuple[str, str, str], Line] = {}
-        self._by_topic: dict[str, dict[tuple[str, str, str], Line]] = {}
+        self._lines: dict[LineKey, Line] = {}
+        self._by_topic: dict[str, dict[LineKey, Line]] = {}
         self._deadlines: Deadlines[Waiting] = Deadlines()
         self._woken: deque[tuple[Waiting, bool]] = deque()
         self._somebody = trio.Event()
@@ -167,7 +175,7 @@ class PopHold:
 
     def park(self, waiting: Waiting) -> bool:
         """Hold it; False when there is no room."""
-        key = (waiting.topic, waiting.group, waiting.kind)
+        key = LineKey(waiting.topic, waiting.group, waiting.kind)
         line = self._lines.get(key)
         queue = None if line is None else line.queues.get(waiting.queue_id)
         places, limits = self._places, self._limits
@@ -190,16 +198,16 @@ class PopHold:
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
         """How many wait there."""
-        line = self._lines.get((topic, group, kind))
+        line = self._lines.get(LineKey(topic, group, kind))
         return 0 if line is None else len(line.queues.get(queue_id, ()))
 
-    def _open(self, key: tuple[str, str, str]) -> Line:
+    def _open(self, key: LineKey) -> Line:
         line = self._lines[key] = Line()
         for name in _names(key):
             self._by_topic.setdefault(name, {})[key] = line
         return line
 
-    def _close(self, key: tuple[str, str, str]) -> None:
+    def _close(self, key: LineKey) -> None:
         del self._lines[key]
         for name in _names(key):
             lines = self._by_topic[name]
@@ -223,7 +231,7 @@ class PopHold:
         if lines is None:
             return
         for key, line in list(lines.items()):
-            back = topic != key[0]
+            back = topic != key.topic
             first = line.first(ALL_QUEUES, tags_code, properties)
             if first is not None:
                 self._mark(first, last=False)
@@ -241,7 +249,7 @@ class PopHold:
     def freed(self, topic: str, group: str, queue_id: int) -> None:
         """A queue that was blocked is free, or will be at another time: one of each kind looks."""
         for key, line in list(self._by_topic.get(topic, {}).items()):
-            if key[:2] != (topic, group):
+            if (key.topic, key.group) != (topic, group):
                 continue
             waiting = (
                 one for queue in (ALL_QUEUES, queue_id) for one in line.queues.get(queue, ())
@@ -272,7 +280,7 @@ class PopHold:
             self._mark(waiting, last=waiting.deadline <= now)
         return len(expired) == EXPIRE_POPS
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Connected) -> None:
         """A connection is gone, and who waited there with it."""
         for waiting in self._places.of(connection):
             self._release(waiting)
@@ -310,7 +318,7 @@ class PopHold:
         self._woken.append((waiting, last))
 
     def _release(self, waiting: Waiting) -> None:
-        key = (waiting.topic, waiting.group, waiting.kind)
+        key = LineKey(waiting.topic, waiting.group, waiting.kind)
         line = self._lines[key]
         queue = line.queues[waiting.queue_id]
         if queue[0] is waiting:
@@ -328,7 +336,7 @@ class PopHold:
             self._somebody = trio.Event()
 
 
-def _names(key: tuple[str, str, str]) -> tuple[str, str, str]:
+def _names(key: LineKey) -> tuple[str, str, str]:
     """The topics whose arrivals concern a line."""
     topic, group, _ = key
     return topic, retry_topic_v1(topic, group), retry_topic_v2(topic, group)

@@ -83,13 +83,20 @@ class Part(NamedTuple):
         return queue_offsets(result.views)
 
 
+class Move(NamedTuple):
+    """Where a group goes on in a queue, though it got nothing."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
 @dataclass(slots=True)
 class Found:
     """What the reads came to."""
 
     parts: list[Part] = field(default_factory=list)
-    moves: list[tuple[str, int, int]] = field(default_factory=list)
-    """Topic, queue and where the group goes on there, though it got nothing."""
+    moves: list[Move] = field(default_factory=list)
     count: int = 0
     size: int = 0
     rest: int = 0
@@ -196,7 +203,7 @@ class PopReader:
                 left = max_offset(source.topic, queue_id) - start
                 if left == 0:
                     if self._is_news(wanted, source, queue_id):
-                        found.moves.append((source.topic, queue_id, start))
+                        found.moves.append(Move(source.topic, queue_id, start))
                     continue
                 full = found.count >= wanted.max_messages or found.size >= enough_bytes
                 if full and len(source.queues) > COUNTED_MAX:
@@ -267,7 +274,7 @@ class PopReader:
             found.count += result.count
             found.size += result.size
             return
-        found.moves.append((source.topic, queue_id, result.next_begin_offset))
+        found.moves.append(Move(source.topic, queue_id, result.next_begin_offset))
         found.cut = found.cut or result.next_begin_offset < result.max_offset
 
     def _get(

@@ -64,6 +64,13 @@ FAR_MS: Final = 366 * 86_400_000
 log = structlog.stdlib.get_logger("aerobee.pop")
 
 
+class Mark(NamedTuple):
+    """What the timers had to read at a moment, and up to when they had delivered."""
+
+    waiting_end: int
+    delivered_ms: int
+
+
 class Timing:
     """Up to when everything the timers had to deliver can be read where it was delivered to.
 
@@ -83,21 +90,21 @@ class Timing:
         self._waiting_end = waiting_end
         self._read_to = read_to
         self._delivered_ms = delivered_ms
-        self._mark: tuple[int, int] | None = None
+        self._mark: Mark | None = None
         self._log_end: int | None = None
         self._until = 0
 
     def until(self) -> int:
         """That time, in ms; it never comes before what was said before."""
         if self._mark is None:
-            self._mark = (self._waiting_end(), self._delivered_ms())
+            self._mark = Mark(self._waiting_end(), self._delivered_ms())
         end, delivered_ms = self._mark
         if self._log_end is None and self._read_to() >= end:
             # What was read since, and was late already, has set the time back.
-            self._mark = (end, min(delivered_ms, self._delivered_ms()))
+            self._mark = Mark(end, min(delivered_ms, self._delivered_ms()))
             self._log_end = self._store.commit_log.max_offset
         if self._log_end is not None and self._store.dispatcher.dispatched >= self._log_end:
-            self._until = max(self._until, self._mark[1])
+            self._until = max(self._until, self._mark.delivered_ms)
             self._mark = self._log_end = None
         return self._until
 
@@ -233,7 +240,7 @@ class Revive:
             for topic in logs
         }
         self._own_count = counts[own] = max(1, counts[own])
-        places = {place for place in self._store.queues.table if place[0] in logs}
+        places = {(topic, queue) for topic, queue in self._store.queues.table if topic in logs}
         places.update((topic, at) for topic, count in counts.items() for at in range(count))
         self.queues = [self._take_up(*place) for place in sorted(places)]
 

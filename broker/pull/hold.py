@@ -4,7 +4,7 @@ Law: a pull is parked in the same step in which it saw the end of its queue, so 
 Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer carries
 everything that the round brought. A pull that wakes always answers. Marking costs the same however
 many wait for a queue; they are answered a slice at a time, so that others get their turn.
-Places are bounded in all, by connection and by group (`tables/waiting_places.py`).
+Places are bounded in all, by connection and by group (`core/waiting_places.py`).
 Source: spec of the Java side (PullRequestHoldService).
 """
 
@@ -24,9 +24,8 @@ from aerobee.remoting.server.turns import in_slices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.broker.core.waiting_places import PlaceLimits
+    from aerobee.broker.core.waiting_places import Connected, PlaceLimits
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.remoting.server.connection import Connection
 
 __all__ = ["DEADLINE_TICK_S", "SWEEP_S", "Held", "Hold"]
 
@@ -58,7 +57,7 @@ class Held:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Connected,
         group: str,
         queue: tuple[str, int],
         queue_offset: int,
@@ -157,7 +156,7 @@ class Hold:
         self._deadlines.add(held.deadline, held, places.count)
         return True
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Connected) -> None:
         """A connection is gone, and its pulls with it."""
         for held in self._places.of(connection):
             self._release(held)

@@ -93,5 +93,6 @@ class Protection:
                 continue
             unit = await store.complete(partial(queue.unit, at, store.reader.cold.units))
             if unit is not None:
-                most = max(most, store.commit_log.max_offset - unit[0])
+                physical_offset, *_ = unit
+                most = max(most, store.commit_log.max_offset - physical_offset)
         return most

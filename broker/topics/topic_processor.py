@@ -6,7 +6,7 @@ An answer that a topic was created leaves when the table is on disk. Source: adm
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
 
-__all__ = ["PAGE", "Durable", "TopicProcessor", "page_of", "when_saved"]
+__all__ = ["PAGE", "Durable", "PageWanted", "TopicProcessor", "page_of", "when_saved"]
 
 DONE: Final = Answer()
 PAGE: Final = 2_000
@@ -95,7 +95,7 @@ class TopicProcessor:
     ) -> Steps:
         """GET_ALL_TOPIC_CONFIG: every topic, or the page that is asked for."""
         table = self.topics.configs
-        asked = (header.topic_seq, header.data_version, header.max_topic_num)
+        asked = PageWanted(header.topic_seq, header.data_version, header.max_topic_num)
         configs = page_of(table, asked, self.topics.version, self.page)
         total = headers.GetAllTopicConfigResponse(total_topic_num=len(table))
         around = TopicConfigSerializeWrapper(data_version=self.topics.version).to_bytes()
@@ -116,19 +116,27 @@ async def when_saved(saved: Durable, what: str) -> Answer:
     return DONE
 
 
+class PageWanted(NamedTuple):
+    """Which part of a table a client asks for; without a word all of it."""
+
+    first: int | None = None
+    data_version: str | None = None
+    number: int | None = None
+
+
 def page_of(
     table: Mapping[str, T],
-    asked: tuple[int | None, str | None, int | None],
+    asked: PageWanted,
     version: DataVersion,
     page: int,
 ) -> dict[str, T]:
-    """The entries that a client asks for by first entry, data version and number.
+    """The entries that a client asks for.
 
     One that names no page gets everything; one whose data version is not ours any more begins
     again.
     """
     first, data_version, wanted = asked
-    if asked == (None, None, None):
+    if asked == PageWanted():
         return dict(table)
     begin = max(0, first or 0)
     if begin and not same_version(data_version, version):

@@ -12,6 +12,7 @@ class Peer:
     def __init__(self, name: int) -> None:
         self.name = name
         self.held = 0
+        self.closed = False
 
 
 class Request:

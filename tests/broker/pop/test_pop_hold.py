@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -25,7 +25,6 @@ from tests.broker.peers import Peer
 
 if TYPE_CHECKING:
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.remoting.server.connection import Connection
 
 
 class Bench:
@@ -53,7 +52,7 @@ class Bench:
     ) -> bool:
         return self.hold.park(
             Waiting(
-                cast("Connection", peer or Peer()),
+                peer or Peer(),
                 topic,
                 group,
                 queue_id,
@@ -129,7 +128,7 @@ def test_a_peer_that_is_gone_gets_nothing_and_the_next_one_does() -> None:
     bench.park("gone", peer=gone)
     bench.park("here")
     gone.close("reset")
-    bench.hold.closed(cast("Connection", gone))
+    bench.hold.closed(gone)
     assert bench.arrive() == ["here"]
 
 
@@ -273,7 +272,7 @@ def test_a_peer_that_closes_leaves_its_places_to_others() -> None:
     assert bench.park("gone", peer=gone)
     assert bench.park("here", peer=here)
     assert not bench.park("no room")
-    bench.hold.closed(cast("Connection", gone))
+    bench.hold.closed(gone)
     assert bench.hold.count("t", "g", ALL_QUEUES, "pop") == 1
     assert bench.park("another")
     assert bench.arrive() == ["here"]

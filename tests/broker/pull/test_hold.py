@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.broker.filters.subscription import Filter
-    from aerobee.remoting.server.connection import Connection
 
 QUEUE = ("orders", 3)
 
@@ -60,7 +59,7 @@ class Bench:
     ) -> bool:
         matches = matches if tags is None else TagFilter.parse(tags)
         matches = matches if sql is None else SqlFilter(sql)
-        connection = cast("Connection", peer or Peer())
+        connection = peer or Peer()
         held = Held(
             connection,
             group,
@@ -162,7 +161,7 @@ def test_a_peer_that_closes_leaves_nothing_and_is_never_answered() -> None:
     bench = Bench(PlaceLimits(total=1))
     peer = Peer()
     bench.park("gone", peer=peer)
-    bench.hold.closed(cast("Connection", peer))
+    bench.hold.closed(peer)
     assert bench.hold.parked == 0
     assert peer.held == 0
     assert bench.park("next")
@@ -176,7 +175,7 @@ def test_a_pull_that_was_woken_is_not_answered_when_its_peer_closes_before_the_r
     bench.park("gone", peer=peer)
     bench.arrive()
     peer.closed = True
-    bench.hold.closed(cast("Connection", peer))
+    bench.hold.closed(peer)
     bench.hold.wake()
     assert bench.woke == []
 
@@ -299,7 +298,7 @@ def test_a_woken_pull_keeps_its_place_until_its_turn_and_goes_with_its_peer() ->
     bench.hold.wake()
     assert (bench.hold.parked, peer.held) == (1, 1)
     peer.closed = True
-    bench.hold.closed(cast("Connection", peer))
+    bench.hold.closed(peer)
     bench.hold.wake()
     assert "gone" not in bench.woke
     assert (bench.hold.parked, peer.held) == (0, 0)
