@@ -21,11 +21,11 @@ import msgspec
 
 from aerobee.broker.broker import Broker
 from aerobee.remoting.wire.codes import RequestCode
+from aerobee.store.clock import SystemClock
 from aerobee.store.files.disk import Disk
 from tests.broker.desk import broker_config
 from tests.kit.campaign import Campaign
 from tests.kit.raw_client import Closed, RawConnection
-from tests.kit.running_store import TrioClock
 from tests.kit.stall_watch import WatchedBroker
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def requests() -> Iterator[Greedy]:
 
 def routed() -> Iterator[tuple[type[Header], bool]]:
     """The header of every route, and whether it is asked on the name server's port."""
-    broker = Broker(broker_config(Path("never-made")), disk=Disk(), clock=TrioClock())
+    broker = Broker(broker_config(Path("never-made")), disk=Disk(), clock=SystemClock())
     for route in broker.routes:
         yield route.header, False
     for route in broker.namesrv.routes:
