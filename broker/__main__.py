@@ -19,7 +19,11 @@ import trio
 from aerobee.broker.controller import BrokerController
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.process import log as logging
-from aerobee.broker.process.host import descriptor_limit, raise_descriptor_limit
+from aerobee.broker.process.host import (
+    descriptor_limit,
+    descriptors_in_use,
+    raise_descriptor_limit,
+)
 from aerobee.broker.process.log_stream import LineStream, fill_standard_descriptors
 from aerobee.remoting.server.boss import reserve
 from aerobee.store.clock import SystemClock
@@ -57,6 +61,8 @@ LOOKS: Final = 5
 FEW_S: Final = 0.004
 """If the looks took longer, or the interpreter looked of its own accord, they left too many: those
 rest unseen until all are looked at. What thousands of connections bring at once has no cycles."""
+FEW_DESCRIPTORS: Final = 128
+"""With fewer left for connections than this, the start says so."""
 WHOLE_S: Final = 86_400.0
 """How often everything is looked at, which takes 0.1 s per million objects."""
 
@@ -164,12 +170,26 @@ def _announce(ready: Ready) -> None:
         f"recovered={how} in {_process_age_s():.2f} s\n"
     )
     log.info("broker.started", broker=ready.broker, namesrv=ready.namesrv, data=ready.data)
-    descriptors = descriptor_limit()
-    if descriptors is not None:
-        log.info("broker.descriptors", limit=descriptors, reserved=reserve(descriptors))
+    _announce_descriptors()
     # What start-up made stays: no collection need look at it again. None is made here, since
     # clients are served by now and it takes tens of milliseconds.
     gc.freeze()
+
+
+def _announce_descriptors() -> None:
+    """How many there are; each segment of the log and each file of a queue in use takes some."""
+    limit = descriptor_limit()
+    if limit is None:
+        return
+    reserved, in_use = reserve(limit), descriptors_in_use()
+    log.info("broker.descriptors", limit=limit, reserved=reserved, in_use=in_use)
+    left = limit - reserved - in_use
+    if left < FEW_DESCRIPTORS:
+        log.warning(
+            "broker.descriptors_few",
+            for_connections=max(0, left),
+            remedy="raise the limit on open files (ulimit -n, LimitNOFILE)",
+        )
 
 
 def _process_age_s() -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["DESCRIPTORS_RESERVED", "Descriptors"]
+__all__ = ["DESCRIPTORS_RESERVED", "UNTRACKED", "Descriptors"]
 
 DESCRIPTORS_RESERVED = 16
 """What the store opens at the same time, with room to spare."""
+UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+"""For `mmap`: older Pythons keep a descriptor of their own with each mapping."""
 _NONE_LEFT = {errno.EMFILE, errno.ENFILE}
 _NULL = Path("/dev/null")
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
 import trio
 
 from aerobee.store.errors import SyncFailed
-from aerobee.store.files.descriptors import Descriptors
+from aerobee.store.files.descriptors import UNTRACKED, Descriptors
 from aerobee.store.format.names import backup_name, spare_path, temporary_name
 
 if TYPE_CHECKING:
@@ -341,8 +341,7 @@ class Disk:
     def map(self, handle: Handle, size: int, *, writable: bool) -> mmap.mmap:
         """Map the first `size` bytes, shared. The mapping outlives the handle."""
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        # The mapping keeps a descriptor of its own.
-        return self.descriptors.take(mmap.mmap, handle.fd, size, access=access)
+        return self.descriptors.take(mmap.mmap, handle.fd, size, access=access, **UNTRACKED)
 
     def forget_pages(self, mapping: mmap.mmap) -> None:
         """Empty the page table of a mapping; who still reads it finds its pages again.
