@@ -18,6 +18,7 @@ from tests.kit.source_tree import (
     Import,
     Module,
     folder_name,
+    length,
     modules,
     packages,
     python_files,
@@ -378,15 +379,6 @@ def test_public_functions_and_classes_say_what_they_mean() -> None:
     ]
     silent = [place for place, said in definitions if not said]
     assert len(silent) <= 0.1 * len(definitions), lines(*silent)
-
-
-def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from `def` to the end, the docstring left out."""
-    whole = (node.end_lineno or node.lineno) - node.lineno + 1
-    first = node.body[0]
-    if ast.get_docstring(node, clean=False) is not None:
-        whole -= (first.end_lineno or first.lineno) - first.lineno + 1
-    return whole
 
 
 def test_a_docstring_begins_with_what_the_thing_is_or_does() -> None:

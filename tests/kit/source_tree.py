@@ -20,6 +20,7 @@ __all__ = [
     "Import",
     "Module",
     "folder_name",
+    "length",
     "modules",
     "packages",
     "python_files",
@@ -118,6 +119,15 @@ class Module:
                         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef)
                         and not inner.name.startswith("_")
                     )
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the end, the docstring left out."""
+    whole = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if ast.get_docstring(node, clean=False) is not None:
+        whole -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return whole
 
 
 @cache
