@@ -10,13 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aerobee.admin import AdminClient
-    from aerobee.arrow_table import arrow, arrow_reader
-    from aerobee.client import Client
-    from aerobee.config import ConsumeFrom, RetryPolicy
-    from aerobee.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
-    from aerobee.producer import Producer
-    from aerobee.pull_consumer import PullConsumer
+    from aerobee.client.aio.admin import AdminClient
+    from aerobee.client.aio.client import Client
+    from aerobee.client.aio.producer import Producer
+    from aerobee.client.aio.pull_consumer import PullConsumer
+    from aerobee.client.config import ConsumeFrom, RetryPolicy
+    from aerobee.client.message import (
+        Message,
+        MessageQueue,
+        ReceivedMessage,
+        SendResult,
+        SendStatus,
+    )
+    from aerobee.spark.arrow_table import arrow, arrow_reader
 
 __all__ = [
     "AdminClient",
@@ -35,19 +41,19 @@ __all__ = [
 ]
 
 HOMES = {
-    "AdminClient": "aerobee.admin",
-    "Client": "aerobee.client",
-    "ConsumeFrom": "aerobee.config",
-    "Message": "aerobee.message",
-    "MessageQueue": "aerobee.message",
-    "Producer": "aerobee.producer",
-    "PullConsumer": "aerobee.pull_consumer",
-    "ReceivedMessage": "aerobee.message",
-    "RetryPolicy": "aerobee.config",
-    "SendResult": "aerobee.message",
-    "SendStatus": "aerobee.message",
-    "arrow": "aerobee.arrow_table",
-    "arrow_reader": "aerobee.arrow_table",
+    "AdminClient": "aerobee.client.aio.admin",
+    "Client": "aerobee.client.aio.client",
+    "ConsumeFrom": "aerobee.client.config",
+    "Message": "aerobee.client.message",
+    "MessageQueue": "aerobee.client.message",
+    "Producer": "aerobee.client.aio.producer",
+    "PullConsumer": "aerobee.client.aio.pull_consumer",
+    "ReceivedMessage": "aerobee.client.message",
+    "RetryPolicy": "aerobee.client.config",
+    "SendResult": "aerobee.client.message",
+    "SendStatus": "aerobee.client.message",
+    "arrow": "aerobee.spark.arrow_table",
+    "arrow_reader": "aerobee.spark.arrow_table",
 }
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from aerobee.client.message import MessageQueue
 from aerobee.errors import ConfigurationError
-from aerobee.message import MessageQueue
 
 __all__ = ["Allocator", "average", "strategy"]
 

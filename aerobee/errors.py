@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.message import SendResult
+    from aerobee.client.message import SendResult
 
 __all__ = [
     "AerobeeError",

@@ -129,6 +129,22 @@ def test_words_touch_no_clock_disk_socket_thread_or_chance() -> None:
     assert not wrong, lines(*wrong)
 
 
+def test_steps_of_the_client_decide_without_input_or_output() -> None:
+    steps = [m for m in MODULES.values() if below(m.name, ("aerobee.client.steps",))]
+    wrong = [
+        found
+        for module in steps
+        for found in module.imports
+        if not found.typing
+        and (
+            found.top in IMPURE
+            or below(found.target, ("aerobee.client.aio", "aerobee.client.blocking"))
+        )
+    ]
+    assert steps
+    assert not wrong, lines(*wrong)
+
+
 def test_decisions_see_no_socket_and_no_file() -> None:
     wrong = [
         found

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from aerobee.blocking import Producer, PullConsumer
-    from aerobee.config import ConsumeFrom
-    from aerobee.message import Message, MessageQueue, ReceivedMessage, SendResult
+    from aerobee.client.config import ConsumeFrom
+    from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult
 
 __all__ = ["consume", "produce"]
 
@@ -62,7 +62,7 @@ def produce(
     Every message is stored when the command ends with 0.
     """
     from aerobee.blocking import Producer
-    from aerobee.message import Message
+    from aerobee.client.message import Message
 
     if (body is not None) + (size is not None) + (lines is not None) != 1:
         raise click.UsageError("give one of BODY, --size and --file")
@@ -253,7 +253,7 @@ def consume(
 
 def start_place(text: str) -> ConsumeFrom | datetime:
     """`first`, `last`, ISO 8601 (local time without a zone), or ms since the epoch."""
-    from aerobee.config import ConsumeFrom
+    from aerobee.client.config import ConsumeFrom
 
     if text in ("first", "last"):
         return ConsumeFrom[text.upper()]

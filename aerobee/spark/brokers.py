@@ -14,29 +14,29 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from aerobee.blocking.connections import Connections
+from aerobee.client.blocking.connections import Connections
+from aerobee.client.factory import CLOCK, make_config
+from aerobee.client.message import MessageQueue
+from aerobee.client.route import in_order
+from aerobee.client.steps import administering
+from aerobee.client.steps.answers import error_of, expect
+from aerobee.client.steps.asking import ask_address, ask_broker
+from aerobee.client.steps.offsets import READER
+from aerobee.client.steps.offsets import Offsets as GroupOffsets
+from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
+from aerobee.client.steps.routes import Routes
 from aerobee.errors import BrokerNotFoundError, ConfigurationError
-from aerobee.factory import CLOCK, make_config
-from aerobee.message import MessageQueue
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.route import in_order
 from aerobee.spark.offsets import Offsets, Queue
-from aerobee.steps import administering
-from aerobee.steps.answers import error_of, expect
-from aerobee.steps.asking import ask_address, ask_broker
-from aerobee.steps.offsets import READER
-from aerobee.steps.offsets import Offsets as GroupOffsets
-from aerobee.steps.pulling import NOTHING_THERE, pull_of_one
-from aerobee.steps.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from aerobee.client.route import TopicRoute
+    from aerobee.client.steps.effects import Steps
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-    from aerobee.route import TopicRoute
-    from aerobee.steps.effects import Steps
 
 __all__ = ["Cluster", "cluster_of"]
 

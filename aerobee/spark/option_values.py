@@ -30,9 +30,9 @@ from typing import (
 import msgspec
 from msgspec import Meta
 
-from aerobee.config import name_servers
+from aerobee.client.config import name_servers
+from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.errors import ConfigurationError
-from aerobee.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.spark.offsets import (
     LARGEST_QUEUE,
     At,

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.aerobee.fronts import FRONTS, Front
+from tests.aerobee.client.fronts import FRONTS, Front
 from tests.conftest import AnyBroker, StartBroker
 
 _numbers = count()

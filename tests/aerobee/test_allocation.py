@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.allocation import average, strategy
+from aerobee.client.message import MessageQueue
 from aerobee.errors import ConfigurationError
-from aerobee.message import MessageQueue
 
 QUEUES = [MessageQueue("T", f"broker-{b}", q) for b in "ab" for q in range(4)]
 MEMBERS = ["10.0.0.1@1", "10.0.0.2@2", "10.0.0.3@3"]

@@ -13,7 +13,7 @@ import pyspark
 import pytest
 
 from aerobee.blocking import AdminClient, Producer
-from aerobee.message import Message
+from aerobee.client.message import Message
 from tests.aerobee.spark.conftest import AUTOREGISTER, ROOT, check_java
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import HOST, free_port

@@ -21,7 +21,7 @@ import msgspec
 
 from aerobee.cli.border import exit_code_of
 from aerobee.cli.options import namesrv_option
-from aerobee.config import name_servers
+from aerobee.client.config import name_servers
 from aerobee.errors import ConfigurationError
 from aerobee.spark.jobs.failures import plainly
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from aerobee.blocking.admin import AdminClient
-from aerobee.config import name_servers
+from aerobee.client.blocking.admin import AdminClient
+from aerobee.client.config import name_servers
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.archive import Archive
 from aerobee.spark.jobs.common import (

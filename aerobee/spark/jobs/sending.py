@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.message import RESERVED_PROPERTIES
+from aerobee.client.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.common import gathered, pairs
 
 if TYPE_CHECKING:

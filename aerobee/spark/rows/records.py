@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aerobee.compression import COMPRESSED, TYPE_MASK, TYPE_NAMES, UNPACKED_MAX, unpack
+from aerobee.client.compression import COMPRESSED, TYPE_MASK, TYPE_NAMES, UNPACKED_MAX, unpack
 from aerobee.errors import CompressionError, RecordDamagedError
 from aerobee.spark.rows.properties import Properties
 from aerobee.store.format import record

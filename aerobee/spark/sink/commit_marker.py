@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from aerobee.client.message import GROUP_MAX, check_name
+from aerobee.client.route import MASTER_ID
 from aerobee.errors import (
     AerobeeError,
     BrokerError,
@@ -27,7 +29,6 @@ from aerobee.errors import (
     RouteNotFoundError,
     TopicNotFoundError,
 )
-from aerobee.message import GROUP_MAX, check_name
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from aerobee.remoting.wire.codes import ResponseCode
@@ -37,14 +38,13 @@ from aerobee.remoting.wire.headers.offset import (
     QueryConsumerOffsetResponse,
     UpdateConsumerOffset,
 )
-from aerobee.route import MASTER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from aerobee.client.route import TopicRoute
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
-    from aerobee.route import TopicRoute
 
 __all__ = ["Brokers", "CommitMarker", "group_of"]
 

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aerobee.compression import pack
+from aerobee.client.compression import pack
+from aerobee.client.message import check_topic
+from aerobee.client.steps.sending import WAITS, Parcel, hashed
 from aerobee.errors import ConfigurationError
-from aerobee.message import check_topic
 from aerobee.spark.rows.buffers import byte_lengths, byte_offsets, packed
 from aerobee.spark.sink.properties import PropertyTexts, milliseconds
-from aerobee.steps.sending import WAITS, Parcel, hashed
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 from aerobee.store.format.record import BATCH_HEAD, LENGTH16
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from aerobee.compression import Compression
-    from aerobee.message import MessageQueue
+    from aerobee.client.compression import Compression
+    from aerobee.client.message import MessageQueue
 
     Numbers = npt.NDArray[np.int64]
 

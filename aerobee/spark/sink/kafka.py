@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aerobee.client.message import RESERVED_PROPERTIES
 from aerobee.errors import ConfigurationError
-from aerobee.message import RESERVED_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

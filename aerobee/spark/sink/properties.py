@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aerobee.client.message import check_property
 from aerobee.errors import ConfigurationError
-from aerobee.message import check_property
 from aerobee.spark.rows.buffers import byte_lengths, value_bytes
 
 if TYPE_CHECKING:

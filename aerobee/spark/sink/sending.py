@@ -21,7 +21,13 @@ from queue import Empty, SimpleQueue
 from random import randrange
 from typing import TYPE_CHECKING, Self
 
-from aerobee.config import DEFAULT_RETRY
+from aerobee.client.config import DEFAULT_RETRY
+from aerobee.client.message import SendStatus
+from aerobee.client.route import MASTER_ID
+from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.sending import ROUTE_IS_OLD, STATUS, is_away, request, worth_retrying
+from aerobee.client.transport import transport_error
 from aerobee.errors import (
     AerobeeError,
     Attempt,
@@ -29,23 +35,17 @@ from aerobee.errors import (
     RequestTimeoutError,
     SendFailedError,
 )
-from aerobee.message import SendStatus
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.headers.send import SendMessageResponse
-from aerobee.route import MASTER_ID
-from aerobee.steps.answers import error_of, header_of
-from aerobee.steps.effects import Ask
-from aerobee.steps.sending import ROUTE_IS_OLD, STATUS, is_away, request, worth_retrying
-from aerobee.transport import transport_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from aerobee.message import MessageQueue
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.route import TopicRoute
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.wire.command import Command
-    from aerobee.route import TopicRoute
     from aerobee.spark.brokers import Cluster
     from aerobee.spark.sink.encode import Shipment
 

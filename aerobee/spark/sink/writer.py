@@ -296,8 +296,8 @@ def stream_writer(
 
 def checked(options: Mapping[str, str]) -> WriteOptions:
     """The options of a write. Raises: ConfigurationError."""
-    from aerobee import compression
-    from aerobee.message import check_separators, check_topic
+    from aerobee.client import compression
+    from aerobee.client.message import check_separators, check_topic
     from aerobee.spark.sink.commit_marker import group_of
 
     found = write_options(options)
@@ -333,7 +333,7 @@ def commits(messages: Sequence[WriterCommitMessage | None]) -> list[SinkCommit]:
 
 def id_maker(name_server: str) -> Callable[[int], list[str]]:
     """A source of message ids for this task."""
-    from aerobee.factory import own_address, uniq_ids
+    from aerobee.client.factory import own_address, uniq_ids
 
     made = uniq_ids(own_address(name_server), os.getpid(), Random())
 

@@ -26,6 +26,8 @@ from struct import Struct
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.effects import Ask
 from aerobee.errors import (
     BrokerError,
     DataLossError,
@@ -38,8 +40,6 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessage, PullMessageResponse
 from aerobee.spark.rows.decode import starts_of
 from aerobee.spark.source.pulling import FETCH_OFFSETS, Chunk, Pulling
-from aerobee.steps.answers import error_of, header_of
-from aerobee.steps.effects import Ask
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.blocking_channel import BlockingChannel

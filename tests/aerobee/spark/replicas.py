@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.route import MASTER_ID
+from aerobee.client.route import MASTER_ID
 from aerobee.spark.brokers import Cluster
 from tests.aerobee.spark.filling import bodies, fill, make_topic
 from tests.kit.broker_process import BrokerProcess

@@ -12,7 +12,10 @@ from time import monotonic
 import pytest
 
 from aerobee.blocking import AdminClient, Producer
-from aerobee.blocking.connections import Connections
+from aerobee.client.blocking.connections import Connections
+from aerobee.client.message import Message, MessageQueue
+from aerobee.client.route import TopicRoute, in_order
+from aerobee.client.steps import offsets
 from aerobee.errors import (
     BrokerError,
     BrokerNotFoundError,
@@ -23,15 +26,12 @@ from aerobee.errors import (
     SubscriptionError,
     TransportError,
 )
-from aerobee.message import Message, MessageQueue
 from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
 from aerobee.remoting.wire.headers.group import CreateGroup
 from aerobee.remoting.wire.headers.offset import GetMaxOffset
 from aerobee.remoting.wire.headers.topic import GetTopicConfig
-from aerobee.route import TopicRoute, in_order
 from aerobee.spark.brokers import Cluster, cluster_of, preferred
 from aerobee.spark.offsets import Queue
-from aerobee.steps import offsets
 from tests.aerobee.spark.filling import bodies, expire, fill
 from tests.aerobee.spark.replicas import AT_MASTER, AT_SLAVE, TOPIC, replicas
 from tests.conftest import AnyBroker, StartBroker

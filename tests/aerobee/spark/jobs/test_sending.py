@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
-from aerobee.message import RESERVED_PROPERTIES
+from aerobee.client.message import RESERVED_PROPERTIES
 from aerobee.spark.jobs.sending import BORN, FROM, NEEDED, REPLAY, new_run, outgoing, planned
 from tests.aerobee.spark.filling import fill, make_topic
 from tests.aerobee.spark.reading_back import read_back

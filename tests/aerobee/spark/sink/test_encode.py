@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.compression import Compression, unpack
+from aerobee.client.compression import Compression, unpack
+from aerobee.client.message import MessageQueue
+from aerobee.client.steps.sending import WAITS, hashed
 from aerobee.errors import ConfigurationError
-from aerobee.message import MessageQueue
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import BODY_BYTES_MAX, Encoder, Packing, Shipment, pieces
-from aerobee.steps.sending import WAITS, hashed
 from aerobee.store.format import properties
 from aerobee.store.format.record import batch_items
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from aerobee.client.route import TopicRoute
 from aerobee.errors import RouteNotFoundError, SendFailedError
-from aerobee.route import TopicRoute
 from aerobee.spark.brokers import Cluster
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import Encoder, Packing, Shipment
@@ -31,8 +31,8 @@ from tests.kit.ports import HOST
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aerobee.compression import Compression
-    from aerobee.message import MessageQueue
+    from aerobee.client.compression import Compression
+    from aerobee.client.message import MessageQueue
 
 pytestmark = pytest.mark.service
 

@@ -1,0 +1,28 @@
+"""The blocking front: the names of `aerobee`, with `with` and `for`. No event loop behind it.
+
+Calls run in the caller's thread over plain sockets; one background thread per client does routes,
+heartbeats, rebalance and pulls. It works inside notebooks.
+"""
+
+from __future__ import annotations
+
+from aerobee.client.blocking.admin import AdminClient
+from aerobee.client.blocking.client import Client
+from aerobee.client.blocking.producer import Producer
+from aerobee.client.blocking.pull_consumer import PullConsumer
+from aerobee.client.config import ConsumeFrom, RetryPolicy
+from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+
+__all__ = [
+    "AdminClient",
+    "Client",
+    "ConsumeFrom",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "ReceivedMessage",
+    "RetryPolicy",
+    "SendResult",
+    "SendStatus",
+]

@@ -1,0 +1,1 @@
+"""The front for asyncio and trio: what users import as `aerobee`."""

@@ -1,0 +1,276 @@
+"""The async front of a client: connections and tasks, on asyncio or trio. No decisions.
+
+A Client carries out the effects of `steps`; its state is an Instance. One task group holds
+all its tasks, so that a bug of ours ends it loudly instead of leaving it half alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import anyio
+
+from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.steps.effects import Ask, Wait
+from aerobee.client.transport import transport_error
+from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
+from aerobee.remoting.client.async_channel import AsyncChannel
+from aerobee.remoting.errors import RemotingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from aerobee.client.steps.effects import Effect, Signal, Steps
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["Client"]
+
+log = logging.getLogger("aerobee.client")
+T = TypeVar("T")
+
+CLOSE_WITHIN_S = 5.0
+"""What taking leave may last, even when the surrounding scope is cancelled."""
+
+
+class Client:
+    """Connections to name servers and brokers, shared by the producers and consumers that take it.
+
+    Use it in `async with`, or call `start` and `aclose`. Times in seconds.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        instance_name: str | None = None,
+        connect_timeout: float = 3.0,
+        request_timeout: float = 3.0,
+        route_interval: float = 30.0,
+        heartbeat_interval: float = 30.0,
+    ) -> None:
+        config = make_config(
+            namesrv,
+            instance_name=instance_name,
+            connect_timeout=connect_timeout,
+            request_timeout=request_timeout,
+            route_interval=route_interval,
+            heartbeat_interval=heartbeat_interval,
+        )
+        self.instance = make_instance(config)
+        self._channels: dict[str, AsyncChannel] = {}
+        self._opening: dict[str, anyio.Lock] = {}
+        self._group: TaskGroup | None = None
+        self._outer: TaskGroup | None = None
+        self._host: asyncio.Task[None] | None = None
+        self._stop = anyio.Event()
+        self._stopped = anyio.Event()
+
+    @property
+    def client_id(self) -> str:
+        """How brokers list this client."""
+        return self.instance.config.client_id
+
+    # ── Life ──
+
+    async def __aenter__(self) -> Self:
+        if on_asyncio():
+            await self.start()
+            return self
+        self._check_fresh()
+        self._outer = anyio.create_task_group()
+        await self._outer.__aenter__()
+        try:
+            await self._outer.start(partial(self._run, shield=True))
+        except BaseException:
+            await self._outer.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+        if self._outer is not None:
+            # Told of no exception, the group lets the caller's own one through as it is.
+            await self._outer.__aexit__(None, None, None)
+
+    async def start(self, task_group: TaskGroup | None = None) -> None:
+        """Reach a name server and begin to serve; tasks run in `task_group` if one is given.
+
+        Raises: NoNameServerError if none answers, ClientStateError if started before, or on trio
+        without a task group.
+        """
+        self._check_fresh()
+        if task_group is not None:
+            await task_group.start(self._run)
+        elif on_asyncio():
+            await self._start_host()
+        else:
+            raise ClientStateError("on trio: use `async with`, or start(task_group)")
+
+    def _check_fresh(self) -> None:
+        if self._group is not None or self._stop.is_set():
+            raise ClientStateError("a client is started once")
+
+    async def _start_host(self) -> None:
+        """Run in a task of its own, so that start and aclose may come from different tasks."""
+        loop = asyncio.get_running_loop()
+        started: asyncio.Future[None] = loop.create_future()
+
+        class Status:
+            def started(self, value: Any = None) -> None:
+                started.set_result(None)
+
+        self._host = loop.create_task(self._run(task_status=Status()))
+        await asyncio.wait({self._host, started}, return_when=asyncio.FIRST_COMPLETED)
+        if self._host.done():
+            self._host.result()
+
+    async def _run(self, *, task_status: TaskStatus[None], shield: bool = False) -> None:
+        """All of the client's life. Shielded, only `aclose` ends it.
+
+        So in `async with`: a cancelled block must still find its client to take leave with.
+        """
+        failure: AerobeeError | None = None
+        try:
+            async with anyio.create_task_group() as self._group:
+                self._group.cancel_scope.shield = shield
+                try:
+                    await self.perform(self.instance.greet(self.instance.config.connect_timeout))
+                except AerobeeError as error:
+                    failure = error
+                else:
+                    self._group.start_soon(self.perform, self.instance.stay_alive())
+                    task_status.started()
+                    await self._stop.wait()
+                finally:
+                    self._stop.set()
+                    self.instance.close()
+                    self._group.cancel_scope.cancel()
+                    with anyio.move_on_after(CLOSE_WITHIN_S, shield=True):
+                        for channel in tuple(self._channels.values()):
+                            await channel.aclose()
+        finally:
+            self._stopped.set()
+        if failure is not None:
+            raise failure
+
+    async def aclose(self) -> None:
+        """Close every connection and end every task; a second call does nothing."""
+        self._stop.set()
+        if self._group is None:
+            return
+        with anyio.CancelScope(shield=True):
+            await self._stopped.wait()
+        if self._host is not None:
+            await self._host
+
+    def spawn(self, steps: Steps[Any]) -> None:
+        """Carry out steps in the background, for as long as the client lives."""
+        self.working_group().start_soon(self.perform, steps)
+
+    def working_group(self) -> TaskGroup:
+        """The task group of a started client.
+
+        Raises: ClientStateError before start and ForkedClientError, ClientClosedError.
+        """
+        if self._stop.is_set():
+            raise ClientClosedError("this client is closed")
+        if self._group is None:
+            raise ClientStateError("not started: use `async with`, or call start()")
+        check_process(self.instance)
+        return self._group
+
+    # ── Effects ──
+
+    async def perform(self, steps: Steps[T]) -> T:
+        """Carry out steps to their result. Raises: what they raise."""
+        reply: Command | None = None
+        error: AerobeeError | None = None
+        try:
+            while True:
+                effect = steps.send(reply) if error is None else steps.throw(error)
+                reply, error = None, None
+                try:
+                    reply = await self._carry_out(effect)
+                except AerobeeError as raised:
+                    error = raised
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            steps.close()
+
+    async def _carry_out(self, effect: Effect) -> Command | None:
+        if isinstance(effect, Wait):
+            await wait(effect.signal, effect.seconds)
+            return None
+        if effect.until is None:
+            return await self._ask(effect)
+        answer: Command | None = None
+        with anyio.CancelScope() as scope:
+            forget = effect.until.listen(scope.cancel)
+            try:
+                answer = await self._ask(effect)
+            finally:
+                forget()
+        return answer
+
+    async def _ask(self, ask: Ask) -> Command | None:
+        """Send one request and wait for its answer. Raises: TransportError, ClientClosedError."""
+        try:
+            channel = self._channels.get(ask.address)
+            if channel is None or channel.closed or self._stop.is_set():
+                channel = await self._connect(ask.address)
+            if ask.oneway:
+                await channel.oneway(ask.header, ask.body)
+                return None
+            return await channel.call(ask.header, ask.body, ask.timeout_s)
+        except RemotingError as error:
+            raise transport_error(ask, error) from error
+
+    async def _connect(self, address: str) -> AsyncChannel:
+        """A new connection, or the one that somebody else made meanwhile. Raises: ConnectFailed."""
+        group = self.working_group()
+        async with self._opening.setdefault(address, anyio.Lock()):
+            known = self._channels.get(address)
+            if known is not None and not known.closed:
+                return known
+            timeout_s = self.instance.config.connect_timeout
+            channel = await AsyncChannel.connect(address, timeout_s, group)
+            channel.on_request = self.instance.serve
+            self._channels[address] = channel
+            self.instance.connected(address)
+            # Brokers that moved are not asked where they were.
+            for left in self.instance.take_left() & self._channels.keys():
+                await self._channels.pop(left).aclose()
+            return channel
+
+
+async def wait(signal: Signal, seconds: float) -> None:
+    """Until the signal is set, at most so long."""
+    event = anyio.Event()
+    forget = signal.listen(event.set)
+    try:
+        with anyio.move_on_after(seconds):
+            await event.wait()
+    finally:
+        forget()
+
+
+def on_asyncio() -> bool:
+    """Whether the current task runs on asyncio (and not on trio)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

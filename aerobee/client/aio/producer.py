@@ -1,0 +1,96 @@
+"""The async producer. Decisions are in `steps.sending`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from aerobee.client.aio.part import Part
+from aerobee.client.config import DEFAULT_RETRY
+from aerobee.client.factory import make_uniq_ids
+from aerobee.client.steps.sending import ProducerConfig, Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from aerobee.client.aio.client import Client
+    from aerobee.client.compression import Compression
+    from aerobee.client.config import ClientOptions, RetryPolicy
+    from aerobee.client.message import Message, MessageQueue, SendResult
+    from aerobee.client.steps.sending import QueueSelector
+
+__all__ = ["Producer"]
+
+
+class Producer(Part):
+    """Sends messages. Times in seconds, sizes in bytes.
+
+    `timeout` covers the route and all tries of one send; bodies of `compress_above` and more are
+    compressed. Without `client` it has one of its own, made with `options`.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str = "aerobee_producer",
+        timeout: float = 10.0,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        compression: Compression | None = "zlib",
+        compress_above: int = 4096,
+        max_message_size: int = 4 << 20,
+        client: Client | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        config = ProducerConfig(
+            group=group,
+            timeout=timeout,
+            retry=retry,
+            compression=compression,
+            compress_above=compress_above,
+            max_message_size=max_message_size,
+        )
+        super().__init__(namesrv, client, options)
+        instance = self._client.instance
+        self._sender = Sender(instance, config, make_uniq_ids(instance))
+
+    async def _begin(self) -> None:
+        self._sender.begin()
+
+    async def _end(self) -> None:
+        await self._client.perform(self._sender.close())
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (covers several requests)
+        require_ok: bool = False,
+    ) -> SendResult:
+        """Send, and wait until the broker has stored it.
+
+        `require_ok` makes any status but OK a failed try. Raises: SendFailedError,
+        BrokerError, RouteNotFoundError, ConfigurationError.
+        """
+        return await self._perform(self._sender.send(message, queue, timeout, require_ok))
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 (for each request)
+    ) -> list[SendResult]:
+        """Send many in few requests, split by topic and size; results in the messages' order.
+
+        `timeout` is for each request. Raises: BatchSendError with what is known of each message,
+        ConfigurationError before anything is sent.
+        """
+        return await self._perform(self._sender.send_batch(messages, timeout))
+
+    async def send_oneway(self, message: Message) -> None:
+        """Send without an answer: the message may get lost. Raises: TransportError."""
+        await self._perform(self._sender.send_oneway(message))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues a message may be sent to. Raises: RouteNotFoundError."""
+        return await self._perform(self._sender.queues(topic))

@@ -1,0 +1,174 @@
+"""The async pull consumer. Decisions are in `steps.consuming` and its neighbours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack
+
+from aerobee.client.aio.part import Part
+from aerobee.client.config import ConsumeFrom
+from aerobee.client.steps.consuming import ConsumerConfig, Member
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from aerobee.client.aio.client import Client
+    from aerobee.client.config import ClientOptions
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.steps.held_queue import HeldQueue
+
+__all__ = ["PullConsumer"]
+
+CLOSE_S = 4.0
+FOREVER_S = 3600.0
+
+
+class PullConsumer(Part):
+    """Hands out messages when asked: `async for`, or `poll` and `done`. Times in seconds.
+
+    `start_from` counts for queues without a stored offset. With `auto_commit`, offsets are stored
+    every `auto_commit_interval`, when a queue is given up, and at the end: always the first message
+    that is not finished. Iterate from one task only.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        start_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
+        auto_commit: bool = True,
+        auto_commit_interval: float = 5.0,
+        pull_batch: int = 10,
+        client: Client | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        config = ConsumerConfig(
+            group=group,
+            start_from=start_from,
+            auto_commit=auto_commit,
+            auto_commit_interval=auto_commit_interval,
+            pull_batch=pull_batch,
+        )
+        super().__init__(namesrv, client, options)
+        self._member = Member(self._client.instance, config, self._pull)
+
+    async def _begin(self) -> None:
+        for steps in self._member.begin():
+            self._client.spawn(steps)
+
+    async def _end(self) -> None:
+        await self._client.perform(self._member.close(CLOSE_S))
+
+    def _pull(self, held: HeldQueue) -> None:
+        self._client.spawn(self._member.pull_on(held))
+
+    # ── Which messages ──
+
+    async def subscribe(self, topic: str, expression: str = "*") -> None:
+        """Share the topic's queues with the group; `expression` is `*` or tags as `A || B`.
+
+        A topic that does not exist yet is waited for. Raises: ConfigurationError,
+        ClientStateError after `assign`.
+        """
+        await self._perform(self._member.subscribe(topic, expression))
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+        """Read exactly these queues, whatever the group does.
+
+        Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,
+        TransportError.
+        """
+        await self._perform(self._member.assign(queues, expression))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """All readable queues of a topic. Raises: RouteNotFoundError."""
+        return await self._perform(self._member.queues(topic))
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues held now."""
+        return frozenset(self._member.held)
+
+    # ── Messages ──
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more messages will come."""
+        return self._member.closing.is_set
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Messages until the consumer is closed; each is finished when the next is asked for.
+
+        Leaving the loop leaves the last one unfinished. Raises: CompressionError.
+        """
+        return Messages(self)
+
+    async def poll(
+        self,
+        *,
+        max_messages: int = 10,
+        timeout: float = 5.0,  # noqa: ASYNC109 (over is no error)
+    ) -> list[ReceivedMessage]:
+        """Messages as soon as there are any, at most so many; none after `timeout`.
+
+        They are unfinished until `done`. Raises: CompressionError.
+        """
+        return await self._perform(self._member.poll(max_messages, timeout))
+
+    def done(self, *messages: ReceivedMessage) -> None:
+        """These messages are finished: they need no second delivery."""
+        self._member.done(messages)
+
+    # ── Offsets ──
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store these offsets, or how far each held queue is finished.
+
+        Raises: BrokerError, TransportError.
+        """
+        await self._perform(self._member.commit(offsets))
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset, None without one. Raises: BrokerError, TransportError."""
+        return await self._perform(self._member.offsets.committed(queue))
+
+    def position(self, queue: MessageQueue) -> int:
+        """Offset of the next message to hand out. Raises: QueueNotAssignedError."""
+        return self._member.holding(queue).position
+
+    async def seek(self, queue: MessageQueue, offset: int | ConsumeFrom | datetime) -> None:
+        """Go on elsewhere in a held queue; what was handed out from it counts as settled.
+
+        Raises: QueueNotAssignedError, ConfigurationError for an offset the queue does not have.
+        """
+        await self._perform(self._member.seek(queue, offset))
+
+    async def offsets_for_time(self, at: datetime) -> dict[MessageQueue, int]:
+        """Per held queue the first message stored at `at` or later, its end if there is none."""
+        return await self._perform(self._member.offsets_for_time(at))
+
+    async def end_offsets(self) -> dict[MessageQueue, int]:
+        """Per held queue the offset of the next message to be written."""
+        return await self._perform(self._member.end_offsets())
+
+
+class Messages:
+    """An iterator over a consumer's messages; it holds nothing that would need closing."""
+
+    def __init__(self, consumer: PullConsumer) -> None:
+        self.consumer = consumer
+        self.last: tuple[ReceivedMessage, ...] = ()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        consumer = self.consumer
+        consumer.done(*self.last)
+        self.last = ()
+        while not consumer.closed:
+            self.last = tuple(await consumer.poll(max_messages=1, timeout=FOREVER_S))
+            if self.last:
+                return self.last[0]
+        raise StopAsyncIteration

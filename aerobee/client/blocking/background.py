@@ -1,0 +1,152 @@
+"""One thread that carries out all the steps nobody waits for: heartbeats, rebalance, pulls.
+
+Steps never block, they yield what they want; so one thread serves any number of them. It sleeps on
+its inbox until an answer, a signal or a deadline wakes one of the jobs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from dataclasses import dataclass, field
+from itertools import count
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aerobee.client.steps.effects import Wait
+from aerobee.errors import AerobeeError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.client.steps.effects import Ask, Steps
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["Background", "Begin", "Done"]
+
+Done: TypeAlias = "Callable[[Command | None, AerobeeError | None], None]"
+"""Called once with the answer or the failure, from any thread."""
+Begin: TypeAlias = "Callable[[Ask, Done], Callable[[], None]]"
+"""Sends a request without waiting; gives how to forget it."""
+IDLE_S = 60.0
+DEADLINES = 64
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Steps under way, and what they wait for."""
+
+    steps: Steps[Any]
+    turn: int = 0
+    """Counts advances: a wake-up made for an earlier turn is late and means nothing."""
+    forget: list[Callable[[], None]] = field(default_factory=list)
+    """How to stop listening to what this turn waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class WakeUp:
+    """Why a job should go on."""
+
+    job: Job
+    turn: int
+    answer: Command | None = None
+    error: AerobeeError | None = None
+
+
+class Background:
+    """The thread, its jobs and its deadlines. `lock` guards all state that steps change."""
+
+    def __init__(self, name: str, lock: threading.RLock, begin: Begin) -> None:
+        self._lock = lock
+        self._begin = begin
+        self._inbox: SimpleQueue[WakeUp | None] = SimpleQueue()
+        self._deadlines: list[tuple[float, int, WakeUp]] = []
+        self._order = count()
+        self._many = DEADLINES
+        self._started = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+        self._started = True
+
+    def spawn(self, steps: Steps[Any]) -> None:
+        """Carry out these steps; from any thread."""
+        self._inbox.put(WakeUp(Job(steps), 0))
+
+    def stop(self) -> None:
+        """Begin to end the thread."""
+        self._started = False
+        self._inbox.put(None)
+
+    def join(self) -> None:
+        """Wait until it has ended, as far as it is another thread and was started."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a bug ended the thread; its traceback is where Python shows those of threads."""
+        return self._started and not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (wake_up := self._next()) is not None:
+            if wake_up.turn == wake_up.job.turn:
+                self._advance(wake_up)
+
+    def _next(self) -> WakeUp | None:
+        """The next wake-up, a deadline if one is due; None to stop."""
+        while True:
+            due_s = self._deadlines[0][0] - monotonic() if self._deadlines else IDLE_S
+            try:
+                return self._inbox.get(timeout=max(0.0, due_s))
+            except Empty:
+                if self._deadlines and self._deadlines[0][0] <= monotonic():
+                    return heapq.heappop(self._deadlines)[2]
+
+    def _advance(self, wake_up: WakeUp) -> None:
+        """To the next effect of a job, and begin that."""
+        job = wake_up.job
+        with self._lock:
+            job.turn += 1
+            for forget in job.forget:
+                forget()
+            job.forget.clear()
+            try:
+                if wake_up.error is not None:
+                    effect = job.steps.throw(wake_up.error)
+                else:
+                    effect = job.steps.send(wake_up.answer)
+            except StopIteration:
+                return
+            if isinstance(effect, Wait):
+                self._at(effect.seconds, WakeUp(job, job.turn))
+                job.forget.append(effect.signal.listen(self._waker(job)))
+            elif effect.until is not None:
+                job.forget.append(effect.until.listen(self._waker(job)))
+        if not isinstance(effect, Wait):
+            self._ask(job, effect)
+
+    def _waker(self, job: Job) -> Callable[[], None]:
+        wake_up = WakeUp(job, job.turn)
+        return lambda: self._inbox.put(wake_up)
+
+    def _at(self, seconds: float, wake_up: WakeUp) -> None:
+        if len(self._deadlines) >= self._many:
+            # Most deadlines are overtaken by what they were set for; those go here.
+            self._deadlines = [one for one in self._deadlines if one[2].turn == one[2].job.turn]
+            heapq.heapify(self._deadlines)
+            self._many = 2 * len(self._deadlines) + DEADLINES
+        heapq.heappush(self._deadlines, (monotonic() + seconds, next(self._order), wake_up))
+
+    def _ask(self, job: Job, ask: Ask) -> None:
+        turn = job.turn
+
+        def done(answer: Command | None, error: AerobeeError | None) -> None:
+            self._inbox.put(WakeUp(job, turn, answer, error))
+
+        job.forget.append(self._begin(ask, done))
+        late = RequestTimeoutError(f"{ask.address}: no answer within {ask.timeout_s:g} s")
+        self._at(ask.timeout_s, WakeUp(job, turn, error=late))

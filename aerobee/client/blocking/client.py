@@ -1,0 +1,271 @@
+"""A client's connections and its background thread. No decisions."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from aerobee.client.blocking.background import Background
+from aerobee.client.blocking.connections import Connections
+from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.steps.effects import Wait
+from aerobee.client.transport import transport_error
+from aerobee.errors import (
+    AerobeeError,
+    ClientClosedError,
+    ClientStateError,
+    RequestTimeoutError,
+)
+from aerobee.remoting.errors import RemotingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from aerobee.client.blocking.background import Done
+    from aerobee.client.steps.effects import Ask, Effect, Steps
+    from aerobee.remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["Client"]
+
+log = logging.getLogger("aerobee.client")
+T = TypeVar("T")
+
+SLICE_S = 0.2
+"""No wait is longer in one piece, so that Ctrl-C gets through on every system."""
+
+
+class Client:
+    """Connections to name servers and brokers, shared by the producers and consumers that take it.
+
+    Use it in `with`, or call `start` and `close`. Any thread may call it. Times in seconds.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        instance_name: str | None = None,
+        connect_timeout: float = 3.0,
+        request_timeout: float = 3.0,
+        route_interval: float = 30.0,
+        heartbeat_interval: float = 30.0,
+    ) -> None:
+        config = make_config(
+            namesrv,
+            instance_name=instance_name,
+            connect_timeout=connect_timeout,
+            request_timeout=request_timeout,
+            route_interval=route_interval,
+            heartbeat_interval=heartbeat_interval,
+        )
+        self.instance = make_instance(config)
+        self.lock = threading.RLock()
+        """Held while steps advance: it guards all state of the client."""
+        self._connections = Connections(connect_timeout, serve=self._serve, opened=self._connected)
+        self._background = Background(f"aerobee {self.client_id}", self.lock, self._begin)
+        self._started = False
+        self._closed = False
+
+    @property
+    def client_id(self) -> str:
+        """How brokers list this client."""
+        return self.instance.config.client_id
+
+    # ── Life ──
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Reach a name server and begin to serve. Raises: NoNameServerError, ClientStateError."""
+        if self._started or self._closed:
+            raise ClientStateError("a client is started once")
+        self._started = True
+        warn_in_event_loop()
+        try:
+            self.perform(self.instance.greet(self.instance.config.connect_timeout))
+        except BaseException:
+            self.close()
+            raise
+        self._background.start()
+        self.spawn(self.instance.stay_alive())
+
+    def close(self) -> None:
+        """Close every connection and end the background thread; a second call does nothing."""
+        if self._closed:
+            return
+        with self.lock:
+            self._closed = True
+            self.instance.close()
+        self._background.stop()
+        self._connections.close()
+        self._background.join()
+
+    def check_works(self) -> None:
+        """Refuse calls of a client that is not started, or is closed.
+
+        Raises: ClientStateError before start and ForkedClientError, ClientClosedError.
+        """
+        if self._closed:
+            raise ClientClosedError("this client is closed")
+        if not self._started:
+            raise ClientStateError("not started: use `with`, or call start()")
+        check_process(self.instance)
+        if self._background.failed:
+            raise ClientClosedError("a bug ended this client: see the traceback of its thread")
+
+    def spawn(self, steps: Steps[Any]) -> None:
+        """Carry out steps in the background, for as long as the client lives."""
+        self._background.spawn(steps)
+
+    # ── Effects ──
+
+    def perform(self, steps: Steps[T]) -> T:
+        """Carry out steps to their result, in this thread. Raises: what they raise."""
+        reply: Command | None = None
+        error: AerobeeError | None = None
+        try:
+            while True:
+                with self.lock:
+                    effect = steps.send(reply) if error is None else steps.throw(error)
+                reply, error = None, None
+                try:
+                    reply = self._carry_out(effect)
+                except AerobeeError as raised:
+                    error = raised
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            with self.lock:
+                steps.close()
+
+    def _carry_out(self, effect: Effect) -> Command | None:
+        """Perform one effect; the answer, where it is a request.
+
+        Raises: TransportError, ClientClosedError.
+        """
+        woken = threading.Event()
+        if isinstance(effect, Wait):
+            with self.lock:
+                forget = effect.signal.listen(woken.set)
+            try:
+                wait(woken, effect.seconds)
+            finally:
+                with self.lock:
+                    forget()
+            return None
+        outcome: list[tuple[Command | None, AerobeeError | None]] = []
+
+        def done(answer: Command | None, error: AerobeeError | None) -> None:
+            outcome.append((answer, error))
+            woken.set()
+
+        forget = self._begin(effect, done)
+        try:
+            wait(woken, effect.timeout_s)
+        finally:
+            forget()
+        if not outcome:
+            raise RequestTimeoutError(f"{effect.address}: no answer within {effect.timeout_s:g} s")
+        answer, failure = outcome[0]
+        if failure is not None:
+            raise failure
+        return answer
+
+    def _begin(self, ask: Ask, done: Done) -> Callable[[], None]:
+        """Send a request; `done` gets the outcome, unless what is given back is called first."""
+        try:
+            self.check_works()
+        except AerobeeError as error:
+            done(None, error)
+            return do_nothing
+        channel = self._connections.known(ask.address)
+        if channel is not None:
+            return self._begin_on(channel, ask, done)
+        wanted = threading.Event()
+        wanted.set()
+
+        def connect() -> None:
+            try:
+                opened = self._open(ask.address)
+            except RemotingError as error:
+                done(None, transport_error(ask, error))
+                return
+            except AerobeeError as error:
+                done(None, error)
+                return
+            if wanted.is_set():
+                self._begin_on(opened, ask, done)
+
+        # Connecting takes seconds where nobody answers, and nothing else may wait for it.
+        threading.Thread(target=connect, name=f"connect {ask.address}", daemon=True).start()
+        return wanted.clear
+
+    def _begin_on(self, channel: BlockingChannel, ask: Ask, done: Done) -> Callable[[], None]:
+        def ended(answer: Command | None, error: RemotingError | None) -> None:
+            done(answer, None if error is None else transport_error(ask, error))
+
+        if not ask.oneway:
+            return channel.begin(ask.header, ask.body, ended)
+        try:
+            channel.oneway(ask.header, ask.body)
+        except RemotingError as error:
+            ended(None, error)
+        else:
+            ended(None, None)
+        return do_nothing
+
+    def _open(self, address: str) -> BlockingChannel:
+        """The open connection to an address, else a new one. Raises: ConnectFailed."""
+        self.check_works()
+        channel = self._connections.channel(address)
+        if self._closed:
+            # It was opened behind the last look of `close`.
+            channel.close()
+        return channel
+
+    def _connected(self, address: str) -> None:
+        """Brokers that moved are not asked where they were."""
+        with self.lock:
+            self.instance.connected(address)
+            left = self.instance.take_left()
+        self._connections.drop(left)
+
+    def _serve(self, request: Command) -> int | None:
+        """React to a broker's request; the answer's code, or None if it wants none."""
+        with self.lock:
+            return self.instance.serve(request)
+
+
+def do_nothing() -> None:
+    """How to forget what is over already."""
+
+
+def wait(event: threading.Event, seconds: float) -> None:
+    """Until the event, at most so long, in pieces."""
+    deadline = monotonic() + seconds
+    while not event.wait(max(0.0, min(SLICE_S, deadline - monotonic()))):
+        if monotonic() >= deadline:
+            return
+
+
+def warn_in_event_loop() -> None:
+    """A warning if this thread runs an asyncio loop, which every call will hold up."""
+    running = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    if running is not None and running() is not None:
+        log.warning("the blocking client is used inside an event loop and holds it up")

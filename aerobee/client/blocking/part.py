@@ -1,0 +1,85 @@
+"""What blocking producers, consumers and admin clients have in common: a client, own or shared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from aerobee.client.blocking.client import Client
+from aerobee.errors import ClientStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from aerobee.client.config import ClientOptions
+    from aerobee.client.steps.effects import Steps
+
+__all__ = ["Part"]
+
+T = TypeVar("T")
+
+
+class Part:
+    """One user of a Client; a client of its own lives as long as it does."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None,
+        client: Client | None,
+        options: ClientOptions,
+    ) -> None:
+        self._client = client or Client(namesrv, **options)
+        self._own_client = client is None
+        self._begun = False
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin without `with`.
+
+        Raises: NoNameServerError, ClientStateError, ConfigurationError.
+        """
+        if self._begun:
+            raise ClientStateError("started before")
+        self._begun = True
+        if self._own_client:
+            self._client.start()
+        try:
+            with self._client.lock:
+                self._begin()
+        except BaseException:
+            if self._own_client:
+                self._client.close()
+            raise
+
+    def close(self) -> None:
+        """Take leave of the brokers, for at most some seconds, and end. Again: does nothing."""
+        if self._ended or not self._begun:
+            return
+        self._ended = True
+        try:
+            self._end()
+        finally:
+            if self._own_client:
+                self._client.close()
+
+    def _begin(self) -> None:
+        """What there is to do once the client runs."""
+
+    def _end(self) -> None:
+        """What there is to do before the client ends."""
+
+    def _perform(self, steps: Steps[T]) -> T:
+        self._client.check_works()
+        return self._client.perform(steps)

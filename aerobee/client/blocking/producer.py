@@ -1,0 +1,96 @@
+"""The blocking producer. Decisions are in `steps.sending`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from aerobee.client.blocking.part import Part
+from aerobee.client.config import DEFAULT_RETRY
+from aerobee.client.factory import make_uniq_ids
+from aerobee.client.steps.sending import ProducerConfig, Sender
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from aerobee.client.blocking.client import Client
+    from aerobee.client.compression import Compression
+    from aerobee.client.config import ClientOptions, RetryPolicy
+    from aerobee.client.message import Message, MessageQueue, SendResult
+    from aerobee.client.steps.sending import QueueSelector
+
+__all__ = ["Producer"]
+
+
+class Producer(Part):
+    """Sends messages. Times in seconds, sizes in bytes.
+
+    `timeout` covers the route and all tries of one send; bodies of `compress_above` and more are
+    compressed. Without `client` it has one of its own, made with `options`.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        group: str = "aerobee_producer",
+        timeout: float = 10.0,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        compression: Compression | None = "zlib",
+        compress_above: int = 4096,
+        max_message_size: int = 4 << 20,
+        client: Client | None = None,
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        config = ProducerConfig(
+            group=group,
+            timeout=timeout,
+            retry=retry,
+            compression=compression,
+            compress_above=compress_above,
+            max_message_size=max_message_size,
+        )
+        super().__init__(namesrv, client, options)
+        instance = self._client.instance
+        self._sender = Sender(instance, config, make_uniq_ids(instance))
+
+    def _begin(self) -> None:
+        self._sender.begin()
+
+    def _end(self) -> None:
+        self._client.perform(self._sender.close())
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | QueueSelector | None = None,
+        timeout: float | None = None,
+        require_ok: bool = False,
+    ) -> SendResult:
+        """Send, and wait until the broker has stored it.
+
+        `require_ok` makes any status but OK a failed try. Raises: SendFailedError,
+        BrokerError, RouteNotFoundError, ConfigurationError.
+        """
+        return self._perform(self._sender.send(message, queue, timeout, require_ok))
+
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        timeout: float | None = None,
+    ) -> list[SendResult]:
+        """Send many in few requests, split by topic and size; results in the messages' order.
+
+        `timeout` is for each request. Raises: BatchSendError with what is known of each message,
+        ConfigurationError before anything is sent.
+        """
+        return self._perform(self._sender.send_batch(messages, timeout))
+
+    def send_oneway(self, message: Message) -> None:
+        """Send without an answer: the message may get lost. Raises: TransportError."""
+        self._perform(self._sender.send_oneway(message))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues a message may be sent to. Raises: RouteNotFoundError."""
+        return self._perform(self._sender.queues(topic))

@@ -1,0 +1,102 @@
+"""A client's state, made from its options: the one place of the SDK that asks the machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+from aerobee.client.config import ClientConfig, name_servers
+from aerobee.client.steps.effects import Clock
+from aerobee.client.steps.instance import Instance
+from aerobee.client.steps.messages import UniqIds
+from aerobee.errors import ForkedClientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "CLOCK",
+    "check_process",
+    "make_config",
+    "make_instance",
+    "make_uniq_ids",
+    "own_address",
+    "uniq_ids",
+]
+
+CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
+
+
+def make_config(
+    namesrv: str | Sequence[str] | None,
+    *,
+    instance_name: str | None,
+    connect_timeout: float,
+    request_timeout: float,
+    route_interval: float = 30.0,
+    heartbeat_interval: float = 30.0,
+    lookup_tries: int = 1,
+) -> ClientConfig:
+    """The options of a new client with the gaps filled. Raises: ConfigurationError."""
+    addresses = name_servers(namesrv)
+    name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
+    return ClientConfig(
+        name_servers=addresses,
+        client_id=f"{own_address(addresses[0])}@{name}",
+        process_id=os.getpid(),
+        connect_timeout=connect_timeout,
+        request_timeout=request_timeout,
+        route_interval=route_interval,
+        heartbeat_interval=heartbeat_interval,
+        lookup_tries=lookup_tries,
+    )
+
+
+def make_instance(config: ClientConfig) -> Instance:
+    """The state of a new client."""
+    return Instance(config, CLOCK, random=Random())
+
+
+def check_process(instance: Instance) -> None:
+    """Refuse a client in a child of the process that made it. Raises: ForkedClientError."""
+    if os.getpid() != instance.config.process_id:
+        raise ForkedClientError("this client was made before a fork: make one in this process")
+
+
+def make_uniq_ids(instance: Instance) -> UniqIds:
+    """A source of message ids for one producer."""
+    host = instance.config.client_id.partition("@")[0]
+    return uniq_ids(host, instance.config.process_id, instance.random)
+
+
+def uniq_ids(host: str, process_id: int, random: Random) -> UniqIds:
+    """A source of message ids for a process on a host, named by its address."""
+    try:
+        address = socket.inet_aton(host)
+    except OSError:
+        address = socket.inet_pton(socket.AF_INET6, host.strip("[]"))[-4:]
+    return UniqIds(address, process_id, random.getrandbits(32), random.getrandbits(16))
+
+
+def own_address(peer: str) -> str:
+    """The address this machine uses towards `peer`, IPv6 in brackets. Sends nothing."""
+    host = peer.rpartition(":")[0].strip("[]")
+    for target in (host, ELSEWHERE):
+        try:
+            family, kind, proto, _, address = socket.getaddrinfo(
+                target, 9, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
+            )[0]
+            with socket.socket(family, kind, proto) as probe:
+                probe.connect(address)
+                found = str(probe.getsockname()[0]).partition("%")[0]
+        except OSError:
+            continue
+        return f"[{found}]" if ":" in found else found
+    return "127.0.0.1"
+
+
+ELSEWHERE = "192.0.2.1"
+"""An address that is nobody's (RFC 5737): the way there is the way out."""

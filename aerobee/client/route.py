@@ -1,0 +1,86 @@
+"""A topic's route: which queues on which brokers, and their addresses. Pure.
+
+Source: client §2.2 (MQClientInstance.topicRouteData2TopicPublishInfo).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aerobee.client.message import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aerobee.remoting.wire.bodies.route import TopicRouteData
+
+__all__ = ["MASTER_ID", "TopicRoute", "in_order", "read_route"]
+
+MASTER_ID = 0
+PERM_READ = 4
+PERM_WRITE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """What a name server says about a topic, in the terms of a client.
+
+    `to_publish` has only queues whose master is alive, `to_subscribe` all readable ones, both
+    sorted; `brokers` maps a broker name to its addresses by broker id.
+    """
+
+    to_publish: tuple[MessageQueue, ...]
+    to_subscribe: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Mapping[int, str]]
+    readable: tuple[MessageQueue, ...] = ()
+    """Every queue that may be read, whether or not the topic has an order of its own."""
+
+
+def read_route(topic: str, data: TopicRouteData, queues_at_most: int | None = None) -> TopicRoute:
+    """The route of `topic`.
+
+    `queues_at_most` limits the queues per broker, for a topic that will be made after the model
+    of the one `data` speaks of.
+    """
+    brokers = {b.broker_name: dict(b.broker_addrs) for b in data.broker_datas if b.broker_addrs}
+    limit = queues_at_most if queues_at_most is not None else 1 << 30
+    readable = _readable_queues(topic, data, limit)
+    if data.order_topic_conf:
+        queues = _ordered(topic, data.order_topic_conf)
+        return TopicRoute(queues, queues, brokers, readable)
+    publish: list[MessageQueue] = []
+    for q in sorted(data.queue_datas, key=lambda q: q.broker_name):
+        name = q.broker_name
+        if q.perm & PERM_WRITE and MASTER_ID in brokers.get(name, {}):
+            publish += _queues(topic, name, min(limit, q.write_queue_nums))
+    return TopicRoute(tuple(publish), readable, brokers, readable)
+
+
+def in_order(by_id: Mapping[int, str]) -> tuple[str, ...]:
+    """The addresses of a broker: the master's first, then the slaves' by number."""
+    return tuple(by_id[broker_id] for broker_id in sorted(by_id, key=lambda n: (n != MASTER_ID, n)))
+
+
+def _readable_queues(
+    topic: str, data: TopicRouteData, queues_at_most: int
+) -> tuple[MessageQueue, ...]:
+    found: list[MessageQueue] = []
+    for q in sorted(data.queue_datas, key=lambda q: q.broker_name):
+        if q.perm & PERM_READ:
+            found += _queues(topic, q.broker_name, min(queues_at_most, q.read_queue_nums))
+    return tuple(found)
+
+
+def _queues(topic: str, broker_name: str, count: int) -> Sequence[MessageQueue]:
+    return [MessageQueue(topic, broker_name, queue_id) for queue_id in range(count)]
+
+
+def _ordered(topic: str, conf: str) -> tuple[MessageQueue, ...]:
+    """Exactly the queues of `broker-a:4;broker-b:4`."""
+    found: list[MessageQueue] = []
+    for part in conf.split(";"):
+        name, _, count = part.partition(":")
+        if count.isdigit():
+            found += _queues(topic, name, int(count))
+    return tuple(found)

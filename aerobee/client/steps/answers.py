@@ -1,0 +1,68 @@
+"""Answers read: error codes become exceptions here, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from aerobee.errors import BY_CODE, BrokerError, TransportError
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from aerobee.client.steps.effects import Ask
+    from aerobee.remoting.wire.bodies.body import Body
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["body_of", "error_of", "expect", "header_of", "request_name"]
+
+H = TypeVar("H", bound="Header")
+
+
+B = TypeVar("B", bound="Body")
+
+
+def expect(ask: Ask, answer: Command, peer: str) -> Command:
+    """The answer, if it says SUCCESS. Raises: BrokerError."""
+    if answer.code != ResponseCode.SUCCESS:
+        raise error_of(ask, answer, peer)
+    return answer
+
+
+def error_of(ask: Ask, answer: Command, peer: str) -> BrokerError:
+    """The exception for an error answer of `peer`, a broker name or "name server"."""
+    made = BY_CODE.get(answer.code, BrokerError)
+    remark = answer.remark or _name(ResponseCode, answer.code)
+    return made(answer.code, remark.strip(), peer, ask.address, request_name(ask))
+
+
+def header_of(ask: Ask, answer: Command, kind: type[H]) -> H:
+    """The answer's fields. Raises: TransportError if they are not what the protocol says."""
+    try:
+        return answer.header(kind)
+    except RemotingError as error:
+        raise _senseless(ask, error) from error
+
+
+def body_of(ask: Ask, answer: Command, kind: type[B]) -> B:
+    """The answer's body. Raises: TransportError if it is not what the protocol says."""
+    try:
+        return kind.from_bytes(answer.body)
+    except RemotingError as error:
+        raise _senseless(ask, error) from error
+
+
+def _senseless(ask: Ask, error: RemotingError) -> TransportError:
+    return TransportError(f"{request_name(ask)}: {ask.address} answered nonsense: {error}")
+
+
+def request_name(ask: Ask) -> str:
+    """RocketMQ's name of the request, for error texts."""
+    return _name(RequestCode, ask.header.code)
+
+
+def _name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:
+    try:
+        return codes(code).name
+    except ValueError:
+        return str(code)

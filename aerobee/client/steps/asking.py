@@ -1,0 +1,86 @@
+"""Requests that may be asked again: of which address of a broker, and after which answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.answers import error_of
+from aerobee.client.steps.effects import Ask, Wait
+from aerobee.client.steps.routes import PAUSES_S
+from aerobee.errors import AerobeeError, BrokerNotFoundError
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["ask_address", "ask_broker"]
+
+
+def ask_broker(
+    routes: Routes, queue: MessageQueue, header: Header, *, master_only: bool = False
+) -> Steps[tuple[Ask, Command]]:
+    """What the broker of a queue answers, and what it was asked; the answer may be a refusal.
+
+    The master is asked, else the slaves in turn, unless it is for the master only.
+    Raises: TransportError, RouteNotFoundError, BrokerNotFoundError, BrokerError for "not now".
+    """
+    timeout_s = routes.config.request_timeout
+    yield from routes.locate(queue, timeout_s)
+
+    def address(turn: int) -> str:
+        name = queue.broker_name
+        try:
+            return routes.master(name) if master_only else routes.reader(name, turn)
+        except BrokerNotFoundError as error:
+            which = f"queue {queue.queue_id} of topic {queue.topic} on broker {name}"
+            raise BrokerNotFoundError(f"{which}: {error}") from None
+
+    return (yield from _ask(routes, address, header, queue.broker_name))
+
+
+def ask_address(
+    routes: Routes, address: str, header: Header, body: bytes = b"", tries: int | None = None
+) -> Steps[tuple[Ask, Command]]:
+    """What is answered at an address; it may arrive as often as it is tried.
+
+    Raises: TransportError, BrokerError for "not now", ConfigurationError if it is too long.
+    """
+    return (yield from _ask(routes, lambda _turn: address, header, "broker", body, tries))
+
+
+def _ask(
+    routes: Routes,
+    address: Callable[[int], str],
+    header: Header,
+    peer: str,
+    body: bytes = b"",
+    tries: int | None = None,
+) -> Steps[tuple[Ask, Command]]:
+    turn = 0
+    tries = tries or routes.config.lookup_tries
+    while True:
+        ask = Ask(
+            address=address(turn),
+            header=header,
+            body=body,
+            timeout_s=routes.config.request_timeout,
+        )
+        try:
+            answer: Command = yield ask
+            if answer.code != ResponseCode.SUCCESS:
+                refusal = error_of(ask, answer, peer)
+                if refusal.retryable:
+                    raise refusal
+        except AerobeeError as error:
+            turn += 1
+            if turn >= tries or not error.retryable:
+                raise
+        else:
+            return ask, answer
+        yield Wait(routes.closing, PAUSES_S[min(turn, len(PAUSES_S)) - 1])

@@ -1,0 +1,406 @@
+"""A consumer group's member: what it wants, what it holds, what it hands out and commits.
+
+With `subscribe` the members of the group share the queues; with `assign` the caller says which.
+Source: client §8.1, §11 (DefaultLitePullConsumerImpl).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from aerobee.allocation import average
+from aerobee.client.config import ConsumeFrom
+from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.steps.answers import body_of, expect
+from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
+from aerobee.client.steps.offsets import Offsets, epoch_ms
+from aerobee.client.steps.pulling import Puller, raise_if_broken
+from aerobee.errors import (
+    AerobeeError,
+    BrokerNotFoundError,
+    ClientStateError,
+    ConfigurationError,
+    ConsumerNotOnlineError,
+    QueueNotAssignedError,
+)
+from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
+from aerobee.remoting.wire.bodies.heartbeat import ConsumerData, SubscriptionData
+from aerobee.remoting.wire.headers.client import GetConsumerListByGroup
+from aerobee.store.format.tags import java_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.route import TopicRoute
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.instance import Instance
+
+__all__ = ["ConsumerConfig", "Member"]
+
+REBALANCE_S = 20.0
+UNBALANCED_S = 1.0
+"""When a round could not finish: the next one comes sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """A pull consumer's options, checked. Times in seconds."""
+
+    group: str
+    start_from: ConsumeFrom | datetime = ConsumeFrom.LAST
+    auto_commit: bool = True
+    auto_commit_interval: float = 5.0
+    pull_batch: int = 10
+
+    def __post_init__(self) -> None:
+        check_name("consumer group", self.group, GROUP_MAX)
+        if isinstance(self.start_from, datetime):
+            epoch_ms(self.start_from)
+        if not self.auto_commit_interval >= 1.0:
+            raise ConfigurationError("auto_commit_interval is at least 1 second")
+        if not 1 <= self.pull_batch <= 1024:
+            raise ConfigurationError("pull_batch is 1 to 1024 messages")
+
+
+@dataclass(slots=True)
+class Member:
+    """The state of one consumer, and every step it takes."""
+
+    instance: Instance
+    config: ConsumerConfig
+    held_now: Callable[[HeldQueue], None]
+    """Called for each queue newly held: somebody must carry out `pull_on` for it."""
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    held: dict[MessageQueue, HeldQueue] = field(default_factory=dict)
+    cache: Cache = field(default_factory=Cache)
+    rebalance_now: Signal = field(default_factory=Signal)
+    closing: Signal = field(default_factory=Signal)
+    assigned_expression: str | None = None
+    """Which messages of assigned queues; None while nothing is assigned."""
+    offsets: Offsets = field(init=False)
+    puller: Puller = field(init=False)
+    _ready: deque[HeldQueue] = field(default_factory=deque)
+    """Whose turn it is to hand out messages."""
+
+    def __post_init__(self) -> None:
+        self.offsets = Offsets(self.instance, self.config.group)
+        self.puller = Puller(self.instance, self.config.group, self.config.pull_batch)
+
+    def begin(self) -> list[Steps[None]]:
+        """Join the client; what is to be carried out until closed.
+
+        Raises: ConfigurationError for a second consumer of the group.
+        """
+        self.instance.add_consumer(self)
+        return [self.stay_balanced()] + ([self.commit_on()] if self.config.auto_commit else [])
+
+    # ── As the instance sees it ──
+
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self.config.group
+
+    def topics(self) -> set[str]:
+        """Topics whose routes are needed."""
+        return set(self.subscriptions) | {queue.topic for queue in self.held}
+
+    def heartbeat(self) -> ConsumerData:
+        """The group as brokers should see it."""
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_ACTIVELY",
+            message_model="CLUSTERING",
+            consume_from_where="CONSUME_FROM_LAST_OFFSET",
+            subscription_data_set=[described(s) for s in self.subscriptions.values()],
+            unit_mode=False,
+        )
+
+    # ── Which queues ──
+
+    def subscribe(self, topic: str, expression: str) -> Steps[None]:
+        """Share the queues of a topic with the group. A topic that is not there yet is no error.
+
+        Raises: ConfigurationError, ClientStateError after `assign`.
+        """
+        check_name("topic", topic, TOPIC_MAX)
+        if self.assigned_expression is not None:
+            raise ClientStateError("this consumer has assigned queues; subscribe excludes assign")
+        check_expression(expression)
+        version = self.instance.clock.wall_ms()
+        self.subscriptions[topic] = Subscription(topic, expression, version)
+        self.instance.subscriptions_changed()
+        if not (yield from self.rebalance()):
+            # Whoever keeps the balance tries again, and more often than after a good round.
+            self.rebalance_now.set()
+
+    def assign(self, queues: Iterable[MessageQueue], expression: str) -> Steps[None]:
+        """Hold exactly these queues, whatever others of the group hold.
+
+        Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,
+        TransportError.
+        """
+        if self.subscriptions:
+            raise ClientStateError("this consumer has subscriptions; assign excludes subscribe")
+        check_expression(expression)
+        self.assigned_expression = expression
+        wanted = dict.fromkeys(queues)
+        for topic in sorted({queue.topic for queue in wanted}):
+            route = yield from self._route(topic)
+            yield from self.instance.introduce(route)
+        for queue in [queue for queue in self.held if queue not in wanted]:
+            yield from self._give_up(queue)
+        for queue in wanted:
+            yield from self._take_on(queue)
+
+    def queues(self, topic: str) -> Steps[list[MessageQueue]]:
+        """All readable queues of a topic. Raises: RouteNotFoundError."""
+        route = yield from self._route(topic)
+        return list(route.to_subscribe)
+
+    def _route(self, topic: str) -> Steps[TopicRoute]:
+        return (yield from self.instance.route(topic, self.instance.config.request_timeout))
+
+    def stay_balanced(self) -> Steps[None]:
+        """Rebalance on every change of the group and every 20 s, until closed."""
+        balanced = True
+        while not self.closing.is_set:
+            yield Wait(self.rebalance_now, REBALANCE_S if balanced else UNBALANCED_S)
+            if not self.closing.is_set:
+                balanced = yield from self.rebalance()
+
+    def rebalance(self) -> Steps[bool]:
+        """Give up and take on queues until our share is held; False if that is not done yet."""
+        self.rebalance_now.clear()
+        balanced = True
+        for topic in tuple(self.subscriptions):
+            about = f"rebalance {topic}"
+            try:
+                yield from self._rebalance_topic(topic)
+                self.instance.works_again(about)
+            except AerobeeError as error:
+                balanced = False
+                self.instance.log_once(about, "no share of %s yet: %s", topic, error)
+        return balanced
+
+    def _rebalance_topic(self, topic: str) -> Steps[None]:
+        """Take and give up queues of one topic, as the allocation says.
+
+        Raises: AerobeeError if the group's members or a start offset cannot be had.
+        """
+        route = yield from self._route(topic)
+        yield from self.instance.introduce(route)
+        members = yield from self._members(route)
+        own = average(
+            self.group, self.instance.config.client_id, sorted(route.to_subscribe), members
+        )
+        for queue in [q for q in self.held if q.topic == topic and q not in own]:
+            yield from self._give_up(queue)
+        for queue in own:
+            yield from self._take_on(queue)
+        if self.instance.config.client_id not in members:
+            # The broker has not heard of us, or forgot: all of the above was giving up.
+            self.instance.subscriptions_changed()
+            raise ConsumerNotOnlineError(206, "we are no member", "broker", "", "rebalance")
+
+    def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
+        """The client ids of the group, as any broker of the topic knows them, sorted."""
+        names = sorted(route.brokers)
+        if not names:
+            raise BrokerNotFoundError("the route names no broker")
+        name = self.instance.random.choice(names)
+        ask = Ask(
+            address=self.instance.reader(name),
+            header=GetConsumerListByGroup(consumer_group=self.group),
+            timeout_s=self.instance.config.request_timeout,
+        )
+        answer = expect(ask, (yield ask), name)
+        members = body_of(ask, answer, ConsumerList).consumer_id_list
+        if not members:
+            raise ConsumerNotOnlineError(206, "no member known", name, ask.address, "rebalance")
+        return sorted(members, key=lambda member: member.encode("utf-16-be"))
+
+    def _take_on(self, queue: MessageQueue) -> Steps[None]:
+        """Hold a queue from its start offset on. Raises: TransportError, BrokerError."""
+        if queue in self.held:
+            return
+        start = yield from self.offsets.start(queue, self.config.start_from)
+        if queue not in self.held and not self.closing.is_set:
+            held = HeldQueue(queue, start, self.cache)
+            self.held[queue] = held
+            self.held_now(held)
+
+    def _give_up(self, queue: MessageQueue) -> Steps[None]:
+        """Leave a queue to others, its finished part committed."""
+        held = self.held.pop(queue, None)
+        if held is None:
+            return
+        commit_point = held.commit_point
+        held.drop()
+        if self.config.auto_commit and commit_point != held.committed:
+            try:
+                yield from self.offsets.commit(queue, commit_point)
+            except AerobeeError as error:
+                self.instance.log_once(f"commit {queue}", "%s not committed: %s", queue, error)
+
+    def pull_on(self, held: HeldQueue) -> Steps[None]:
+        """Pull one held queue until it is dropped."""
+        yield from self.puller.pull_on(held, self.subscription_of(held.queue.topic))
+
+    def subscription_of(self, topic: str) -> Subscription:
+        """Which messages of a topic are wanted."""
+        assigned = Subscription(topic, self.assigned_expression or "*", 0)
+        return self.subscriptions.get(topic, assigned)
+
+    # ── Handing out ──
+
+    def poll(self, most: int, timeout_s: float) -> Steps[list[ReceivedMessage]]:
+        """Up to `most` messages, as soon as there is one; none when the time is over or closed.
+
+        Raises: CompressionError for a message that cannot be unpacked here.
+        """
+        deadline = self.instance.clock.monotonic() + timeout_s
+        while True:
+            taken = self.take(most)
+            left_s = deadline - self.instance.clock.monotonic()
+            if taken or left_s <= 0 or self.closing.is_set:
+                return taken
+            for held in self.held.values():
+                raise_if_broken(held)
+            self.cache.arrived.clear()
+            yield Wait(self.cache.arrived, left_s)
+
+    def take(self, most: int) -> list[ReceivedMessage]:
+        """What is there already, queue by queue."""
+        if not self._ready:
+            self._ready.extend(held for held in self.held.values() if held.waiting)
+        taken: list[ReceivedMessage] = []
+        while self._ready and len(taken) < most:
+            taken += self._ready.popleft().take(most - len(taken))
+        return taken
+
+    def done(self, messages: Iterable[ReceivedMessage]) -> None:
+        """These need no second delivery."""
+        for message in messages:
+            held = self.held.get(message.queue)
+            if held is not None:
+                held.finish(message.queue_offset)
+
+    # ── Offsets ──
+
+    def holding(self, queue: MessageQueue) -> HeldQueue:
+        """The state of a queue that this consumer holds. Raises: QueueNotAssignedError."""
+        held = self.held.get(queue)
+        if held is None:
+            raise QueueNotAssignedError(f"this consumer does not hold {queue}")
+        return held
+
+    def seek(self, queue: MessageQueue, to: int | ConsumeFrom | datetime) -> Steps[None]:
+        """Go on elsewhere. Raises: QueueNotAssignedError, ConfigurationError outside the queue."""
+        self.holding(queue)
+        if isinstance(to, int):
+            lowest = yield from self.offsets.lowest(queue)
+            end = yield from self.offsets.end(queue)
+            if not lowest <= to <= end:
+                raise ConfigurationError(f"{queue} has offsets {lowest} to {end}, not {to}")
+        else:
+            to = yield from self.offsets.resolve(queue, to)
+        self.holding(queue).move_to(to)
+
+    def offsets_for_time(self, at: datetime) -> Steps[dict[MessageQueue, int]]:
+        """Per held queue the first message stored at `at` or later."""
+        found = {}
+        for queue in tuple(self.held):
+            found[queue] = yield from self.offsets.at_time(queue, at)
+        return found
+
+    def end_offsets(self) -> Steps[dict[MessageQueue, int]]:
+        """Per held queue the offset of the next message to be written."""
+        found = {}
+        for queue in tuple(self.held):
+            found[queue] = yield from self.offsets.end(queue)
+        return found
+
+    def commit(self, given: Mapping[MessageQueue, int] | None) -> Steps[None]:
+        """Store the given offsets, or how far each held queue is finished.
+
+        Raises: TransportError, BrokerError.
+        """
+        wanted = given if given is not None else self._uncommitted()
+        for queue, offset in dict(wanted).items():
+            yield from self._commit_one(queue, offset)
+
+    def _commit_one(self, queue: MessageQueue, offset: int) -> Steps[None]:
+        yield from self.offsets.commit(queue, offset)
+        held = self.held.get(queue)
+        if held is not None:
+            held.committed = offset
+
+    def _uncommitted(self) -> dict[MessageQueue, int]:
+        return {
+            queue: held.commit_point
+            for queue, held in self.held.items()
+            if held.commit_point != held.committed
+        }
+
+    def commit_on(self) -> Steps[None]:
+        """Commit what is finished, every few seconds, until closed."""
+        while not self.closing.is_set:
+            yield Wait(self.closing, self.config.auto_commit_interval)
+            if not self.closing.is_set:
+                yield from self._commit_if_possible()
+
+    def _commit_if_possible(self) -> Steps[None]:
+        """What one broker does not take is no reason to keep it from the others."""
+        about = f"commit {self.group}"
+        failed: dict[str, AerobeeError] = {}
+        for queue, offset in self._uncommitted().items():
+            if queue.broker_name not in failed:
+                try:
+                    yield from self._commit_one(queue, offset)
+                except AerobeeError as error:
+                    failed[queue.broker_name] = error
+        if not failed:
+            self.instance.works_again(about)
+        for reason in failed.values():
+            self.instance.log_once(about, "offsets of %s not committed: %s", self.group, reason)
+
+    # ── Leaving ──
+
+    def close(self, within_s: float) -> Steps[None]:
+        """Commit, unregister, drop everything."""
+        deadline = self.instance.clock.monotonic() + within_s
+        self.closing.set()
+        self.rebalance_now.set()
+        self.cache.arrived.set()
+        if self.config.auto_commit:
+            yield from self._commit_if_possible()
+        left_s = deadline - self.instance.clock.monotonic()
+        yield from self.instance.leave(consumer=self.group, within_s=left_s)
+        for held in self.held.values():
+            held.drop()
+        self.held.clear()
+
+
+def check_expression(expression: str) -> None:
+    """Refuse an expression of separators only. Raises: ConfigurationError."""
+    if not Subscription("", expression, 0).tags and expression.strip() not in ("", "*"):
+        raise ConfigurationError(f"subscription expression {expression!r} names no tag")
+
+
+def described(subscription: Subscription) -> SubscriptionData:
+    """A subscription in the heartbeat's terms."""
+    tags = sorted(subscription.tags)
+    return SubscriptionData(
+        topic=subscription.topic,
+        sub_string=subscription.expression,
+        tags_set=tags,
+        code_set=[java_hash(tag) for tag in tags],
+        sub_version=subscription.version,
+        expression_type="TAG",
+    )

@@ -1,0 +1,127 @@
+"""One queue that a consumer holds: what is pulled, handed out, finished, committed. Pure.
+
+The law: committed ≤ commit_point ≤ position ≤ next_offset. What lies below `commit_point` is
+finished, so a crash loses nothing that was not. Source: client §11 (ProcessQueue).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.effects import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.errors import AerobeeError
+
+__all__ = ["Cache", "HeldQueue", "Subscription"]
+
+CACHED_MESSAGES_MAX = 1000
+"""Per queue: what is pulled and not yet handed out."""
+CACHED_BYTES_MAX = 100 << 20
+"""Of all queues of a consumer together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A topic and which of its messages: `*`, or tags as `A || B`."""
+
+    topic: str
+    expression: str
+    version: int
+    """Wall-clock ms of its making: brokers take the newest."""
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags asked for; empty means all messages."""
+        if self.expression.strip() in ("", "*"):
+            return frozenset()
+        pieces = (piece.strip() for piece in self.expression.split("||"))
+        return frozenset(piece for piece in pieces if piece)
+
+
+@dataclass(slots=True)
+class Cache:
+    """How much a consumer holds in all, and where room is made known."""
+
+    used_bytes: int = 0
+    room: Signal = field(default_factory=Signal)
+    arrived: Signal = field(default_factory=Signal)
+
+
+@dataclass(slots=True)
+class HeldQueue:
+    """A queue of ours and how far we are with it."""
+
+    queue: MessageQueue
+    next_offset: int
+    """Where the next pull begins."""
+    cache: Cache
+    committed: int | None = None
+    waiting: deque[ReceivedMessage] = field(default_factory=deque)
+    unfinished: dict[int, None] = field(default_factory=dict)
+    """Offsets handed out and not finished, ascending."""
+    interrupt: Signal = field(default_factory=Signal)
+    """Set when what is being pulled is no longer wanted; a new one after each seek."""
+    dropped: bool = False
+    broken: AerobeeError | None = None
+    """Why the message at `next_offset` cannot be handed out."""
+
+    @property
+    def position(self) -> int:
+        """Offset of the next message to hand out."""
+        return self.waiting[0].queue_offset if self.waiting else self.next_offset
+
+    @property
+    def commit_point(self) -> int:
+        """Everything below is finished."""
+        return next(iter(self.unfinished), self.position)
+
+    @property
+    def full(self) -> bool:
+        """Whether pulling more must wait."""
+        cached = len(self.waiting)
+        return cached >= CACHED_MESSAGES_MAX or (
+            cached > 0 and self.cache.used_bytes >= CACHED_BYTES_MAX
+        )
+
+    def add(self, message: ReceivedMessage) -> None:
+        """Keep a pulled message until somebody asks."""
+        self.waiting.append(message)
+        self.cache.used_bytes += len(message.body)
+
+    def take(self, most: int) -> list[ReceivedMessage]:
+        """Hand out up to `most` messages, oldest first; they count as unfinished from here."""
+        taken = [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
+        self.unfinished.update((message.queue_offset, None) for message in taken)
+        self._release(taken)
+        return taken
+
+    def finish(self, queue_offset: int) -> None:
+        """This message needs no second delivery."""
+        self.unfinished.pop(queue_offset, None)
+
+    def move_to(self, queue_offset: int) -> None:
+        """Go on from there; what was pulled is forgotten, what was handed out is settled."""
+        self.interrupt.set()
+        self.interrupt = Signal()
+        self._release(self.waiting)
+        self.waiting.clear()
+        self.unfinished.clear()
+        self.next_offset = queue_offset
+        self.broken = None
+
+    def drop(self) -> None:
+        """The queue is somebody else's now."""
+        self.dropped = True
+        self._release(self.waiting)
+        self.waiting.clear()
+        self.interrupt.set()
+
+    def _release(self, messages: Iterable[ReceivedMessage]) -> None:
+        self.cache.used_bytes -= sum(len(message.body) for message in messages)
+        self.cache.room.set()

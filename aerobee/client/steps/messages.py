@@ -1,0 +1,168 @@
+"""Messages ↔ wire: property strings, batch items, stored records. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from aerobee.client.compression import unpack
+from aerobee.client.message import MessageQueue, ReceivedMessage
+from aerobee.errors import CompressionError, ConfigurationError, TransportError
+from aerobee.store.format import message_id, properties, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.client.message import Message
+
+__all__ = ["UniqIds", "batch_item", "property_string", "received"]
+
+COUNTER_DIGITS: Final = 4
+"""The end of a message id counts within a millisecond."""
+CRC_MASK: Final = 0x7FFF_FFFF
+"""Brokers store a CRC without its top bit."""
+
+
+def property_string(message: Message, uniq_id: str) -> str:
+    """All properties of a message to send, its own and ours. Raises: ConfigurationError."""
+    named = {
+        **message.properties,
+        "UNIQ_KEY": uniq_id,
+        "WAIT": "true" if message.wait_store_ok else "false",
+        "TAGS": message.tag or "",
+        "KEYS": " ".join(message.keys),
+        "__SHARDINGKEY": message.ordering_key or "",
+        "DELAY": str(message.delay_level or ""),
+    }
+    text = properties.encode(named)
+    if len(text) > properties.PROPERTIES_BYTES_MAX // 4:
+        size = len(text.encode())
+        if size > properties.PROPERTIES_BYTES_MAX:
+            raise ConfigurationError(
+                f"the properties of a message to {message.topic} take {size} bytes, "
+                f"at most {properties.PROPERTIES_BYTES_MAX}"
+            )
+    return text
+
+
+def batch_item(message: Message, uniq_id: str) -> bytes:
+    """One message of a batch body. Source: remoting §4.6."""
+    named = property_string(message, uniq_id).encode()
+    fixed = record.BATCH_HEAD.size + record.LENGTH16.size
+    size = fixed + len(message.body) + len(named)
+    return b"".join(
+        (
+            record.BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body)),
+            message.body,
+            record.LENGTH16.pack(len(named)),
+            named,
+        )
+    )
+
+
+def received(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMessage]:
+    """The stored records of a pull answer, in order. Raises: CompressionError, TransportError."""
+    at = 0
+    while at < len(body):
+        try:
+            one = record.read(body, at)
+        except record.RecordDamaged as error:
+            raise TransportError(f"broker {broker_name} sent a broken record: {error}") from error
+        at += one.size
+        try:
+            yield _received(one, broker_name)
+        except CompressionError as error:
+            place = f"{one.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
+            raise CompressionError(f"message in {place}: {error}") from error
+
+
+def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
+    if crc32(one.body) & CRC_MASK != one.body_crc:
+        # Neither broker looks: what lies on its disk is what it sends.
+        raise CompressionError("the body is damaged: it has another CRC than when it was stored")
+    named = properties.decode(one.properties)
+    offset_id = message_id.offset_id(one.store_host, one.physical_offset)
+    return ReceivedMessage(
+        topic=one.topic,
+        body=unpack(one.body, one.sys_flag),
+        tag=named.get("TAGS"),
+        keys=tuple(named.get("KEYS", "").split()),
+        properties=named,
+        flag=one.flag,
+        ordering_key=named.get("__SHARDINGKEY"),
+        wait_store_ok=named.get("WAIT") != "false",
+        message_id=named.get("UNIQ_KEY", offset_id),
+        offset_message_id=offset_id,
+        queue=MessageQueue(one.topic, broker_name, one.queue_id),
+        queue_offset=one.queue_offset,
+        commit_log_offset=one.physical_offset,
+        born_at=_instant(one.born_timestamp),
+        stored_at=_instant(one.store_timestamp),
+        born_host=_host(one.born_host),
+        store_host=_host(one.store_host),
+        reconsume_times=one.reconsume_times,
+        original_topic=named.get("RETRY_TOPIC", one.topic),
+        transaction_id=named.get("__transactionId__"),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _host(packed: bytes) -> str:
+    """`address:port` of a packed host; IPv6 in brackets."""
+    address = ipaddress.ip_address(packed[:-4])
+    port = int.from_bytes(packed[-4:], "big")
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+@dataclass(slots=True)
+class UniqIds:
+    """A source of message ids, unique among all clients as far as address, pid and time are.
+
+    `address` is 4 packed bytes, `salt` any number of this process.
+    Source: client §6.1 (MessageClientIDSetter).
+    """
+
+    address: bytes
+    process_id: int
+    salt: int
+    counter: int = 0
+    _month: tuple[int, int] = field(default=(0, 0))
+    """First ms of the current month in local time, and first ms of the next."""
+
+    def next(self, wall_ms: int) -> str:
+        """32 upper-case hex digits."""
+        if not self._month[0] <= wall_ms < self._month[1]:
+            self._month = month_of(wall_ms)
+        self.counter += 1
+        since = wall_ms - self._month[0]
+        return message_id.uniq_id(self.address, self.process_id, self.salt, since, self.counter)
+
+    def many(self, wall_ms: int, count: int) -> list[str]:
+        """As many calls of `next`, which can tell 65,536 ids of a millisecond apart."""
+        prefix = self.next(wall_ms)[:-COUNTER_DIGITS]
+        first = self.counter
+        self.counter += count - 1
+        return [f"{prefix}{n & 0xFFFF:04X}" for n in range(first, first + count)]
+
+
+FIRST_MS = -62_135_596_800_000
+LAST_MS = 253_402_300_799_000
+"""The years 1 to 9999, in ms since 1970."""
+
+
+def _instant(ms: int) -> datetime:
+    """A producer may have written any number: what no calendar holds becomes its edge."""
+    return datetime.fromtimestamp(min(max(ms, FIRST_MS), LAST_MS) / 1000, UTC)
+
+
+def month_of(wall_ms: int) -> tuple[int, int]:
+    """The local month around an instant: its first ms and the first ms of the next one."""
+    local = datetime.fromtimestamp(wall_ms / 1000, UTC).astimezone().replace(tzinfo=None)
+    first = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    year, month = divmod(first.year * 12 + first.month, 12)
+    after = first.replace(year=year, month=month + 1)
+    return int(first.timestamp() * 1000), int(after.timestamp() * 1000)

@@ -1,0 +1,153 @@
+"""Offsets asked of brokers: bounds of a queue, by time, and what a group has committed.
+
+Source: remoting §3.7, client §10.3.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from aerobee.client.config import ConsumeFrom
+from aerobee.client.steps.answers import expect, header_of
+from aerobee.client.steps.asking import ask_broker
+from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
+from aerobee.errors import ConfigurationError, OffsetNotFoundError
+from aerobee.remoting.wire.headers.offset import (
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetResponse,
+    QueryConsumerOffset,
+    SearchOffset,
+    UpdateConsumerOffset,
+)
+from aerobee.store.format.record import records
+
+if TYPE_CHECKING:
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.effects import Ask, Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["READER", "Offsets", "epoch_ms"]
+
+EXACT_TIME_SINCE = 479
+"""V5_3_3: a broker that says so finds offsets by time to the message; others come near."""
+READER = "TOOLS_CONSUMER"
+"""The group that every broker has for tools to read with."""
+
+
+def epoch_ms(at: datetime) -> int:
+    """A time in ms since the epoch. Raises: ConfigurationError for a time without a zone."""
+    if at.tzinfo is None:
+        raise ConfigurationError(f"{at} has no time zone: use datetime.now(UTC) or .astimezone()")
+    return int(at.timestamp() * 1000)
+
+
+class Offsets:
+    """The offset requests of one group. Every step raises TransportError and BrokerError."""
+
+    def __init__(self, routes: Routes, group: str) -> None:
+        self.routes = routes
+        self.group = group
+
+    def lowest(self, queue: MessageQueue) -> Steps[int]:
+        """Offset of the oldest message still there."""
+        header = GetMinOffset(topic=queue.topic, queue_id=queue.queue_id)
+        return (yield from self._offset(queue, header))
+
+    def end(self, queue: MessageQueue) -> Steps[int]:
+        """Offset of the next message to be written."""
+        header = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
+        return (yield from self._offset(queue, header))
+
+    def at_time(self, queue: MessageQueue, at: datetime) -> Steps[int]:
+        """Offset of the first message stored at `at` or later; the end if there is none."""
+        return (yield from self.at_ms(queue, epoch_ms(at)))
+
+    def at_ms(self, queue: MessageQueue, ms: int) -> Steps[int]:
+        """As `at_time`, in ms since the epoch."""
+        header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=ms)
+        ask, answer = yield from ask_broker(self.routes, queue, header)
+        offset = read_offset(ask, answer, queue)
+        if answer.version >= EXACT_TIME_SINCE:
+            return offset
+        return (yield from self.corrected(queue, offset, ms))
+
+    def corrected(self, queue: MessageQueue, near: int, ms: int) -> Steps[int]:
+        """The first message at `ms` or later, from one that is the nearest to `ms`.
+
+        That can be the last one before, or any of several stored in the same millisecond.
+        """
+        lowest = yield from self.lowest(queue)
+        stored = yield from self._stored_ms(queue, near)
+        if stored is not None and stored < ms:
+            near += 1
+        elif stored is not None:
+            while near > lowest and ((yield from self._stored_ms(queue, near - 1)) or 0) >= ms:
+                near -= 1
+        # Where nothing is left, 4.9 may name an offset in front of the queue.
+        return max(near, lowest)
+
+    def _stored_ms(self, queue: MessageQueue, offset: int) -> Steps[int | None]:
+        """When the message at this offset was stored; None where there is none."""
+        ask, answer = yield from ask_broker(self.routes, queue, pull_of_one(READER, queue, offset))
+        if answer.code in NOTHING_THERE:
+            return None
+        expect(ask, answer, queue.broker_name)
+        first = next(records([answer.body]))
+        return first.store_timestamp if first.queue_offset == offset else None
+
+    def resolve(self, queue: MessageQueue, place: ConsumeFrom | datetime) -> Steps[int]:
+        """The offset that `place` means now."""
+        if isinstance(place, datetime):
+            return (yield from self.at_time(queue, place))
+        if place is ConsumeFrom.FIRST:
+            return (yield from self.lowest(queue))
+        return (yield from self.end(queue))
+
+    def committed(self, queue: MessageQueue, *, zero: bool | None = None) -> Steps[int | None]:
+        """The group's stored offset; None without one.
+
+        Brokers say 0 for "none" as long as a queue still has its first message; with `zero` False
+        those since 5.0 do not.
+        """
+        header = QueryConsumerOffset(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=zero,
+        )
+        try:
+            offset = yield from self._offset(queue, header)
+        except OffsetNotFoundError:
+            return None
+        return offset if offset >= 0 else None
+
+    def commit(self, queue: MessageQueue, offset: int, *, master_only: bool = False) -> Steps[None]:
+        """Store the group's offset: the next message to consume."""
+        header = UpdateConsumerOffset(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        ask, answer = yield from ask_broker(self.routes, queue, header, master_only=master_only)
+        expect(ask, answer, queue.broker_name)
+
+    def start(self, queue: MessageQueue, start_from: ConsumeFrom | datetime) -> Steps[int]:
+        """Where the group begins: its stored offset, else `start_from`."""
+        stored = yield from self.committed(queue)
+        if stored is not None:
+            return stored
+        return (yield from self.resolve(queue, start_from))
+
+    def _offset(self, queue: MessageQueue, header: Header) -> Steps[int]:
+        ask, answer = yield from ask_broker(self.routes, queue, header)
+        return read_offset(ask, answer, queue)
+
+
+def read_offset(ask: Ask, answer: Command, queue: MessageQueue) -> int:
+    """The offset that an answer names. Raises: BrokerError, TransportError."""
+    return header_of(ask, expect(ask, answer, queue.broker_name), OffsetResponse).offset

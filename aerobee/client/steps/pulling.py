@@ -1,0 +1,183 @@
+"""Pulling one held queue, for as long as it is held. Source: client §11, remoting §3.6."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.effects import Ask, Wait
+from aerobee.client.steps.messages import received
+from aerobee.errors import (
+    AerobeeError,
+    BrokerError,
+    BrokerNotFoundError,
+    CompressionError,
+    TransportError,
+)
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pull import LitePullMessage, PullMessage, PullMessageResponse
+
+if TYPE_CHECKING:
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.held_queue import HeldQueue, Subscription
+    from aerobee.client.steps.instance import Instance
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["NOTHING_THERE", "Puller", "pull_of_one"]
+
+MAY_SUSPEND = 2
+HAS_SUBSCRIPTION = 4
+LITE = 16
+SUSPEND_MS = 20_000
+"""How long a broker may hold a pull while there is nothing new."""
+ANSWER_WITHIN_S = 30.0
+ROOM_CHECK_S = 1.0
+PAUSE_S = 1.0
+"""After a pull that failed."""
+NOTHING_THERE = (
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+def pull_of_one(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    expression: str = "*",
+    expression_type: str = "TAG",
+) -> PullMessage:
+    """The request for one message, which commits nothing and is answered at once."""
+    return PullMessage(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=1,
+        sys_flag=HAS_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=expression,
+        sub_version=0,
+        expression_type=expression_type,
+    )
+
+
+class Puller:
+    """The pull requests of one group."""
+
+    def __init__(self, instance: Instance, group: str, batch: int) -> None:
+        self.instance = instance
+        self.group = group
+        self.batch = batch
+        self._old_brokers: set[str] = set()
+        """Addresses that know PULL_MESSAGE only (4.9)."""
+
+    def pull_on(self, held: HeldQueue, subscription: Subscription) -> Steps[None]:
+        """Pull, keep, pull again, until the queue is dropped."""
+        while not held.dropped:
+            interrupt, cache = held.interrupt, held.cache
+            if held.broken is not None:
+                yield Wait(interrupt, ANSWER_WITHIN_S)
+            elif held.full:
+                cache.room.clear()
+                yield Wait(cache.room, ROOM_CHECK_S)
+            else:
+                pause_s = yield from self.pull(held, subscription)
+                if pause_s:
+                    yield Wait(interrupt, pause_s)
+
+    def pull(self, held: HeldQueue, subscription: Subscription) -> Steps[float]:
+        """One pull; how many seconds to pause before the next."""
+        name, topic, interrupt = held.queue.broker_name, held.queue.topic, held.interrupt
+        try:
+            ask = self._ask(held, subscription)
+            answer = yield ask
+            if interrupt.is_set or answer is None:
+                return 0.0
+            self._keep(held, subscription, ask, answer)
+        except (TransportError, BrokerError, BrokerNotFoundError) as error:
+            if isinstance(error, TransportError | BrokerNotFoundError):
+                self.instance.suspect(topic)
+            self.instance.log_once(f"pull {name}", "pulling %s failed: %s", held.queue, error)
+            return PAUSE_S
+        self.instance.works_again(f"pull {name}")
+        return 0.0
+
+    def _ask(self, held: HeldQueue, subscription: Subscription) -> Ask:
+        address = self.instance.reader(held.queue.broker_name)
+        lite = address not in self._old_brokers
+        made = LitePullMessage if lite else PullMessage
+        header = made(
+            consumer_group=self.group,
+            topic=held.queue.topic,
+            queue_id=held.queue.queue_id,
+            queue_offset=held.next_offset,
+            max_msg_nums=self.batch,
+            sys_flag=MAY_SUSPEND | HAS_SUBSCRIPTION | (LITE if lite else 0),
+            commit_offset=0,
+            suspend_timeout_millis=SUSPEND_MS,
+            subscription=subscription.expression,
+            sub_version=0,
+            expression_type="TAG",
+        )
+        return Ask(address=address, header=header, timeout_s=ANSWER_WITHIN_S, until=held.interrupt)
+
+    def _keep(self, held: HeldQueue, subscription: Subscription, ask: Ask, answer: Command) -> None:
+        """What the answer means for the queue. Raises: BrokerError, TransportError."""
+        match answer.code:
+            case ResponseCode.SUCCESS:
+                self._keep_messages(held, subscription, answer)
+            case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY:
+                pass
+            case ResponseCode.PULL_OFFSET_MOVED:
+                moved = next_offset(ask, answer)
+                self.instance.log_once(
+                    f"moved {held.queue}",
+                    "%s: offset %d is not there, going on at %d",
+                    held.queue,
+                    held.next_offset,
+                    moved,
+                )
+                held.move_to(moved)
+                return
+            case ResponseCode.REQUEST_CODE_NOT_SUPPORTED if isinstance(ask.header, LitePullMessage):
+                self._old_brokers.add(ask.address)
+                return
+            case _:
+                raise error_of(ask, answer, held.queue.broker_name)
+        if held.broken is None:
+            held.next_offset = next_offset(ask, answer)
+
+    def _keep_messages(self, held: HeldQueue, subscription: Subscription, answer: Command) -> None:
+        """Add the messages of the answer, as far as they can be read. Raises: TransportError."""
+        tags = subscription.tags
+        try:
+            for message in received(answer.body, held.queue.broker_name):
+                if message.queue_offset >= held.next_offset:
+                    if not tags or message.tag in tags:
+                        held.add(message)
+                    held.next_offset = message.queue_offset + 1
+        except CompressionError as error:
+            held.broken = error
+        held.cache.arrived.set()
+
+
+def next_offset(ask: Ask, answer: Command) -> int:
+    """Where the broker says to go on. Raises: TransportError if it does not say."""
+    offset = header_of(ask, answer, PullMessageResponse).next_begin_offset
+    if offset is None:
+        raise TransportError(f"{ask.address} answered a pull without nextBeginOffset")
+    return offset
+
+
+def raise_if_broken(held: HeldQueue) -> None:
+    """Raise what a queue broke with, once all before it was read.
+
+    Raises: CompressionError once nothing readable is left before the broken message.
+    """
+    error: AerobeeError | None = held.broken
+    if error is not None and not held.waiting:
+        raise error

@@ -1,0 +1,278 @@
+"""What a client knows of name servers, routes and brokers, and how it keeps that up to date.
+
+Source: client §1, §2 (MQClientInstance).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aerobee.client.route import MASTER_ID, in_order, read_route
+from aerobee.client.steps.answers import body_of, expect
+from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.errors import (
+    AerobeeError,
+    BrokerNotFoundError,
+    NoNameServerError,
+    RouteNotFoundError,
+    TopicNotFoundError,
+    TransportError,
+)
+from aerobee.remoting.wire.bodies.cluster import ClusterInfo
+from aerobee.remoting.wire.bodies.route import TopicRouteData
+from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aerobee.client.config import ClientConfig
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.route import TopicRoute
+    from aerobee.client.steps.effects import Clock, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["AUTO_CREATE_TOPIC", "DEFAULT_TOPIC_QUEUES", "PAUSES_S", "Routes"]
+
+log = logging.getLogger("aerobee.client")
+# Who sets up no logging is not to be written to.
+logging.getLogger("aerobee").addHandler(logging.NullHandler())
+
+INFINITE = float("inf")
+AUTO_CREATE_TOPIC = "TBW102"
+DEFAULT_TOPIC_QUEUES = 4
+PAUSES_S = (0.1, 0.5)
+"""Before what may pass is asked the second time, and further times."""
+NOBODY_PAUSE_S = 0.25
+"""Before name servers that know no broker are asked again."""
+ROUTE_NOT_FOUND = (
+    "no broker serves topic {topic} (asked {asked}{there}). Usual causes: the "
+    "topic was never created and auto-create is off, or the broker registered an address that "
+    "cannot be reached from here (see brokerIP1 or advertisedHost)"
+)
+
+
+@dataclass(slots=True)
+class Routes:
+    """Name servers, routes and brokers of one client, and the steps that keep them fresh."""
+
+    config: ClientConfig
+    clock: Clock
+    routes: dict[str, TopicRoute] = field(default_factory=dict)
+    brokers: dict[str, Mapping[int, str]] = field(default_factory=dict)
+    """Addresses by broker name and broker id, of the newest route that names the broker."""
+    planned: set[str] = field(default_factory=set)
+    """Topics whose route is borrowed from TBW102 until the first send makes them."""
+    cluster: ClusterInfo | None = None
+    closing: Signal = field(default_factory=Signal)
+    _namesrv: int = 0
+    _left: set[str] = field(default_factory=set)
+    """Addresses where a broker was, by a route that is not the newest any more."""
+    _suspects: dict[str, float] = field(default_factory=dict)
+    """Topics whose route should be asked for again, and from when on."""
+    _fetched: dict[str, float] = field(default_factory=dict)
+    _quiet: set[str] = field(default_factory=set)
+
+    # ── Name server ──
+
+    def ask_name_server(self, header: Header, timeout_s: float) -> Steps[tuple[Ask, Command]]:
+        """The answer of the current name server, or of the next ones if it is silent.
+
+        Raises: NoNameServerError.
+        """
+        servers = self.config.name_servers
+        failures: dict[str, None] = {}
+        for turn in range(max(self.config.lookup_tries, len(servers))):
+            if turn >= len(servers):
+                yield Wait(self.closing, PAUSES_S[0])
+            number = self._namesrv
+            ask = Ask(address=servers[number % len(servers)], header=header, timeout_s=timeout_s)
+            try:
+                return ask, (yield ask)
+            except TransportError as error:
+                failures[str(error)] = None
+                if number == self._namesrv:
+                    # Else others, who ask at the same time, have turned to the next already.
+                    self._namesrv += 1
+        raise NoNameServerError(f"no name server answers: {'; '.join(failures)}")
+
+    def greet(self, timeout_s: float) -> Steps[ClusterInfo]:
+        """The brokers that the name server knows. Raises: NoNameServerError, BrokerError."""
+        ask, answer = yield from self.ask_name_server(GetBrokerClusterInfo(), timeout_s)
+        self.cluster = body_of(ask, expect(ask, answer, "name server"), ClusterInfo)
+        return self.cluster
+
+    # ── Routes ──
+
+    def route(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:
+        """The known route of a topic, else the name server's.
+
+        What is in doubt stays if there is no other. Raises: RouteNotFoundError, NoNameServerError.
+        """
+        known = self.known_route(topic)
+        if known is not None:
+            return known
+        try:
+            return (yield from self.fetch_route(topic, timeout_s))
+        except AerobeeError:
+            if topic not in self.routes:
+                raise
+            return self.routes[topic]
+
+    def known_route(self, topic: str) -> TopicRoute | None:
+        """The route of a topic, if it is known and not in doubt."""
+        if self._suspects.get(topic, INFINITE) > self.clock.monotonic():
+            return self.routes.get(topic)
+        return None
+
+    def suspect(self, topic: str) -> None:
+        """The route may be old: the next one to need it asks again, at most once a second."""
+        self._suspects[topic] = self._fetched.get(topic, 0.0) + 1.0
+
+    def route_to_publish(
+        self, topic: str, timeout_s: float, *, fresh: bool = False
+    ) -> Steps[TopicRoute]:
+        """As `route`, with queues to write; for an unknown topic the route that it will get.
+
+        `fresh` asks the name server, whatever is known. Raises: RouteNotFoundError, also if no
+        queue can be written; NoNameServerError.
+        """
+        ask = self.fetch_route if fresh else self.route
+        try:
+            route = yield from ask(topic, timeout_s)
+        except RouteNotFoundError:
+            try:
+                data = yield from self._ask_route(AUTO_CREATE_TOPIC, timeout_s)
+            except RouteNotFoundError:
+                raise self._no_route(topic) from None
+            self.planned.add(topic)
+            route = self.remember(topic, read_route(topic, data, DEFAULT_TOPIC_QUEUES))
+        if not route.to_publish:
+            raise RouteNotFoundError(f"no queue of topic {topic} can be written")
+        return route
+
+    def first_route_to_publish(self, topic: str, wait_s: float) -> Steps[TopicRoute]:
+        """As `route_to_publish`, fresh; waits so long while no broker is there at all.
+
+        Raises: RouteNotFoundError, NoNameServerError.
+        """
+        give_up_at = self.clock.monotonic() + wait_s
+        timeout_s = self.config.request_timeout
+        somebody = False
+        while True:
+            try:
+                route = yield from self.route_to_publish(topic, timeout_s, fresh=True)
+            except (RouteNotFoundError, NoNameServerError) as error:
+                if somebody or self.clock.monotonic() >= give_up_at:
+                    raise
+                if isinstance(error, RouteNotFoundError) and (yield from self._somebody_there()):
+                    # They may have come since, so once more. Then it is the topic that is missing.
+                    somebody = True
+                    continue
+                self.log_once(f"wait {topic}", "waiting for a broker of topic %s: %s", topic, error)
+            else:
+                self.works_again(f"wait {topic}")
+                return route
+            yield Wait(self.closing, NOBODY_PAUSE_S)
+
+    def _somebody_there(self) -> Steps[bool]:
+        """Whether a name server knows a broker now."""
+        try:
+            cluster = yield from self.greet(self.config.request_timeout)
+        except NoNameServerError:
+            return False
+        return any(data.broker_addrs for data in cluster.broker_addr_table.values())
+
+    def fetch_route(self, topic: str, timeout_s: float) -> Steps[TopicRoute]:
+        """The name server's route, remembered. Raises: RouteNotFoundError, NoNameServerError."""
+        self._suspects.pop(topic, None)
+        self._fetched[topic] = self.clock.monotonic()
+        try:
+            data = yield from self._ask_route(topic, timeout_s)
+        finally:
+            # Counted from the answer, too: a silent name server takes seconds.
+            self._fetched[topic] = self.clock.monotonic()
+        self.planned.discard(topic)
+        return self.remember(topic, read_route(topic, data))
+
+    def locate(self, queue: MessageQueue, timeout_s: float) -> Steps[None]:
+        """Know the broker of a queue, by a route that is not in doubt. Raises: as `route`."""
+        if queue.broker_name not in self.brokers or queue.topic in self._suspects:
+            yield from self.route(queue.topic, timeout_s)
+
+    def _ask_route(self, topic: str, timeout_s: float) -> Steps[TopicRouteData]:
+        header = GetRouteInfo(topic=topic, accept_standard_json_only=True)
+        ask, answer = yield from self.ask_name_server(header, timeout_s)
+        try:
+            return body_of(ask, expect(ask, answer, "name server"), TopicRouteData)
+        except TopicNotFoundError:
+            raise self._no_route(topic) from None
+
+    def _no_route(self, topic: str) -> RouteNotFoundError:
+        there = ""
+        if self.cluster is not None:
+            brokers = ", ".join(
+                f"{name} at {' '.join(data.broker_addrs.values())}"
+                for name, data in self.cluster.broker_addr_table.items()
+            )
+            there = f"; brokers there: {brokers or 'none'}"
+        asked = ";".join(self.config.name_servers)
+        return RouteNotFoundError(ROUTE_NOT_FOUND.format(topic=topic, asked=asked, there=there))
+
+    def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
+        """Keep a route, and where its brokers are."""
+        self.routes[topic] = route
+        for name, by_id in route.brokers.items():
+            self._left |= set(self.brokers.get(name, {}).values()) - set(by_id.values())
+            self.brokers[name] = by_id
+        return route
+
+    def take_left(self) -> set[str]:
+        """The addresses where no broker is any more, told once.
+
+        A machine that is gone closes nothing, and connections to it would be kept for good.
+        """
+        left, self._left = self._left, set()
+        return left.difference(*(by_id.values() for by_id in self.brokers.values()))
+
+    def addresses(self, broker_name: str) -> tuple[str, ...]:
+        """The addresses of a broker in the newest route, the master's first; empty if unknown."""
+        return in_order(self.brokers.get(broker_name, {}))
+
+    def has_master(self, broker_name: str) -> bool:
+        """Whether the newest route that names the broker has its master, too."""
+        return MASTER_ID in self.brokers.get(broker_name, {})
+
+    def master(self, broker_name: str) -> str:
+        """The address to send to. Raises: BrokerNotFoundError."""
+        by_id = self.brokers.get(broker_name, {})
+        if MASTER_ID in by_id:
+            return by_id[MASTER_ID]
+        if by_id:
+            raise BrokerNotFoundError(f"the master of broker {broker_name} is down")
+        raise BrokerNotFoundError(f"no route names an address of broker {broker_name}")
+
+    def reader(self, broker_name: str, turn: int = 0) -> str:
+        """The address to read from: the master, else a slave, by turns.
+
+        Raises: BrokerNotFoundError.
+        """
+        by_id = self.brokers.get(broker_name, {})
+        if by_id and MASTER_ID not in by_id:
+            slaves = in_order(by_id)
+            return slaves[turn % len(slaves)]
+        return self.master(broker_name)
+
+    # ── Trouble ──
+
+    def log_once(self, about: str, text: str, *values: object) -> None:
+        """Warn once per change of state: not again until `about` has worked in between."""
+        if about not in self._quiet:
+            self._quiet.add(about)
+            log.warning(text, *values)
+
+    def works_again(self, about: str) -> None:
+        """The next trouble with `about` is news."""
+        self._quiet.discard(about)

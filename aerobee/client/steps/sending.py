@@ -1,0 +1,386 @@
+"""Sending, decided: which queue, which request, whether to try again, what the answer means.
+
+Source: client §5 (DefaultMQProducerImpl), remoting §3.2, §3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from aerobee.client import compression
+from aerobee.client.config import DEFAULT_RETRY, RetryPolicy
+from aerobee.client.message import (
+    GROUP_MAX,
+    Message,
+    MessageQueue,
+    SendResult,
+    SendStatus,
+    check_message,
+    check_name,
+)
+from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.messages import batch_item, property_string
+from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
+from aerobee.errors import (
+    AerobeeError,
+    Attempt,
+    BatchSendError,
+    BrokerError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    RequestTimeoutError,
+    SendFailedError,
+    TransportError,
+)
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageResponse, SendMessageV2
+from aerobee.store.format.tags import java_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from aerobee.client.route import TopicRoute
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.instance import Instance
+    from aerobee.client.steps.messages import UniqIds
+    from aerobee.remoting.wire.command import Command
+
+__all__ = [
+    "STATUS",
+    "WAITS",
+    "Parcel",
+    "ProducerConfig",
+    "QueueSelector",
+    "Sender",
+    "hashed",
+    "is_away",
+    "request",
+    "worth_retrying",
+]
+
+QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
+BATCH_BYTES = 1 << 20
+"""Encoded size at which `send_batch` begins another request."""
+LEAVE_WITHIN_S = 4.0
+ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
+"""Failures that an old route explains: no such topic, no way to the broker."""
+NOT_READY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
+"""What a broker answers that starts, stops, has a full disk or too much to do."""
+WAITS = "WAIT\x01true\x02"
+"""The properties of a batch: answer when it is as safe as the broker is set up to make it."""
+STATUS = {status.value: status for status in SendStatus}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """A producer's options, checked. Times in seconds, sizes in bytes."""
+
+    group: str = "aerobee_producer"
+    timeout: float = 10.0
+    retry: RetryPolicy = DEFAULT_RETRY
+    compression: compression.Compression | None = "zlib"
+    compress_above: int = 4096
+    max_message_size: int = 4 << 20
+
+    def __post_init__(self) -> None:
+        check_name("producer group", self.group, GROUP_MAX)
+        compression.check(self.compression)
+        if not self.timeout > 0:
+            raise ConfigurationError("timeout is a number of seconds above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One request to be: everything but the queue."""
+
+    topic: str
+    uniq_ids: Sequence[str]
+    properties: str
+    body: bytes
+    sys_flag: int = 0
+    flag: int = 0
+    batch: bool = False
+
+
+@dataclass(slots=True)
+class Sender:
+    """The sending half of a client: queue counters, ids, and the steps of every kind of send."""
+
+    instance: Instance
+    config: ProducerConfig
+    uniq_ids: UniqIds
+    _counters: dict[str, int] = field(default_factory=dict)
+    _never: Signal = field(default_factory=Signal)
+
+    def begin(self) -> None:
+        """Join the client. Raises: ConfigurationError for a second producer of the group."""
+        self.instance.add_producer(self.config.group)
+
+    def close(self) -> Steps[None]:
+        """Take leave of the brokers."""
+        yield from self.instance.leave(producer=self.config.group, within_s=LEAVE_WITHIN_S)
+
+    def queues(self, topic: str) -> Steps[list[MessageQueue]]:
+        """The queues of a topic that can be written. Raises: RouteNotFoundError."""
+        route = yield from self._route(topic, self.config.timeout)
+        return list(route.to_publish)
+
+    # ── The kinds of send ──
+
+    def send(
+        self,
+        message: Message,
+        queue: MessageQueue | QueueSelector | None,
+        timeout_s: float | None,
+        require_ok: bool,
+    ) -> Steps[SendResult]:
+        """Store one message. Raises: SendFailedError, BrokerError and what `parcel` raises."""
+        parcel = self.parcel(message)
+        results = yield from self._deliver(
+            parcel, self._choice(message, queue), timeout_s, require_ok
+        )
+        return results[0]
+
+    def send_oneway(self, message: Message) -> Steps[None]:
+        """Hand one message over without an answer: it may get lost. Raises: TransportError."""
+        parcel = self.parcel(message)
+        route = yield from self._route(message.topic, self.config.timeout)
+        queue = self._choice(message, None)(route.to_publish, None)
+        yield self._ask(parcel, queue, self.config.timeout, oneway=True)
+
+    def send_batch(
+        self, messages: Iterable[Message], timeout_s: float | None
+    ) -> Steps[list[SendResult]]:
+        """Store many messages in few requests; one result per message, in their order.
+
+        Nothing is sent if one of them can never be. Raises: BatchSendError with the results so
+        far, ConfigurationError.
+        """
+        listed = list(messages)
+        for message in listed:
+            check_message(message, self.config.max_message_size)
+        results: list[SendResult | AerobeeError | None] = [None] * len(listed)
+        for places in split(listed, BATCH_BYTES):
+            chunk = [listed[place] for place in places]
+            try:
+                sent: Sequence[SendResult | AerobeeError] = yield from self._send_chunk(
+                    chunk, timeout_s
+                )
+            except AerobeeError as error:
+                sent = [error] * len(chunk)
+            for place, result in zip(places, sent, strict=True):
+                results[place] = result
+        done = [result for result in results if isinstance(result, SendResult)]
+        if len(done) < len(listed):
+            raise BatchSendError([result for result in results if result is not None])
+        return done
+
+    def _send_chunk(
+        self, chunk: Sequence[Message], timeout_s: float | None
+    ) -> Steps[list[SendResult]]:
+        if len(chunk) == 1:
+            return [(yield from self.send(chunk[0], None, timeout_s, require_ok=False))]
+        ids = [self._next_id() for _ in chunk]
+        body = b"".join(map(batch_item, chunk, ids))
+        properties = WAITS if chunk[0].wait_store_ok else "WAIT\x01false\x02"
+        parcel = Parcel(chunk[0].topic, ids, properties, body, batch=True)
+        choice = self._choice(chunk[0], None)
+        return (yield from self._deliver(parcel, choice, timeout_s, require_ok=False))
+
+    # ── One request ──
+
+    def parcel(self, message: Message) -> Parcel:
+        """A message made ready to send. Raises: ConfigurationError."""
+        check_message(message, self.config.max_message_size)
+        uniq_id = self._next_id()
+        body, sys_flag = compression.pack(
+            message.body, self.config.compression, self.config.compress_above
+        )
+        properties = property_string(message, uniq_id)
+        return Parcel(message.topic, [uniq_id], properties, body, sys_flag, message.flag)
+
+    def _route(self, topic: str, left_s: float) -> Steps[TopicRoute]:
+        """The route of a topic that messages can be sent to. Raises: as `route_to_publish`."""
+        timeout_s = min(left_s, self.instance.config.request_timeout)
+        return (yield from self.instance.route_to_publish(topic, timeout_s))
+
+    def _next_id(self) -> str:
+        return self.uniq_ids.next(self.instance.clock.wall_ms())
+
+    def _deliver(
+        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+    ) -> Steps[list[SendResult]]:
+        """Try until stored, refused for good, out of tries, or out of time."""
+        retry = self.config.retry
+        clock = self.instance.clock
+        deadline = clock.monotonic() + (self.config.timeout if timeout_s is None else timeout_s)
+        failed: list[Attempt] = []
+        last: MessageQueue | None = None
+        while len(failed) < retry.attempts:
+            if failed and retry.backoff:
+                yield Wait(self._never, min(retry.backoff, deadline - clock.monotonic()))
+            left_s = deadline - clock.monotonic()
+            if left_s <= 0:
+                break
+            try:
+                route = yield from self._route(parcel.topic, left_s)
+                last = choose(route.to_publish, last)
+                ask = self._ask(parcel, last, min(left_s, retry.per_try or left_s))
+                answer = yield ask
+                return read_results(parcel, ask, answer, last, len(failed) + 1, require_ok)
+            except (TransportError, BrokerError, BrokerNotFoundError) as error:
+                if not worth_retrying(error, retry):
+                    raise
+                if error.code in ROUTE_IS_OLD:
+                    self.instance.suspect(parcel.topic)
+                failed.append(Attempt(last.broker_name if last else "?", error))
+        if not failed:
+            raise RequestTimeoutError(f"sending to topic {parcel.topic}: no time left to try")
+        raise SendFailedError(f"sending to topic {parcel.topic}", failed)
+
+    def _ask(
+        self, parcel: Parcel, queue: MessageQueue, timeout_s: float, *, oneway: bool = False
+    ) -> Ask:
+        header = request(parcel, queue, self.config.group, self.instance.clock.wall_ms())
+        return Ask(
+            address=self.instance.master(queue.broker_name),
+            header=header,
+            body=parcel.body,
+            timeout_s=timeout_s,
+            oneway=oneway,
+        )
+
+    # ── Queue choice ──
+
+    def _choice(self, message: Message, given: MessageQueue | QueueSelector | None) -> Choice:
+        """How the queues of this message are chosen, try by try. Raises: ConfigurationError."""
+        if isinstance(given, MessageQueue):
+            if given.topic != message.topic:
+                raise ConfigurationError(f"queue {given} is not of topic {message.topic}")
+            return lambda queues, last: given
+        if given is not None:
+            return lambda queues, last: given(queues, message)
+        if message.ordering_key:
+            return lambda queues, last: queues[hashed(message.ordering_key or "", len(queues))]
+        return lambda queues, last: self._next_queue(message.topic, queues, last)
+
+    def _next_queue(
+        self, topic: str, queues: Sequence[MessageQueue], last: MessageQueue | None
+    ) -> MessageQueue:
+        """Round robin; a retry steps on to another broker if there is one. Source: client §5.2."""
+        counter = self._counters.get(topic)
+        if counter is None:
+            counter = self.instance.random.randrange(1 << 31)
+        for step in range(1, len(queues) + 1):
+            queue = queues[(counter + step) % len(queues)]
+            if last is None or queue.broker_name != last.broker_name:
+                break
+        else:
+            step = 1
+            queue = queues[(counter + 1) % len(queues)]
+        self._counters[topic] = (counter + step) & 0x7FFFFFFF
+        return queue
+
+
+def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:
+    """The header that sends a parcel to a queue. Source: remoting §3.2."""
+    made = SendBatchMessage if parcel.batch else SendMessageV2
+    return made(
+        producer_group=group,
+        topic=parcel.topic,
+        default_topic=AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+        queue_id=queue.queue_id,
+        sys_flag=parcel.sys_flag,
+        born_timestamp=now_ms,
+        flag=parcel.flag,
+        properties=parcel.properties,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=parcel.batch,
+        broker_name=queue.broker_name,
+    )
+
+
+Choice: TypeAlias = "Callable[[Sequence[MessageQueue], MessageQueue | None], MessageQueue]"
+
+
+def worth_retrying(error: AerobeeError, policy: RetryPolicy) -> bool:
+    """Whether another try may store the message. Source: client §5.3."""
+    if not isinstance(error, BrokerError):
+        return error.retryable
+    return error.code in policy.codes or error.code in STATUS
+
+
+def is_away(error: AerobeeError) -> bool:
+    """Whether a broker is not there, or not ready, for now; more tries may outlast that.
+
+    What it refuses for a reason of its own, such as an unknown topic, is tried `retries` times.
+    """
+    if isinstance(error, BrokerError):
+        return error.code in NOT_READY
+    return error.retryable
+
+
+def hashed(key: str, count: int) -> int:
+    """The queue of an ordering key, as Java clients choose it. Source: client §5.7."""
+    value = java_hash(key)
+    return (value % count) if value >= 0 else (-value % count)
+
+
+def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
+    """Which messages travel together, as places in the list.
+
+    Together: same topic, same wait_store_ok, same ordering key; at most `limit_bytes` unless one
+    alone is larger. A delayed message travels alone: brokers take none in a batch.
+    """
+    chunks: list[list[int]] = []
+    open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
+    for place, message in enumerate(messages):
+        if message.delay_level:
+            chunks.append([place])
+            continue
+        kind = (message.topic, message.wait_store_ok, message.ordering_key)
+        size = _batch_size(message)
+        chunk, used = open_chunks.get(kind, ([], 0))
+        if not chunk or used + size > limit_bytes:
+            chunk, used = [], 0
+            chunks.append(chunk)
+        chunk.append(place)
+        open_chunks[kind] = (chunk, used + size)
+    return chunks
+
+
+def _batch_size(message: Message) -> int:
+    """Bytes one message takes in a batch, or a little more."""
+    named = sum(len(name) + len(value) + 2 for name, value in message.properties.items())
+    keys = sum(len(key) + 1 for key in message.keys)
+    return len(message.body) + 3 * (named + keys + len(message.tag or "")) + 128
+
+
+def read_results(
+    parcel: Parcel, ask: Ask, answer: Command, queue: MessageQueue, attempts: int, require_ok: bool
+) -> list[SendResult]:
+    """What the broker stored, one result per message of the parcel. Raises: BrokerError."""
+    status = STATUS.get(answer.code)
+    if status is None or (require_ok and status is not SendStatus.OK):
+        raise error_of(ask, answer, queue.broker_name)
+    header = header_of(ask, answer, SendMessageResponse)
+    offset_ids = header.msg_id.split(",")
+    offset_ids += [""] * (len(parcel.uniq_ids) - len(offset_ids))
+    stored = queue._replace(queue_id=header.queue_id)
+    return [
+        SendResult(
+            message_id=uniq_id,
+            offset_message_id=offset_ids[at],
+            queue=stored,
+            queue_offset=header.queue_offset + at,
+            status=status,
+            transaction_id=header.transaction_id,
+            region_id=header.region or "DefaultRegion",
+            attempts=attempts,
+        )
+        for at, uniq_id in enumerate(parcel.uniq_ids)
+    ]

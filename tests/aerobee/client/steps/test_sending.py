@@ -1,0 +1,312 @@
+"""Sending as a play: what is asked of whom, and what the caller gets."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.client.config import RetryPolicy
+from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus
+from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.messages import UniqIds
+from aerobee.client.steps.sending import ProducerConfig, Sender, hashed, split
+from aerobee.errors import (
+    BatchSendError,
+    BrokerBusyError,
+    ConfigurationError,
+    ConnectError,
+    MessageIllegalError,
+    NoNameServerError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+    SendFailedError,
+)
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
+from aerobee.store.format import properties, record
+from tests.aerobee.client.steps.stage import Stage, answer, no_topic, route
+
+FAST = RetryPolicy(attempts=3, per_try=3.0)
+
+
+def stored(ask: Ask, code: int = 0) -> Command:
+    """The broker takes it: offset 7, offset ids that count."""
+    header = ask.header
+    assert isinstance(header, SendMessageV2)
+    count = len(list(record.batch_items(ask.body))) if header.batch else 1
+    ids = ",".join(f"OID{n}" for n in range(count))
+    return answer(
+        code, msgId=ids, queueId=header.queue_id, queueOffset=7, transactionId="t", MSG_REGION="R"
+    )
+
+
+@pytest.fixture
+def stage() -> Stage:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a", "broker-b", queues=2))
+    stage.answers(SendMessageV2, stored)
+    stage.answers(SendBatchMessage, stored)
+    return stage
+
+
+def sender(stage: Stage, **options: object) -> Sender:
+    config = ProducerConfig(**{"retry": FAST} | options)  # type: ignore[arg-type]  # by name
+    return Sender(stage.instance, config, UniqIds(bytes(4), 1, 1))
+
+
+def send(stage: Stage, message: Message, **options: object) -> SendResult:
+    return stage.perform(sender(stage, **options).send(message, None, None, require_ok=False))
+
+
+def test_a_message_is_sent_as_java_clients_send_it(stage: Stage) -> None:
+    result = send(stage, Message("T", b"hello", tag="A", keys=["k"], flag=3), group="g")
+    (ask,) = stage.asked(SendMessageV2)
+    header = ask.header
+    assert isinstance(header, SendMessageV2)
+    assert ask.address.startswith(str(header.broker_name))
+    assert ask.body == b"hello"
+    assert (header.producer_group, header.topic, header.flag, header.sys_flag) == ("g", "T", 3, 0)
+    assert (header.default_topic, header.default_topic_queue_nums) == ("TBW102", 4)
+    assert properties.decode(header.properties or "") == {
+        "UNIQ_KEY": result.message_id,
+        "WAIT": "true",
+        "TAGS": "A",
+        "KEYS": "k",
+    }
+    assert result.ok
+    assert (result.queue_offset, result.offset_message_id, result.attempts) == (7, "OID0", 1)
+    assert result.region_id == "R"
+    assert result.queue == MessageQueue("T", str(header.broker_name), header.queue_id)
+
+
+def test_queues_take_turns(stage: Stage) -> None:
+    one = sender(stage)
+    sent = [stage.perform(one.send(Message("T", b"x"), None, None, False)) for _ in range(8)]
+    assert len({result.queue for result in sent[:4]}) == 4
+    assert [result.queue for result in sent[:4]] == [result.queue for result in sent[4:]]
+    assert len(stage.asked(GetRouteInfo)) == 1
+
+
+def test_a_retry_goes_to_another_broker_with_the_same_id(stage: Stage) -> None:
+    stage.answers(SendMessageV2, ConnectError("refused"), stored)
+    result = send(stage, Message("T", b"x"))
+    first, second = stage.asked(SendMessageV2)
+    assert first.address != second.address
+    assert first.header.ext()["i"] == second.header.ext()["i"]
+    assert result.attempts == 2
+
+
+def test_the_only_broker_is_tried_again(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a", queues=1))
+    stage.answers(SendMessageV2, answer(2, remark="busy"), answer(2, remark="busy"), stored)
+    assert send(stage, Message("T", b"x")).attempts == 3
+
+
+def test_an_answer_that_no_try_changes_is_raised_at_once(stage: Stage) -> None:
+    stage.answers(SendMessageV2, answer(13, remark="the message is illegal"))
+    with pytest.raises(MessageIllegalError, match=r"SEND_MESSAGE_V2: broker-. at .*illegal"):
+        send(stage, Message("T", b"x"))
+    assert len(stage.asked(SendMessageV2)) == 1
+
+
+def test_all_tries_are_told_of(stage: Stage) -> None:
+    stage.answers(
+        SendMessageV2, RequestTimeoutError("late"), answer(16, remark="no"), answer(14, remark="x")
+    )
+    with pytest.raises(SendFailedError, match="after 3 tries") as failed:
+        send(stage, Message("T", b"x"))
+    kinds = [type(attempt.error) for attempt in failed.value.attempts]
+    assert kinds == [RequestTimeoutError, PermissionDeniedError, BrokerBusyError]
+    assert failed.value.code == 14
+
+
+def test_one_hanging_broker_does_not_eat_the_time_of_all_tries(stage: Stage) -> None:
+    stage.takes_s[SendMessageV2] = 100.0
+    stage.answers(SendMessageV2, RequestTimeoutError("late"))
+    with pytest.raises(SendFailedError):
+        send(stage, Message("T", b"x"), timeout=10.0)
+    assert [ask.timeout_s for ask in stage.asked(SendMessageV2)] == [3, 3, 3]
+
+
+def test_the_time_of_a_send_covers_all_its_tries(stage: Stage) -> None:
+    stage.takes_s[SendMessageV2] = 100.0
+    stage.answers(SendMessageV2, RequestTimeoutError("late"))
+    begun = stage.now_s
+    with pytest.raises(SendFailedError):
+        send(stage, Message("T", b"x"), timeout=5.0, retry=RetryPolicy(attempts=9, per_try=4.0))
+    assert stage.now_s - begun == 5.0
+
+
+def test_tries_may_keep_a_distance(stage: Stage) -> None:
+    stage.answers(SendMessageV2, ConnectError("refused"), stored)
+    send(stage, Message("T", b"x"), retry=RetryPolicy(backoff=0.5))
+    assert [wait.seconds for wait in stage.waits] == [0.5]
+
+
+def test_stored_but_not_safe_is_a_result(stage: Stage) -> None:
+    stage.answers(SendMessageV2, lambda ask: stored(ask, code=10))
+    result = send(stage, Message("T", b"x"))
+    assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
+    assert not result.ok
+
+
+def test_unless_the_caller_wants_it_safe(stage: Stage) -> None:
+    stage.answers(SendMessageV2, lambda ask: stored(ask, code=10), stored)
+    result = stage.perform(sender(stage).send(Message("T", b"x"), None, None, require_ok=True))
+    assert (result.ok, result.attempts) == (True, 2)
+
+
+def test_equal_keys_go_to_the_queue_that_java_chooses(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a", queues=8))
+    stage.answers(SendMessageV2, ConnectError("refused"), stored)
+    result = send(stage, Message("T", b"x", ordering_key="order-1001"))
+    assert result.queue.queue_id == 7
+    assert {ask.header.ext()["e"] for ask in stage.asked(SendMessageV2)} == {"7"}
+
+
+def test_a_queue_may_be_given_or_chosen(stage: Stage) -> None:
+    one = sender(stage)
+    queue = MessageQueue("T", "broker-b", 1)
+    assert stage.perform(one.send(Message("T", b"x"), queue, None, False)).queue == queue
+    last = stage.perform(one.send(Message("T", b"x"), lambda queues, _: queues[-1], None, False))
+    assert last.queue == queue
+    with pytest.raises(ConfigurationError, match="not of topic"):
+        stage.perform(one.send(Message("U", b"x"), queue, None, False))
+
+
+def test_long_bodies_are_packed_and_the_message_stays_as_it_was(stage: Stage) -> None:
+    message = Message("T", b"x" * 4096)
+    send(stage, message)
+    (ask,) = stage.asked(SendMessageV2)
+    assert len(ask.body) < 100
+    assert ask.header.ext()["f"] == str(0x301)
+    assert len(message.body) == 4096
+
+
+def test_an_unknown_topic_is_sent_after_the_model_of_the_auto_create_topic(stage: Stage) -> None:
+    def routes(ask: Ask) -> Command:
+        known = ask.header.ext()["topic"] == "TBW102"
+        return route("broker-a", queues=8) if known else no_topic()
+
+    stage.answers(GetRouteInfo, routes)
+    result = send(stage, Message("New", b"x"))
+    assert result.queue.topic == "New"
+    assert len(stage.instance.routes["New"].to_publish) == 4
+
+
+def test_without_auto_create_the_error_names_the_usual_causes(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, no_topic())
+    with pytest.raises(RouteNotFoundError, match=r"topic New .*ns:1.*auto-create is off"):
+        send(stage, Message("New", b"x"))
+
+
+def test_a_topic_nobody_may_write_has_no_route_to_send(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a", perm=4))
+    with pytest.raises(RouteNotFoundError, match="can be written"):
+        send(stage, Message("T", b"x"))
+
+
+def test_after_a_lost_connection_the_route_is_asked_again(stage: Stage) -> None:
+    one = sender(stage)
+    stage.perform(one.send(Message("T", b"x"), None, None, False))
+    stage.now_s += 5
+    stage.answers(GetRouteInfo, route("broker-b"))
+    stage.answers(SendMessageV2, ConnectError("refused"), stored)
+    result = stage.perform(one.send(Message("T", b"x"), None, None, False))
+    assert len(stage.asked(GetRouteInfo)) == 2
+    assert result.queue.broker_name == "broker-b"
+
+
+def test_an_old_route_is_better_than_none(stage: Stage) -> None:
+    one = sender(stage)
+    stage.perform(one.send(Message("T", b"x"), None, None, False))
+    stage.now_s += 5
+    stage.answers(GetRouteInfo, ConnectError("refused"))
+    stage.answers(SendMessageV2, ConnectError("refused"), stored)
+    assert stage.perform(one.send(Message("T", b"x"), None, None, False)).ok
+
+
+def test_the_next_name_server_is_asked_when_one_is_silent() -> None:
+    stage = Stage("ns:1", "ns:2")
+    stage.answers(GetRouteInfo, RequestTimeoutError("late"), route("broker-a"))
+    stage.answers(SendMessageV2, stored)
+    assert send(stage, Message("T", b"x")).ok
+    assert [ask.address for ask in stage.asked(GetRouteInfo)] == ["ns:1", "ns:2"]
+    stage.answers(GetRouteInfo, ConnectError("one"), ConnectError("two"))
+    with pytest.raises(NoNameServerError, match="one; two"):
+        send(stage, Message("U", b"x"))
+
+
+def test_a_oneway_send_wants_no_answer(stage: Stage) -> None:
+    stage.perform(sender(stage).send_oneway(Message("T", b"x")))
+    assert stage.asked(SendMessageV2)[0].oneway
+
+
+# ── Batches ──
+
+
+def test_a_batch_is_one_request_and_one_result_per_message(stage: Stage) -> None:
+    messages = [Message("T", b"%d" % n) for n in range(3)]
+    results = stage.perform(sender(stage).send_batch(messages, None))
+    (ask,) = stage.asked(SendBatchMessage)
+    assert [bytes(item[1]) for item in record.batch_items(ask.body)] == [b"0", b"1", b"2"]
+    assert [result.queue_offset for result in results] == [7, 8, 9]
+    assert [result.offset_message_id for result in results] == ["OID0", "OID1", "OID2"]
+    assert len({result.message_id for result in results}) == 3
+
+
+def test_results_come_in_the_order_of_the_messages_whatever_travelled_together(
+    stage: Stage,
+) -> None:
+    messages = [Message(topic, b"x") for topic in "TUTUV"]
+    results = stage.perform(sender(stage).send_batch(messages, None))
+    assert [result.queue.topic for result in results] == list("TUTUV")
+    assert len(stage.asked(SendBatchMessage)) == 2
+    assert len(stage.asked(SendMessageV2)) == 1
+
+
+def test_a_batch_that_fails_in_part_says_which(stage: Stage) -> None:
+    stage.answers(SendBatchMessage, answer(13, remark="no"))
+    messages = [Message("T", b"x"), Message("U", b"x"), Message("T", b"x")]
+    with pytest.raises(BatchSendError, match="2 of 3") as failed:
+        stage.perform(sender(stage).send_batch(messages, None))
+    kinds = [type(result) for result in failed.value.results]
+    assert kinds == [MessageIllegalError, SendResult, MessageIllegalError]
+
+
+def test_nothing_of_a_batch_is_sent_when_one_message_can_never_be(stage: Stage) -> None:
+    with pytest.raises(ConfigurationError):
+        stage.perform(sender(stage).send_batch([Message("T", b"x"), Message("T", b"")], None))
+    assert not stage.heard
+
+
+def test_a_delayed_message_of_a_batch_travels_alone() -> None:
+    messages = [Message("T", b"x", delay_level=level) for level in (0, 3, 0, 3)]
+    assert split(messages, 1_000) == [[0, 2], [1], [3]]
+
+
+def test_a_delay_level_below_zero_is_refused(stage: Stage) -> None:
+    with pytest.raises(ConfigurationError, match="delay_level"):
+        send(stage, Message("T", b"x", delay_level=-1))
+
+
+def test_an_empty_batch_is_no_request(stage: Stage) -> None:
+    assert stage.perform(sender(stage).send_batch([], None)) == []
+    assert not stage.heard
+
+
+@given(sizes=st.lists(st.integers(1, 3000), max_size=40), topics=st.integers(1, 3))
+def test_chunks_keep_order_and_size_and_lose_nothing(sizes: list[int], topics: int) -> None:
+    messages = [Message(f"T{n % topics}", b"x" * size) for n, size in enumerate(sizes)]
+    chunks = split(messages, 4096)
+    assert sorted(place for chunk in chunks for place in chunk) == list(range(len(messages)))
+    for chunk in chunks:
+        assert chunk == sorted(chunk)
+        assert len({messages[place].topic for place in chunk}) == 1
+        assert len(chunk) == 1 or sum(sizes[place] for place in chunk) <= 4096
+
+
+def test_the_hash_drops_the_sign_as_java_does() -> None:
+    assert hashed("order-1001", 8) == 7
+    assert all(0 <= hashed(f"key-{n}", 7) < 7 for n in range(100))

@@ -1,0 +1,44 @@
+"""Name-server addresses and options."""
+
+import pytest
+
+from aerobee.client.config import ClientConfig, RetryPolicy, name_servers
+from aerobee.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("127.0.0.1:9876", ("127.0.0.1:9876",)),
+        ("a:1;b:2", ("a:1", "b:2")),
+        ("a:1,b", ("a:1", "b:9876")),
+        (["a:1", "b:2"], ("a:1", "b:2")),
+        ("http://ns.example:9876/", ("ns.example:9876",)),
+        ("[::1]:9876", ("[::1]:9876",)),
+        ("[::1]", ("[::1]:9876",)),
+    ],
+)
+def test_addresses_are_read_as_clients_write_them(
+    given: str | list[str], found: tuple[str, ...]
+) -> None:
+    assert name_servers(given) == found
+
+
+@pytest.mark.parametrize("given", [";", "a:b", "a:0", "a:70000", ":9876"])
+def test_what_is_no_address_is_refused(given: str) -> None:
+    with pytest.raises(ConfigurationError):
+        name_servers(given)
+
+
+def test_the_environment_counts_when_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "ns:1")
+    assert name_servers(None) == ("ns:1",)
+    monkeypatch.delenv("NAMESRV_ADDR")
+    assert name_servers(None) == ("127.0.0.1:9876",)
+
+
+def test_options_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        RetryPolicy(attempts=0)
+    with pytest.raises(ConfigurationError, match="request_timeout"):
+        ClientConfig(name_servers=("a:1",), client_id="c", process_id=1, request_timeout=0)
