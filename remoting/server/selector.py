@@ -42,6 +42,7 @@ __all__ = [
     "RECEIVE_BYTES",
     "ROUND_S",
     "SCARCE_SHARES",
+    "SWEPT_TOGETHER",
     "Limits",
     "Selector",
 ]

@@ -12,6 +12,7 @@ from aerobee.broker.query.query import QueryProcessor
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers import query as headers
+from aerobee.store import key_index
 from aerobee.store.files.disk import Disk
 from tests.broker.peers import Peer, request
 from tests.kit.running_store import running_store
@@ -104,6 +105,23 @@ async def test_the_newest_come_and_no_more_than_asked_for(tmp_path: Path) -> Non
             answer = await desk.by_key("k", max_num=asked, unique=unique)
             assert list(answer.body) == desk.bytes_of(*puts[9 - given :])
         assert (await desk.by_key("u", unique=True)).body == desk.bytes_of(*puts[5:])
+
+
+@pytest.mark.trio
+async def test_a_key_of_very_many_messages_is_looked_up_as_far_as_a_query_may_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with desk_at(tmp_path) as desk:
+        old = desk.put("Aa")
+        puts = [desk.put("BB", body=bytes(1_000)) for _ in range(6)]
+        monkeypatch.setattr(key_index, "EXAMINED_MAX", 6)
+        assert (await desk.by_key("Aa")).code == ResponseCode.QUERY_NOT_FOUND
+        monkeypatch.setattr(key_index, "EXAMINED_MAX", 7)
+        assert (await desk.by_key("Aa")).body == desk.bytes_of(old)
+        monkeypatch.setattr(key_index, "QUERY_BYTES_MAX", 2_500)
+        assert (await desk.by_key("BB")).body == desk.bytes_of(*puts[4:])
+        monkeypatch.setattr(key_index, "QUERY_BYTES_MAX", 10)
+        assert (await desk.by_key("BB")).body == desk.bytes_of(puts[5]), "one in any case"
 
 
 @pytest.mark.trio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from structlog.testing import capture_logs
 
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.pools import Pool
-from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S
+from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGETHER
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
 from tests.kit.raw_client import request_frame
@@ -234,6 +235,19 @@ def test_a_sweep_closes_who_is_idle_and_who_does_not_read() -> None:
     assert reasons == {idle.id: "idle", deaf.id: "peer does not read"}
     assert not alive.closed
     assert not waiting.closed, "it waits for our answer"
+
+
+def test_thousands_that_are_idle_at_once_are_closed_a_few_at_a_time() -> None:
+    stage = Stage(limits=LIMITS._replace(idle_s=10))
+    idle = [stage.connect()[0] for _ in range(5 * SWEPT_TOGETHER)]
+    for connection in idle:
+        connection.last_active -= 10.1
+    closed = []
+    for _ in stage.selector.sweep():
+        idle[-1].close("left meanwhile")
+        closed.append(sum(connection.closed for connection in idle[:-1]))
+    assert max(after - before for before, after in pairwise([0, *closed])) <= SWEPT_TOGETHER
+    assert not stage.selector.connections
 
 
 def test_a_flood_of_what_is_no_frame_writes_a_few_lines() -> None:

@@ -1,0 +1,202 @@
+"""Each row of `docs/limits.md` has a test that asks for more, or a campaign that does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.faults.campaigns import CAMPAIGNS
+
+HERE: Final = Path(__file__).parent
+PAGE: Final = HERE.parent / "docs" / "limits.md"
+WIRE: Final = "faults/test_limits_over_the_wire.py"
+TOO_MUCH: Final = f"{WIRE}::test_what_is_too_much_is_refused_with_a_word_and_the_connection_stays"
+MEMORY: Final = "faults/test_peers_and_memory.py"
+SELECTOR: Final = "remoting/server/test_selector.py"
+INBOUND: Final = "remoting/server/test_inbound.py"
+LONG: Final = "remoting/server/test_long_requests.py"
+CLIENTS: Final = "broker/consumers/test_client_processor.py"
+ROUTES: Final = "broker/namesrv/test_route_table.py"
+
+TESTS: Final[dict[str, tuple[str, ...]]] = {
+    # What a peer can make the broker keep
+    "connections": (
+        f"{WIRE}::test_beyond_max_connections_a_peer_is_closed_and_places_come_back",
+        f"{MEMORY}::test_a_flood_of_connections_costs_no_write_and_no_probe",
+        "W3",
+    ),
+    "a connection that is silent": (
+        "remoting/server/test_reactor.py::test_an_idle_connection_is_closed",
+    ),
+    "bytes of a frame that has not ended": (
+        "faults/test_bad_input.py::test_a_claimed_length_costs_no_memory",
+        f"{INBOUND}::test_who_leads_for_too_long_is_closed_with_the_oldest_until_half_is_free",
+        f"{WIRE}::test_a_frame_beyond_its_limit_closes_its_connection",
+    ),
+    "frames received and not served": (
+        f"{INBOUND}::test_whole_frames_that_wait_count_until_they_are_served",
+    ),
+    "answers not taken": (
+        "remoting/server/test_reactor.py"
+        "::test_a_peer_that_does_not_read_is_no_longer_read_and_then_closed",
+        f"{SELECTOR}"
+        "::test_beyond_the_budget_who_has_more_than_its_share_is_not_read_and_at_twice_it_is_closed",
+    ),
+    "requests of many steps": (
+        f"{LONG}::test_few_long_requests_are_worked_at_and_all_of_them_end",
+        f"{LONG}::test_a_place_is_given_back_by_who_leaves_or_does_not_read",
+    ),
+    "our requests and notices to a peer": (
+        "remoting/server/test_connection.py"
+        "::test_a_peer_that_does_not_read_is_asked_and_told_nothing_more",
+    ),
+    "requests that wait in a pool": (
+        "remoting/server/test_pools.py::test_a_pool_is_full_at_its_capacity",
+        "remoting/server/test_worker.py::test_bodies_of_requests_that_wait_are_bounded_together",
+    ),
+    "held pulls": (
+        f"{MEMORY}::test_who_parks_too_many_pulls_is_answered_and_others_are_held",
+        f"{MEMORY}::test_what_is_held_keeps_nothing_of_its_frame",
+    ),
+    "held pops and notifications": (
+        "broker/pop/test_pop_hold.py::test_each_limit_is_kept",
+        "broker/pop/test_pop.py::test_a_pop_too_many_is_refused",
+    ),
+    "topics and groups": (
+        "broker/topics/test_topics.py"
+        "::test_topics_are_limited_and_retry_topics_do_not_take_their_room",
+        "broker/consumers/test_groups.py::test_groups_are_limited",
+        "broker/core/test_rate_limit.py::test_a_burst_and_then_so_many_per_second",
+    ),
+    "connected groups": (
+        TOO_MUCH,
+        "broker/consumers/test_clients.py::test_groups_and_subscriptions_are_limited",
+    ),
+    "client ids of producers": (
+        f"{WIRE}::test_a_connection_has_the_client_id_of_its_last_heartbeat_alone",
+        "broker/consumers/test_clients.py"
+        "::test_a_connection_that_calls_itself_something_else_each_time_leaves_no_names_behind",
+    ),
+    "body of a request": (
+        TOO_MUCH,
+        "remoting/wire/bodies/test_body.py::test_a_request_that_would_take_long_is_not_read",
+        "remoting/wire/bodies/test_register_broker.py"
+        "::test_a_body_that_inflates_without_end_is_refused",
+    ),
+    "queue locks": (
+        f"{WIRE}::test_locks_of_queues_that_are_not_here_are_not_kept",
+        "broker/consumers/test_queue_locks.py::test_a_full_table_grants_no_new_lock",
+    ),
+    "consumer offsets": (
+        TOO_MUCH,
+        f"{MEMORY}::test_an_invented_queue_gets_no_offset",
+        "broker/consumers/test_consumer_offsets.py"
+        "::test_groups_that_take_all_they_may_leave_places_to_the_next",
+    ),
+    "subscriptions noted from pulls and pops": (
+        "broker/consumers/test_compensation.py::test_a_few_groups_do_not_take_the_room_of_all",
+    ),
+    "SQL filters": (
+        "broker/filters/test_consumer_filters.py::test_no_more_are_kept_than_the_limit",
+    ),
+    "compiled filters, hashes of tags, levels, remarks": (
+        "broker/filters/test_sql_filter.py"
+        "::test_a_filter_is_compiled_once_and_the_last_ones_are_kept",
+        "broker/filters/test_subscription.py"
+        "::test_tags_beyond_the_limit_are_refused_and_long_ones_not_kept",
+    ),
+    "series of metrics and samples": (
+        "broker/metrics/test_stats.py"
+        "::test_past_the_limit_new_names_share_one_counter_and_known_ones_go_on",
+        "broker/metrics/test_samples.py::test_there_is_a_limit",
+    ),
+    "log lines a peer can cause": (
+        f"{CLIENTS}::test_clients_that_come_and_go_write_a_few_lines",
+        f"{SELECTOR}::test_a_flood_of_what_is_no_frame_writes_a_few_lines",
+        "broker/process/test_log_stream.py"
+        "::test_beyond_the_bound_lines_are_dropped_and_the_next_one_says_how_many",
+    ),
+    # The most that one request makes the loop do
+    "SEND_BATCH_MESSAGE 320": (
+        TOO_MUCH,
+        "store/test_writer.py::test_a_long_batch_is_stored_in_parts_between_which_others_put",
+        "G1",
+    ),
+    "PULL_MESSAGE 11, 361, POP 200050": (
+        "store/test_reader.py::test_one_read_looks_at_so_many_units_whatever_was_asked_for",
+        "G1",
+    ),
+    "QUERY_MESSAGE 12": (
+        "broker/query/test_query.py"
+        "::test_a_key_of_very_many_messages_is_looked_up_as_far_as_a_query_may_look",
+        "G1",
+    ),
+    "HEART_BEAT 34": (
+        TOO_MUCH,
+        f"{CLIENTS}::test_a_heartbeat_of_many_groups_gives_way_between_them",
+        "G1",
+    ),
+    "LOCK_BATCH_MQ 41, UNLOCK 42": (TOO_MUCH, "G1"),
+    "BATCH_ACK_MESSAGE 200151": (
+        TOO_MUCH,
+        "broker/pop/test_ack.py::test_bit_sets_beyond_what_one_request_may_bring_are_not_read",
+        "G1",
+    ),
+    "QUERY_ASSIGNMENT 400": (
+        "broker/assignment/test_assignment.py"
+        "::test_a_share_beyond_measure_takes_no_longer_than_there_are_queues",
+        "G1",
+    ),
+    "REGISTER_BROKER 103": (
+        "remoting/wire/bodies/test_register_broker.py"
+        "::test_a_registration_of_more_than_can_be_read_at_once_is_refused",
+        f"{ROUTES}::test_the_limit_on_topics_holds_when_others_register_meanwhile",
+        "G1",
+    ),
+    "WIPE and ADD_WRITE_PERM 205, 327": ("G1",),
+    "lists 21, 201, 206, 219, 224 and what 103 answers": (
+        "broker/core/test_lists.py::test_a_long_list_is_encoded_in_steps",
+        "broker/core/test_lists.py::test_an_answer_longer_than_clients_take_is_refused",
+        "G1",
+    ),
+    "GET_TOPIC_STATS 202, GET_CONSUME_STATS 208": (
+        "broker/admin/test_admin.py"
+        "::test_consume_stats_of_more_queues_than_one_answer_holds_are_refused",
+        "G1",
+    ),
+    "UNREGISTER_BROKER 104, a broker that leaves the name server by its close or in silence": (
+        f"{ROUTES}"
+        "::test_who_leaves_is_in_no_route_from_then_on_and_its_topics_are_cleared_away_in_steps",
+        "G1",
+    ),
+    "GET_CONSUMER_LIST_BY_GROUP 38, GET_CONSUMER_CONNECTION_LIST 203": ("S1",),
+    "pops that wait, when one moment ends many of them": (
+        "broker/pop/test_pop_hold.py"
+        "::test_thousands_whose_deadlines_come_at_once_are_answered_a_slice_at_a_time",
+    ),
+    "connections that are silent at the same moment": (
+        f"{SELECTOR}::test_thousands_that_are_idle_at_once_are_closed_a_few_at_a_time",
+    ),
+}
+"""Row → its tests: a test is `path::name`, below `tests/`; a campaign is its key."""
+
+
+def rows() -> list[str]:
+    """The first cell of each row of both tables."""
+    lines = [line.split("|")[1].strip() for line in PAGE.read_text().splitlines() if "|" in line]
+    return [cell for cell in lines if cell not in {"what", "request"} and set(cell) != {"-"}]
+
+
+def test_every_row_has_a_test_and_nothing_else_is_named() -> None:
+    assert sorted(rows()) == sorted(TESTS)
+
+
+@pytest.mark.parametrize("test", sorted({test for tests in TESTS.values() for test in tests}))
+def test_the_tests_of_the_limits_are_there(test: str) -> None:
+    path, _, name = test.partition("::")
+    if not name:
+        assert path in {campaign.key for campaign in CAMPAIGNS}
+        return
+    assert f"def {name}(" in (HERE / path).read_text()
