@@ -1,6 +1,11 @@
 """What a start takes: per GiB of log that has to be walked after a kill, and after a clean stop.
 
     python -m bench.recovery [--mib 256] [--runs 3] [--gib 10] [--topics 375] [DIRECTORY]
+    python -m bench.recovery --ready 5 20 [--runs 3] [DIRECTORY]
+
+`--ready`: the broker itself, killed while it takes batches as fast as it can, after so many
+seconds; from process start to its ready line by the clock, and its CPU until then. That should
+depend on how fast it wrote, and not on how much. The load is that of `bench.broker`.
 
 After a kill: a log without checkpoint and queues, so that every record is checked, gets its unit
 again and is written again; seconds per GiB, median of the runs, wall clock and CPU of the process.
@@ -11,9 +16,12 @@ after a kill, when the queues are what takes long. In process, no network, log i
 from __future__ import annotations
 
 import argparse
+import json
 import logging
+import os
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -29,11 +37,14 @@ from aerobee.store.files.disk import Disk
 from aerobee.store.format import names
 from aerobee.store.format.record import MessageDraft, encode
 from aerobee.store.message_store import MessageStore
+from bench.broker import DEFAULT_SIZES, build_load
 from bench.machine import describe
+from tests.kit.broker_process import BrokerProcess
 
 MiB = 1 << 20
 GiB = 1 << 30
 SIZES = (128, 1024, 4096)
+READY_SIZES = (128, 1024)
 QUEUES = 8
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 PROPERTIES = b"TAGS\x01TagA\x02UNIQ_KEY\x017F000001AAAA18B4AAC2%012X\x02WAIT\x01true\x02"
@@ -141,6 +152,39 @@ def many_segments(directory: Path, segments: int, topics: int, runs: int) -> Non
     row(f"after a kill, {what}", took)
 
 
+def ready_after_kill(directory: Path, size: int, mode: str, seconds: float, runs: int) -> None:
+    """A broker that is killed under load, and its next start."""
+    took, told = [], []
+    settings = DEFAULT_SIZES | {"flushDiskType": mode}
+    for run in range(runs):
+        data = directory / f"{mode}-{size}-{run}" / "data"
+        with BrokerProcess(data=data, settings=settings) as broker:
+            options = ("-m", "batch", "-c", "8", "-d", "4", "-s", str(size), "-W", "0")
+            to = ("-a", broker.address, "-pid", str(broker.child.pid))
+            with subprocess.Popen(
+                [str(build_load()), *to, *options, "-T", str(seconds + 60)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            ) as running:
+                time.sleep(seconds)
+                broker.kill()
+                running.kill()
+            ready = broker.start()
+            took.append(Took(ready.elapsed_s, cpu_s(broker.child.pid)))
+            lines = broker.log.read_text().splitlines()
+            told.append(json.loads(next(at for at in reversed(lines) if "store.recovered" in at)))
+        shutil.rmtree(data.parent)
+    written = statistics.median(one["end_offset"] for one in told) / MiB
+    walked = statistics.median(one["records"] for one in told)
+    row(f"ready, {mode}, {size} B, {written:,.0f} MiB, {walked:,.0f} walked", took)
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.recovery")
     parser.add_argument("directory", nargs="?")
@@ -148,10 +192,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--gib", type=int, default=10)
     parser.add_argument("--topics", type=int, default=375)
+    parser.add_argument("--ready", type=float, nargs="+", metavar="SECONDS")
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     print(describe())
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        if arguments.ready:
+            for mode in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+                for size in READY_SIZES:
+                    for seconds in arguments.ready:
+                        ready_after_kill(Path(directory), size, mode, seconds, arguments.runs)
+            return
         for size in SIZES:
             after_kill(Path(directory), size, arguments.mib * MiB, arguments.runs)
         many_segments(Path(directory), arguments.gib, arguments.topics, arguments.runs)

@@ -168,9 +168,10 @@ class Selector:
         ready, connections = self.ready, self.connections
         began = now = monotonic()
         ends = began + self._round_s
+        last_turn = ends - self._turn_s
         while ready and now < ends:
             self.now = now
-            self.turn_ends = min(now + self._turn_s, ends)
+            self.turn_ends = now + self._turn_s if now < last_turn else ends
             fd, bits = ready.popleft()
             connection = connections.get(fd)
             if connection is not None:
@@ -196,10 +197,10 @@ class Selector:
         self._came_since = came_since
 
     def _turn(self, connection: Connection, bits: int) -> None:
-        """Send, then serve: first what was read before, and only then what came since."""
+        """Send, then serve: first what was read before, and only then what came since. Hot."""
         if bits & WRITE:
             connection.write()
-        if connection.waits:
+        if connection.backlog or connection.unfinished is not None:
             if not connection.paused:
                 self._serve_backlog(connection)
             if bits & WRITE and not connection.closed and not connection.waits:
@@ -274,7 +275,7 @@ class Selector:
             self._serve_good(connection, error, since)
             frames = []
         pending = connection.decoder.pending_bytes
-        if connection.waits:
+        if connection.backlog or connection.unfinished is not None:
             pending += _cost(connection)
         if (pending != connection.inbound or (pending and frames)) and not connection.closed:
             self.reactor.inbound.note(connection, pending, self.now, renewed=bool(frames))
