@@ -27,6 +27,7 @@ from aerobee.store.format.record import (
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import can_have_unit
 from aerobee.store.results import PutResult, PutStatus
+from aerobee.store.services.dispatch import DispatchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -146,7 +147,7 @@ class Writer:
             queue.next_offset = queue_offset + 1
         size = len(record)
         self._dispatcher.offer(
-            (
+            DispatchRequest(
                 queue,
                 physical_offset,
                 size,
@@ -294,7 +295,7 @@ class Writer:
         for number, (draft, record) in enumerate(zip(drafts, records, strict=True), queue_offset):
             size = len(record)
             offer(
-                (
+                DispatchRequest(
                     queue,
                     at,
                     size,

@@ -69,7 +69,7 @@ class SlowRounds:
         """A round lasted from `began` to `until`, in seconds of the reactor's clock."""
         now_ms, took_ms = self._clock.now_ms(), int((until - began) * 1000)
         records = reversed(self._dispatcher.pending)
-        begun = begun_since(now_ms - took_ms, (record[5] for record in records))
+        begun = begun_since(now_ms - took_ms, (record.store_timestamp for record in records))
         longest_ms = behind_ms = 0
         for first_ms, next_ms in pairwise([*begun, now_ms]):
             put_ms = next_ms - first_ms

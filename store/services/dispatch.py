@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
+import msgspec
 import structlog
 import trio
 
 from aerobee.store.errors import CONTENT_ERRORS
-from aerobee.store.files.consume_queue import ConsumeQueue
 from aerobee.store.format.faults import BLANK, END
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from aerobee.store.clock import Clock
     from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queue import ConsumeQueue
     from aerobee.store.files.consume_queues import ConsumeQueues
     from aerobee.store.format.faults import Stop
     from aerobee.store.format.record import RecordHeader
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrival", "DispatchRequest", "DispatchService", "Dispatcher"]
 
-DispatchRequest: TypeAlias = tuple[ConsumeQueue, int, int, int, int, int, int, bytes]
-"""(queue, physical offset, size, tags code, queue offset, store timestamp, sysFlag, properties)."""
 Arrival: TypeAlias = "Callable[[str, int, int, int, int, bytes], None]"
 """Called with topic, queue id, max offset, tags code, store timestamp in ms, properties."""
 
@@ -56,6 +55,19 @@ _HIGH = 1 << 32
 """Queue offsets below are possible in every queue; others are checked."""
 
 log = structlog.get_logger(__name__)
+
+
+class DispatchRequest(msgspec.Struct, gc=False):
+    """What dispatch and its followers know of one record."""
+
+    queue: ConsumeQueue
+    physical_offset: int
+    size: int
+    tags_code: int
+    queue_offset: int
+    store_timestamp: int
+    sys_flag: int
+    properties: bytes
 
 
 class Dispatcher:
@@ -121,7 +133,7 @@ class Dispatcher:
         """Dispatch what lies before `confirm`; when it must parse, a batch of it. Hot."""
         pending = self.pending
         if pending:
-            head = pending[0][1]
+            head = pending[0].physical_offset
             if self.dispatched < head:
                 self._parse_batch(min(head, confirm))
             if self.dispatched == head:
@@ -141,27 +153,32 @@ class Dispatcher:
             try:
                 while pending:
                     request = pending[0]
-                    queue, physical, size, tags_code, queue_offset, stored, sys_flag, properties = (
-                        request
-                    )
+                    physical = request.physical_offset
+                    size = request.size
                     end = physical + size
                     if end > confirm:
                         break
                     popleft()
+                    queue = request.queue
+                    queue_offset = request.queue_offset
                     self.dispatched = end
                     last = physical
-                    self.last_store_timestamp = stored
+                    self.last_store_timestamp = stored = request.store_timestamp
                     count += 1
-                    if not sys_flag & _NOT_QUEUED:
-                        status = queue.append(queue_offset, physical, size, tags_code)
+                    if not request.sys_flag & _NOT_QUEUED:
+                        status = queue.append(queue_offset, physical, size, request.tags_code)
                         if status is _GAP:
                             self._stop_queue(request)
                     for follower in followers:
                         follower(request)
                     if arrival is not None:
-                        end_offset = queue_offset + 1
                         arrival(
-                            queue.topic, queue.queue_id, end_offset, tags_code, stored, properties
+                            queue.topic,
+                            queue.queue_id,
+                            queue_offset + 1,
+                            request.tags_code,
+                            stored,
+                            request.properties,
                         )
             except CONTENT_ERRORS as error:
                 # Whoever waits for this message hears of it with the next one.
@@ -172,20 +189,20 @@ class Dispatcher:
 
     def _stop_queue(self, request: DispatchRequest) -> None:
         """A unit before this one is missing: no more units until the queue is rebuilt."""
-        queue, physical_offset, _, _, queue_offset, stored, _, _ = request
+        queue = request.queue
         if queue.stopped:
             return
         queue.stopped = True
         self._stats.queues_stopped += 1
         if self.first_gap_timestamp is None:
-            self.first_gap_timestamp = stored
+            self.first_gap_timestamp = request.store_timestamp
         log.error(
             "dispatch.queue_stopped",
             topic=queue.topic,
             queue_id=queue.queue_id,
-            queue_offset=queue_offset,
+            queue_offset=request.queue_offset,
             end_offset=queue.end_offset,
-            physical_offset=physical_offset,
+            physical_offset=request.physical_offset,
         )
 
     # ── From the log ──
@@ -252,7 +269,7 @@ class Dispatcher:
         stored, properties = header.store_timestamp, header.properties
         tags_code = code_of(topic, properties, stored, self._levels)
         self.pending.appendleft(
-            (
+            DispatchRequest(
                 queue,
                 self.dispatched,
                 header.size,

@@ -242,11 +242,11 @@ class IndexService:
         if self.indexed < self._log.min_offset:
             self.indexed, self._known_keys = self._log.min_offset, 0
         at = self._keys_end = self.indexed
-        while pending and pending[0][1] < at:
+        while pending and pending[0].physical_offset < at:
             pending.popleft()
         if at >= dispatched:
             return False
-        head = pending[0][1] if pending else dispatched
+        head = pending[0].physical_offset if pending else dispatched
         if at < head:
             return await self._parse(head)
         self._take()
@@ -258,18 +258,20 @@ class IndexService:
         collect = self._hasher.collect
         end = self._keys_end
         count = 0
-        for queue, physical, size, _, queue_offset, stored, sys_flag, properties in islice(
-            pending, SLICE
-        ):
+        for request in islice(pending, SLICE):
+            physical = request.physical_offset
             if physical != end:
                 break
-            end = physical + size
+            end = physical + request.size
             count += 1
-            if properties and sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            properties = request.properties
+            if properties and request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                queue = request.queue
                 try:
-                    collect(keys, queue.topic, properties, physical, stored)
+                    collect(keys, queue.topic, properties, physical, request.store_timestamp)
                 except CONTENT_ERRORS as error:
-                    self._set_aside(error, queue.topic, queue.queue_id, queue_offset, physical)
+                    number = request.queue_offset
+                    self._set_aside(error, queue.topic, queue.queue_id, number, physical)
         for _ in repeat(None, count):
             pending.popleft()
         self._keys_end = end

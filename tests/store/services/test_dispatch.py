@@ -101,8 +101,12 @@ def test_followers_get_every_record_behind_its_queue(store: MessageStore) -> Non
     put(store)
     store.dispatcher.pending.clear()
     store.dispatch()
-    assert [(request[0].topic, request[4]) for request in seen] == [("T", 0), ("T", 1), ("T", 2)]
-    assert [request[1] for request in seen] == [0, 97, 194]
+    assert [(request.queue.topic, request.queue_offset) for request in seen] == [
+        ("T", 0),
+        ("T", 1),
+        ("T", 2),
+    ]
+    assert [request.physical_offset for request in seen] == [0, 97, 194]
 
 
 @pytest.mark.parametrize("parsed", [False, True])
