@@ -234,16 +234,16 @@ def consume(
     """
     from aerobee.blocking import PullConsumer
 
-    place = start_place(start)
+    position = start_position(start)
     with PullConsumer(
-        group or CLI_GROUP, namesrv, start_from=place, auto_commit=group is not None
+        group or CLI_GROUP, namesrv, start_from=position, auto_commit=group is not None
     ) as consumer:
         if group is not None:
             consumer.subscribe(topic, expression)
         else:
             consumer.assign(consumer.queues(topic), expression)
             for queue in consumer.assignment:
-                consumer.seek(queue, place)
+                consumer.seek(queue, position)
         try:
             for message in read(consumer, most, timeout, follow):
                 show_message(message, as_json)
@@ -251,7 +251,7 @@ def consume(
             pass
 
 
-def start_place(text: str) -> ConsumeFrom | datetime:
+def start_position(text: str) -> ConsumeFrom | datetime:
     """`first`, `last`, ISO 8601 (local time without a zone), or ms since the epoch."""
     from aerobee.client.config import ConsumeFrom
 

@@ -42,8 +42,8 @@ def verify(directory: Path, as_json: bool) -> None:
     """Look for damage in DIRECTORY: log, queues, index, checkpoint and configuration."""
     from aerobee.store.tools.verify import verify as verified
 
-    with refusing(), progress("verifying", as_json) as told:
-        found = verified(directory, read_json=read_json, progress=told)
+    with refusing(), progress("verifying", as_json) as on_progress:
+        found = verified(directory, read_json=read_json, progress=on_progress)
     if as_json:
         print_json(found)
     else:
@@ -94,8 +94,8 @@ def stats(directory: Path, as_json: bool) -> None:
     """Count the messages of DIRECTORY by topic and queue."""
     from aerobee.store.tools.stats import summarise
 
-    with refusing(), progress("counting", as_json) as told:
-        summary = summarise(directory, progress=told)
+    with refusing(), progress("counting", as_json) as on_progress:
+        summary = summarise(directory, progress=on_progress)
     if as_json:
         print_json(summary)
     else:

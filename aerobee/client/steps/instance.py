@@ -59,8 +59,8 @@ class Instance(Routes):
     producers: set[str] = field(default_factory=set)
     consumers: dict[str, Consumer] = field(default_factory=dict)
     heartbeat_now: Signal = field(default_factory=Signal)
-    _told: set[str] = field(default_factory=set)
-    """Brokers that heard of all groups and subscriptions as they are now."""
+    _informed: set[str] = field(default_factory=set)
+    """Brokers that know all groups and subscriptions as they are now."""
     _beating: int = 0
     """Heartbeats under way."""
     _beaten: Signal = field(default_factory=Signal)
@@ -95,7 +95,7 @@ class Instance(Routes):
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
         """Keep a route; brokers that are new in it hear of this client at once."""
         Routes.remember(self, topic, route)
-        if not self._told.issuperset(self._addresses()):
+        if not self._informed.issuperset(self._addresses()):
             self.heartbeat_now.set()
         return route
 
@@ -142,7 +142,7 @@ class Instance(Routes):
                 yield from self.refresh_routes()
                 routes_at = now + config.route_interval
             if now >= beat_at:
-                self._told.clear()
+                self._informed.clear()
                 beat_at = now + config.heartbeat_interval
             self.heartbeat_now.clear()
             yield from self.send_heartbeats()
@@ -168,25 +168,25 @@ class Instance(Routes):
 
     def send_heartbeats(self) -> Steps[None]:
         """Tell every broker that does not know yet; a silent one is tried again next time."""
-        for address in sorted(self._addresses() - self._told):
+        for address in sorted(self._addresses() - self._informed):
             yield from self.send_heartbeat(address)
 
     def introduce(self, route: TopicRoute) -> Steps[None]:
         """Make sure that the brokers of a route know this client as it is now."""
         for by_id in route.brokers.values():
             for address in by_id.values():
-                if address not in self._told:
+                if address not in self._informed:
                     yield from self.send_heartbeat(address)
 
     def connected(self, address: str) -> None:
         """There is a new connection: a broker that knew us by another one must hear of us again."""
-        if address in self._told:
-            self._told.discard(address)
+        if address in self._informed:
+            self._informed.discard(address)
             self.heartbeat_now.set()
 
     def subscriptions_changed(self) -> None:
         """Every broker needs a heartbeat before it knows us again as we are."""
-        self._told.clear()
+        self._informed.clear()
 
     def send_heartbeat(self, address: str) -> Steps[None]:
         """Tell one broker who is here."""
@@ -203,7 +203,7 @@ class Instance(Routes):
             self.log_once(address, "heartbeat to %s failed: %s", address, error)
         else:
             self._quiet.discard(address)
-            self._told.add(address)
+            self._informed.add(address)
         finally:
             self._beating -= 1
             if not self._beating:

@@ -76,8 +76,8 @@ def received(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMes
         try:
             yield _received(one, broker_name)
         except CompressionError as error:
-            place = f"{one.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
-            raise CompressionError(f"message in {place}: {error}") from error
+            where = f"{one.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
+            raise CompressionError(f"message in {where}: {error}") from error
 
 
 def _received(one: record.Record, broker_name: str) -> ReceivedMessage:

@@ -99,11 +99,11 @@ class Offsets:
         first = next(records([answer.body]))
         return first.store_timestamp if first.queue_offset == offset else None
 
-    def resolve(self, queue: MessageQueue, place: ConsumeFrom | datetime) -> Steps[int]:
-        """The offset that `place` means now."""
-        if isinstance(place, datetime):
-            return (yield from self.at_time(queue, place))
-        if place is ConsumeFrom.FIRST:
+    def resolve(self, queue: MessageQueue, position: ConsumeFrom | datetime) -> Steps[int]:
+        """The offset that `position` means now."""
+        if isinstance(position, datetime):
+            return (yield from self.at_time(queue, position))
+        if position is ConsumeFrom.FIRST:
             return (yield from self.lowest(queue))
         return (yield from self.end(queue))
 

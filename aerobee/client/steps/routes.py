@@ -230,7 +230,7 @@ class Routes:
         return route
 
     def take_left(self) -> set[str]:
-        """The addresses where no broker is any more, told once.
+        """The addresses where no broker is any more, each given once.
 
         A machine that is gone closes nothing, and connections to it would be kept for good.
         """

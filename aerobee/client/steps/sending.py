@@ -162,16 +162,16 @@ class Sender:
         for message in listed:
             check_message(message, self.config.max_message_size)
         results: list[SendResult | AerobeeError | None] = [None] * len(listed)
-        for places in split(listed, BATCH_BYTES):
-            chunk = [listed[place] for place in places]
+        for indexes in split(listed, BATCH_BYTES):
+            chunk = [listed[index] for index in indexes]
             try:
                 sent: Sequence[SendResult | AerobeeError] = yield from self._send_chunk(
                     chunk, timeout_s
                 )
             except AerobeeError as error:
                 sent = [error] * len(chunk)
-            for place, result in zip(places, sent, strict=True):
-                results[place] = result
+            for index, result in zip(indexes, sent, strict=True):
+                results[index] = result
         done = [result for result in results if isinstance(result, SendResult)]
         if len(done) < len(listed):
             raise BatchSendError([result for result in results if result is not None])
@@ -331,16 +331,16 @@ def hashed(key: str, count: int) -> int:
 
 
 def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
-    """Which messages travel together, as places in the list.
+    """Which messages travel together, as indexes in the list.
 
     Together: same topic, same wait_store_ok, same ordering key; at most `limit_bytes` unless one
     alone is larger. A delayed message travels alone: brokers take none in a batch.
     """
     chunks: list[list[int]] = []
     open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
-    for place, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if message.delay_level:
-            chunks.append([place])
+            chunks.append([index])
             continue
         kind = (message.topic, message.wait_store_ok, message.ordering_key)
         size = _batch_size(message)
@@ -348,7 +348,7 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
         if not chunk or used + size > limit_bytes:
             chunk, used = [], 0
             chunks.append(chunk)
-        chunk.append(place)
+        chunk.append(index)
         open_chunks[kind] = (chunk, used + size)
     return chunks
 
