@@ -344,6 +344,9 @@ FEATURES = {
 def test_the_broker_is_the_sum_of_its_features() -> None:
     added = {found.target for found in ours(MODULES["broker.broker"])}
     assert FEATURES.keys() <= added, lines(*(FEATURES.keys() - added))
+    page = (ROOT / "docs" / "design.md").read_text()
+    unsaid = [module.room for module in FEATURES.values() if f"| `{module.room}/` |" not in page]
+    assert not unsaid, lines(*unsaid)
 
 
 def test_a_feature_is_given_others_and_builds_none() -> None:

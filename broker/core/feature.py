@@ -56,7 +56,7 @@ class Held(Protocol):
 
 
 class Feature:
-    """One feature, with nothing to add. The broker asks it in the order of these attributes."""
+    """One feature, with nothing to add. What it adds is read once, when the broker is built."""
 
     routes: Sequence[Route] = ()
     """The requests that it answers, and in which pool."""

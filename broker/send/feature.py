@@ -7,12 +7,12 @@ from os import getpid
 from typing import TYPE_CHECKING
 
 from aerobee.broker.core.feature import Feature
-from aerobee.broker.core.uniq_ids import UniqIds
 from aerobee.broker.send.dead_letters import DeadLetters
 from aerobee.broker.send.destinations import Destinations
 from aerobee.broker.send.reply import ReplyProcessor
 from aerobee.broker.send.send import Send
 from aerobee.broker.send.send_back import SendBack
+from aerobee.broker.send.uniq_ids import UniqIds
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from aerobee.broker.core.uniq_ids import UniqIds
+from aerobee.broker.send.uniq_ids import UniqIds
 from tests.broker.peers import HandClock
 
 ADDRESS = bytes([10, 0, 0, 7])
