@@ -54,6 +54,8 @@ EARLIEST_LATE_MS = 1_000
 REMEMBERED = 60
 CHANGED = 0.35
 """How many requests are made extreme."""
+TWINS_MS = 60_000
+"""Halves that are alike say that they were born in the same minute."""
 
 
 def now_ms() -> int:
@@ -124,7 +126,15 @@ def send_half(world: World, rng: random.Random, peer: Peer) -> Request:
     wanted = {"TRAN_MSG": "true", "PGROUP": "payers", "UNIQ_KEY": f"half.{world.number}"}
     if rng.random() < 0.1:
         wanted["CHECK_IMMUNITY_TIME_IN_SECONDS"] = extreme(rng)
-    return _send(world, rng, PAID, properties_text(**wanted), half=True)
+    born_ms = now_ms()
+    if rng.random() < 0.3:
+        # Alike in all that a producer says of them.
+        wanted["UNIQ_KEY"] = "half.same"
+        born_ms -= born_ms % TWINS_MS
+    elif rng.random() < 0.1:
+        # Given up with the first check.
+        born_ms = 1_000_000_000_000
+    return _send(world, rng, PAID, properties_text(**wanted), half=True, born_ms=born_ms)
 
 
 def _send(
@@ -136,13 +146,14 @@ def _send(
     short: bool = True,
     due_ms: int = 0,
     half: bool = False,
+    born_ms: int | None = None,
 ) -> Request:
     uid, body = world.body(rng)
     asked = text
     if rng.random() < 0.2:
         text = changed_properties(rng, text)
     fields = send_fields(topic, rng.randrange(TOPICS[topic]), i=text, a="payers" if half else "p")
-    fields |= {"f": HALF_FLAG if half else 0, "g": now_ms()}
+    fields |= {"f": HALF_FLAG if half else 0, "g": now_ms() if born_ms is None else born_ms}
     born = fields["g"]
 
     def leaves(request: Request) -> None:

@@ -64,6 +64,7 @@ SYSTEM_PROPERTIES: tuple[str, ...] = (
     "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_ENQUEUE_MS", "TIMER_OUT_MS",
     "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL",
     "__STARTDELIVERTIME", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "_SYS_SAME", "a", "",
+    "AEROBEE_HALF_OFFSET", "AEROBEE_HALF_ENDED",
 )  # fmt: skip
 """Names that mean something to a broker of RocketMQ, or nothing."""
 

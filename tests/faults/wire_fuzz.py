@@ -116,7 +116,6 @@ ALWAYS: dict[str, object] = {
     "recallMessageEnable": True,
     "transactionTimeOut": 1_000,
     "transactionCheckInterval": 1_000,
-    "transactionCheckMax": 100,
     "reviveInterval": 200,
 }
 
@@ -139,6 +138,8 @@ def script_of(rng: random.Random) -> Script:
             "maxHashSlotNum": rng.choice([1_000, 1_000, 500]),
             "maxIndexNum": rng.choice([4_000, 4_000, 100]),
             "flushConsumerOffsetInterval": rng.choice([500, 5_000]),
+            "timerPrecisionMs": rng.choice([1_000, 1_000, 100]),
+            "transactionCheckMax": rng.choice([100, 100, 1]),
         }
         lives.append(Life(settings, steps, rng.random() < 0.5, rng.random() < 0.5))
     return tuple(lives)
