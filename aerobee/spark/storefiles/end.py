@@ -7,11 +7,14 @@ Source: spark §9.
 
 from __future__ import annotations
 
+from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.spark.storefiles import files as store_files
 from aerobee.spark.storefiles.files import SegmentFile
 from aerobee.store.format.faults import BAD_LENGTHS, BLANK, END, MORE, Fault
+from aerobee.store.format.names import ABORT
 from aerobee.store.format.record import RecordHeader, parse
 from aerobee.store.format.record_arrays import records_in
 from aerobee.store.format.walk import magics, named_offset
@@ -23,6 +26,9 @@ __all__ = ["End", "end_of_data"]
 
 TAIL_BYTES = 64 << 10
 """So much may be half written behind the data of a log in use."""
+LOOKS, PAUSE_S = 50, 0.01
+"""How often and how soon a half-written end is read again while a broker may be writing it: the
+system may have stopped that in the middle of a record."""
 REUSED_WITHIN = 16 << 20
 """How far the records of a file's earlier life are looked for."""
 
@@ -50,6 +56,7 @@ def end_of_data(segment: Segment) -> End:
     """
     with SegmentFile(segment) as file:
         at, stored = segment.start, 0
+        looks = LOOKS if (Path(segment.path).parents[1] / ABORT).exists() else 1
         while True:
             at, stored, closed = _walk(file, at, stored)
             if closed:
@@ -62,6 +69,10 @@ def end_of_data(segment: Segment) -> End:
                 end = _judged(file, at, stale=following is not None)
                 if end.used and _walk(file, at, stored) != (at, stored, False):
                     # Written while we judged: a record, or the blank that closes the segment.
+                    continue
+                looks -= 1
+                if end.used and following is None and looks:
+                    sleep(PAUSE_S)
                     continue
                 return end
             at = following[0]

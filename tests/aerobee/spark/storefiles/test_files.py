@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee.errors import ConfigurationError
+from aerobee.spark.storefiles import end as store_end
 from aerobee.spark.storefiles import files as store_files
 from aerobee.spark.storefiles.end import end_of_data
 from aerobee.spark.storefiles.files import (
@@ -163,6 +164,30 @@ def test_a_half_written_record_is_the_tail(tmp_path: Path) -> None:
         assert (end.position, end.fault) == (last.place, None)
         assert 0 < end.used <= keep
         assert "half written" in end.why
+
+
+def test_a_record_that_is_being_written_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a broker that the system has stopped in the middle of one; not where none can be."""
+    maker = filled(tmp_path)
+    last, whole = maker.puts[-1], maker.at
+    [*_, segment] = segments_of(tmp_path)
+    waited: list[float] = []
+
+    def goes_on(pause_s: float) -> None:
+        waited.append(pause_s)
+        if len(waited) == 3:
+            maker.write()
+
+    monkeypatch.setattr(store_end, "sleep", goes_on)
+    for in_use in (False, True):
+        maker.change(last.place + 30, bytes(last.size - 30))
+        if in_use:
+            (tmp_path / "abort").touch()
+        end = end_of_data(segment)
+        assert (end.position, bool(end.used)) == ((whole, False) if in_use else (last.place, True))
+        assert len(waited) == (3 if in_use else 0)
 
 
 def test_a_segment_that_is_closed_while_it_is_judged_is_closed(
