@@ -19,7 +19,7 @@ __all__ = ["jvm_options"]
 
 FOLDER = Path(__file__).parents[3] / ".cache" / "java"
 MADE_WITHIN_S = 300
-QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+QUIET = "-Xlog:disable"
 """One that does not fit is passed over, without a word on the stdout of a job."""
 
 
