@@ -421,7 +421,7 @@ class MessageStore:
         """
         queue = self.queues.find(topic, queue_id)
         unit = None if queue is None else queue.unit(queue_offset, self.reader.cold.units)
-        return unit is None or self.reader.is_hot(unit[0])
+        return unit is None or self.reader.is_hot(unit.physical_offset)
 
     def read(self, physical_offset: int, size: int | None = None) -> memoryview | None:
         """The record that begins there; None for any other offset. Raises: NotInMemory, OSError."""

@@ -227,7 +227,7 @@ class QueueReader:
         Raises: NotInMemory, OSError.
         """
         unit = queue.unit(queue_offset, self.cold.units)
-        return -1 if unit is None else self._log.store_time(unit[0], self._log_bytes)
+        return -1 if unit is None else self._log.store_time(unit.physical_offset, self._log_bytes)
 
     def log_time(self, physical_offset: int) -> int:
         """Store time of the record there in ms; −1 without one. Raises: NotInMemory, OSError."""
@@ -255,7 +255,7 @@ class QueueReader:
         record = read(view)
         queue = queues.find(record.topic, record.queue_id)
         unit = None if queue is None else queue.unit(record.queue_offset, self.cold.units)
-        return record if unit is not None and unit[0] == physical_offset else None
+        return record if unit is not None and unit.physical_offset == physical_offset else None
 
     def offset_by_time(self, queue: ConsumeQueue, timestamp_ms: int, *, upper: bool) -> int:
         """First queue offset stored at or after the time; with `upper` the last at or before it.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.open_files import OpenFiles
     from aerobee.store.files.queue_extents import QueueExtent
+    from aerobee.store.format.unit import Unit
 
     ReadUnits = Callable[[OpenFiles, Path, int, int], bytes]
 
@@ -108,12 +109,12 @@ class QueueUnits(QueueFiles):
             return data + self.tail[: size + at]
         return data
 
-    def unit(self, queue_offset: int, read: ReadUnits | None = None) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of one unit; None when there is none."""
+    def unit(self, queue_offset: int, read: ReadUnits | None = None) -> Unit | None:
+        """One unit; None when there is none."""
         if not self.min_offset <= queue_offset < self.end_offset:
             return None
         data = self.units(queue_offset, 1, read)
-        return UNIT.unpack_from(data) if len(data) == UNIT_SIZE else None
+        return UNIT.read(data) if len(data) == UNIT_SIZE else None
 
     def next_file_offset(self, queue_offset: int) -> int:
         """The first queue offset of the next file."""
@@ -336,7 +337,9 @@ class QueueUnits(QueueFiles):
 
     def _last_message_end(self) -> int:
         last = self.unit(self.end_offset - 1)
-        return -1 if last is None or is_blank(last[0], last[1]) else last[0] + last[1]
+        if last is None or is_blank(last.physical_offset, last.size):
+            return -1
+        return last.physical_offset + last.size
 
     def truncate(self, physical_offset: int) -> None:
         """Drop every unit of a message at or behind this byte of the log.

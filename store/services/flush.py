@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 import trio
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LogFlush", "QueueFlush"]
 
-Waiting: TypeAlias = "tuple[int, float, Callable[[bool], None]]"
-"""(end offset, deadline by the monotonic clock, callback)."""
-
 PAGE_BYTES = 4_096
 SLOW_S = 1.0
 UNWRITTEN_UNITS_MAX = 200_000
@@ -48,6 +46,15 @@ SYNC_TRIES_AT_STOP = 50
 """How often a stop tries that."""
 
 log = structlog.get_logger(__name__)
+
+
+class Waiting(msgspec.Struct):
+    """A sender that is answered once the log is on disk up to `end_offset`."""
+
+    end_offset: int
+    deadline: float
+    """By the monotonic clock."""
+    callback: Callable[[bool], None]
 
 
 class LogFlush:
@@ -108,7 +115,7 @@ class LogFlush:
             deadline = self._clock.monotonic() + self.config.sync_flush_timeout_ms / 1000
             if not self.waiting:
                 self._waited.set()
-            self.waiting.append((end_offset, deadline, callback))
+            self.waiting.append(Waiting(end_offset, deadline, callback))
 
     def request(self) -> None:
         """Begin a sync of everything appended so far, unless one is under way. Hot."""
@@ -183,8 +190,8 @@ class LogFlush:
         if self.groups or self.waiting:
             self.request()
         waiting, flushed = self.waiting, self._log.flushed
-        while waiting and waiting[0][0] <= flushed:
-            waiting.popleft()[2](True)
+        while waiting and waiting[0].end_offset <= flushed:
+            waiting.popleft().callback(True)
         self._on_flushed()
         self._on_answered()
 
@@ -218,7 +225,7 @@ class LogFlush:
 
     def _refuse(self, count: int) -> None:
         for _ in range(count):
-            self.waiting.popleft()[2](False)
+            self.waiting.popleft().callback(False)
         self._on_answered()
 
     # ── Clocks ──
@@ -230,9 +237,9 @@ class LogFlush:
                 await self._waited.wait()
                 # Whoever was waiting may have been answered before this turn.
                 continue
-            await trio.sleep(max(0.0, self.waiting[0][1] - self._clock.monotonic()))
+            await trio.sleep(max(0.0, self.waiting[0].deadline - self._clock.monotonic()))
             now = self._clock.monotonic()
-            late = sum(deadline <= now for _, deadline, _ in self.waiting)
+            late = sum(one.deadline <= now for one in self.waiting)
             if late:
                 self._stats.sync_timeouts += late
                 log.warning("flush.timed_out", messages=late, flushed=self._log.flushed)

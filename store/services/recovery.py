@@ -221,10 +221,10 @@ class _Recovery:
         queues = self.queues.table.values()
         queue = next(queue for queue in queues if queue.max_physical_offset == reach)
         unit = queue.unit(queue.end_offset - 1)
-        if unit is not None and record_time_at(self.log, unit[0], self.crc):
-            return unit[0]
+        if unit is not None and record_time_at(self.log, unit.physical_offset, self.crc):
+            return unit.physical_offset
         # That unit leads nowhere: the queue or the log is not what was left on disk.
-        self.led_to = -1 if unit is None else unit[0]
+        self.led_to = -1 if unit is None else unit.physical_offset
         self.lost.add((queue.topic, queue.queue_id))
         return normal_start(self._first_records(), reach)
 

@@ -87,7 +87,11 @@ def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
     units = (
         queue.unit(queue.end_offset - back) for queue in queues.table.values() for back in (1, 2)
     )
-    return [unit[0] for unit in units if unit is not None and unit[0] >= end_offset]
+    return [
+        unit.physical_offset
+        for unit in units
+        if unit is not None and unit.physical_offset >= end_offset
+    ]
 
 
 class Known(NamedTuple):

@@ -82,13 +82,13 @@ def _check_units(store: MessageStore, topic: str, queue_id: int) -> None:
     for queue_offset in range(queue.min_offset, queue.end_offset):
         unit = queue.unit(queue_offset)
         assert unit is not None
-        record = store.commit_log.record(unit[0], unit[1])
+        record = store.commit_log.record(unit.physical_offset, unit.size)
         assert record is not None
-        header = header_of(record, 0, unit[0])
+        header = header_of(record, 0, unit.physical_offset)
         assert (header.topic, header.queue_id) == (topic, queue_id)
         assert header.queue_offset == queue_offset
-        assert unit[0] > last
-        last = unit[0]
+        assert unit.physical_offset > last
+        last = unit.physical_offset
 
 
 def _headers(root: Path) -> list[tuple[int, int, str]]:

@@ -168,7 +168,10 @@ def test_a_batch_becomes_records_side_by_side(store: MessageStore) -> None:
     assert at == result.end_offset
     store.dispatch()
     units = [store.queues.table["T", 0].unit(n) for n in range(4)]
-    assert [unit[2] for unit in units if unit] == [0, *(java_hash(f"t{n}") for n in range(3))]
+    assert [unit.tags_code for unit in units if unit] == [
+        0,
+        *(java_hash(f"t{n}") for n in range(3)),
+    ]
     assert store.put(draft()).queue_offset == 4
 
 
@@ -340,7 +343,7 @@ def test_a_batch_of_many_messages_is_that_of_few(
 def offsets_of(store: MessageStore) -> list[int]:
     queue = store.queues.table["T", 0]
     units = [queue.unit(number) for number in range(queue.end_offset)]
-    return [unit[0] for unit in units if unit]
+    return [unit.physical_offset for unit in units if unit]
 
 
 def test_a_batch_whose_records_would_be_too_long_is_refused_before_it_is_encoded(

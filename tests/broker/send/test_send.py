@@ -306,7 +306,7 @@ async def test_the_tag_is_found_in_the_queue(tmp_path: Path) -> None:
         await desk.send()
         queue = desk.store.queues.table["t", 0]
         units = [queue.unit(number, desk.store.reader.cold.units) for number in (0, 1)]
-        assert [unit and unit[2] for unit in units] == [java_hash("orange"), 0]
+        assert [unit and unit.tags_code for unit in units] == [java_hash("orange"), 0]
 
 
 async def test_each_message_of_a_batch_is_stored_with_its_own_properties(tmp_path: Path) -> None:

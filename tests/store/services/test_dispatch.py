@@ -131,7 +131,7 @@ def test_a_parsed_record_gets_the_code_of_its_tags(store: MessageStore) -> None:
     store.dispatch()
     unit = store.queues.table["T", 0].unit(0)
     assert unit is not None
-    assert unit[2] == java_hash("TagA")
+    assert unit.tags_code == java_hash("TagA")
     assert store.stats.dispatch_parsed == 1
 
 

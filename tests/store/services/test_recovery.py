@@ -440,7 +440,7 @@ def test_the_first_message_still_in_the_log_is_the_first_of_its_queue(model: Sto
         queue = store.queues.table["T", queue_id]
         unit = queue.unit(queue.min_offset)
         assert unit is not None
-        assert unit[0] >= first
+        assert unit.physical_offset >= first
         assert queue.min_offset > 0
         sent = model.queues["T", queue_id]
         assert read_queue(store, "T", queue_id) == sent[queue.min_offset :]
