@@ -29,7 +29,8 @@ from aerobee.store.reader import QueueReader
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.services import start_check
 from aerobee.store.services.dispatch import Arrival, Dispatcher, DispatchService
-from aerobee.store.services.flush import LogFlush, QueueFlush
+from aerobee.store.services.flush import LogFlush
+from aerobee.store.services.queue_flush import QueueFlush
 from aerobee.store.services.recovery import recover
 from aerobee.store.services.recovery_points import RecoveryPoints
 from aerobee.store.services.recovery_start import clamped

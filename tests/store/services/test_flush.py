@@ -346,7 +346,7 @@ async def test_a_failed_sync_of_a_queue_is_final_as_well(tmp_path: Path) -> None
 async def test_very_many_units_in_memory_start_a_round_before_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee.store.services.flush.UNWRITTEN_UNITS_MAX", 20)
+    monkeypatch.setattr("aerobee.store.services.queue_flush.UNWRITTEN_UNITS_MAX", 20)
     interval = 60_000
     async with running_store(
         tmp_path, FaultyDisk(tmp_path), flush_interval_consume_queue_ms=interval
