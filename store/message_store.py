@@ -108,49 +108,44 @@ class MessageStore:
         )
 
     def _make_services(self) -> None:
+        config, log, queues, dispatcher = self.config, self.commit_log, self.queues, self.dispatcher
+        disk, clock, stats = self._disk, self._clock, self.stats
         self._thread = SyncThread()
         self.space = StoreSpace(
-            self.config,
-            self.commit_log,
-            self.queues,
-            self.dispatcher,
-            self._disk,
-            self._clock,
-            self.stats,
+            config,
+            log,
+            queues,
+            dispatcher,
+            disk,
+            clock,
+            stats,
             self.flags,
             root=self.root,
             on_failed=self._sync_failed,
         )
-        self.commit_log.new_segment = self.space.allocator.new_segment
+        log.new_segment = self.space.allocator.new_segment
         self.writer = Writer(
-            self.config,
-            self.commit_log,
-            self.queues,
-            self.dispatcher,
-            self.space.allocator,
-            self.flags,
-            self._clock,
-            self.stats,
+            config, log, queues, dispatcher, self.space.allocator, self.flags, clock, stats
         )
         self.put = self.writer.put
         self.put_batch = self.writer.put_batch
         self._log_flush = LogFlush(
-            self.config,
-            self.commit_log,
+            config,
+            log,
             self._thread,
-            self._clock,
-            self.stats,
+            clock,
+            stats,
             on_flushed=self._advance,
             on_answered=lambda: self.after_flush(),
             on_failed=self._sync_failed,
         )
         self.index = KeyIndex(
-            self.config,
-            self.commit_log,
-            self.dispatcher,
-            self._disk,
-            self._clock,
-            self.stats,
+            config,
+            log,
+            dispatcher,
+            disk,
+            clock,
+            stats,
             self.root / names.INDEX,
             self._checkpoint,
             self.space,
@@ -158,15 +153,15 @@ class MessageStore:
             report=self.reader.checked.report,
         )
         self._queue_flush = QueueFlush(
-            self.config,
-            self.queues,
-            self.dispatcher,
+            config,
+            queues,
+            dispatcher,
             self._log_flush,
-            self.commit_log,
+            log,
             self._checkpoint,
-            self._disk,
-            self._clock,
-            self.stats,
+            disk,
+            clock,
+            stats,
             points=self.points,
             one_round=self.space.between_flushes,
             on_failed=self._sync_failed,
