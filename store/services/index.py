@@ -216,6 +216,8 @@ class IndexService:
         if whole and self.config.message_index_enable:
             # Also of the messages without keys: the next start need not look at them.
             self.durable_timestamp = self._log.last_store_timestamp
+        if not whole:
+            log.warning("index.unfinished", behind_bytes=self.behind_bytes)
         self._let_go()
         return whole
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from aerobee.store.files.checkpoint_file import CheckpointFile
 from aerobee.store.files.disk import Disk
@@ -298,7 +299,9 @@ async def test_an_index_that_cannot_be_finished_leaves_the_stop_unclean(tmp_path
     store, _ = open_store(tmp_path, disk)
     put(store, "a")
     disk.faults.append(Fault(name="posix_fallocate", path="index", error=errno.ENOSPC, times=99))
-    assert not await store.close()
+    with capture_logs() as lines:
+        assert not await store.close()
+    assert "index.unfinished" in [line["event"] for line in lines]
     store, recovery = open_store(tmp_path, Disk())
     assert not recovery.clean
     await settle(store)
