@@ -50,6 +50,7 @@ class QueueUnits(QueueFiles):
         "tail",
         "tail_position",
         "topic",
+        "unlisted",
         "written",
     )
 
@@ -82,6 +83,8 @@ class QueueUnits(QueueFiles):
         self.synced = 0
         self.extent: QueueExtent | None = None
         """What holds as long as its file does not change."""
+        self.unlisted = False
+        """Whether its directory was not looked into yet."""
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}-{self.queue_id} {self.min_offset}…{self.end_offset}>"
@@ -158,18 +161,27 @@ class QueueUnits(QueueFiles):
     # ── Start ──
 
     def holds(self, extent: QueueExtent, file_size: int) -> bool:
-        """Take over an extent, instead of `load`, if its file is as it was. Raises: OSError."""
+        """Take over an extent, or only its file if that has changed; False: `load` must look.
+
+        Raises: OSError.
+        """
         path = self.directory / segment_name(extent.start)
-        if self._disk.size_and_change(path) != (file_size, extent.changed_ns):
+        size, changed_ns = self._disk.size_and_change(path)
+        if size != file_size:
             return False
         self._paths[extent.start] = path
-        self.extent = extent
+        if changed_ns == extent.changed_ns:
+            self.extent = extent
+        else:
+            # No other file can be there unless this one is full.
+            self.unlisted = True
         return True
 
     def doubt(self) -> None:
         """Load it as if there had been no extent. Raises: OSError."""
-        if self.extent is not None:
-            self.extent = None
+        if self.extent is not None or self.unlisted:
+            self.extent, self.unlisted = None, False
+            self._paths.clear()
             self.load()
 
     def begins_before(self, physical_offset: int) -> bool:
@@ -215,9 +227,10 @@ class QueueUnits(QueueFiles):
         if self.extent is not None and not self.begins_before(min_physical_offset):
             self._reach(self.extent)
             return
-        self.doubt()
         if self._is_whole(synced, written, min_physical_offset):
+            self.extent, self.unlisted = None, False
             return
+        self.doubt()
         self._drop_wrong_sizes()
         start = next(reversed(self._paths), 0)
         end = start + self._last_use(start) if self._paths else 0
@@ -248,7 +261,7 @@ class QueueUnits(QueueFiles):
                 return False
             units = handle.pread(ranges[-1][1], 0)
         end = -(-len(units.rstrip(b"\0")) // UNIT_SIZE) * UNIT_SIZE
-        if not UNIT_SIZE <= end <= len(units):
+        if not UNIT_SIZE <= end <= len(units) or (self.unlisted and end == self.file_size):
             return False
         first, size, _ = UNIT.unpack_from(units)
         if is_blank(first, size) or first < min_physical_offset:

@@ -33,14 +33,18 @@ def save(model: StoreModel) -> None:
     """As behind a thorough round, some time after the newest change."""
     flush_everything(model.store, model.disk)
     trio.run(model.store.points.extents.save)
-    age(model, 1)
+    date(model, max(changes(model)) + 1)
 
 
-def age(model: StoreModel, seconds: float) -> None:
-    """Make the file so much younger than what it speaks of."""
-    path = model.root / QUEUE_EXTENTS
-    changed_s = path_of(model, "T0", 0).stat().st_ctime + seconds
-    os.utime(path, (changed_s, changed_s))
+def changes(model: StoreModel) -> list[float]:
+    """When the files of queues changed, in seconds."""
+    files = (model.root / CONSUME_QUEUE).rglob(segment_name(0))
+    return [path.stat().st_ctime for path in files]
+
+
+def date(model: StoreModel, seconds: float) -> None:
+    """When the extents were written."""
+    os.utime(model.root / QUEUE_EXTENTS, (seconds, seconds))
 
 
 @pytest.fixture
@@ -79,10 +83,26 @@ def test_after_a_kill_only_those_that_changed_are_looked_into(model: StoreModel)
     flush_everything(model.store, model.disk)
     changed = {f"T{number}/0/{segment_name(0)}" for number in range(MORE)}
     assert looked_into(model, model.crash) == changed
+    listed = [str(call.path) for call in model.disk.calls if call.name == "scandir"]
+    assert not [path for path in listed if path.endswith("/0")], "nor are their directories listed"
     assert not model.recovery.rebuilt_queues
     model.check_store()
     put(model, TOPICS * QUEUES)
     model.crash()
+    model.check_store()
+
+
+def test_a_queue_that_filled_its_file_behind_the_save_has_the_next_one_as_well(
+    model: StoreModel,
+) -> None:
+    for number in range(150):
+        model.put("T7", 0, Sent(b"more %d" % number, b""))
+    model.store.dispatch()
+    flush_everything(model.store, model.disk)
+    model.crash()
+    assert not model.recovery.rebuilt_queues
+    model.check_store()
+    model.stop()
     model.check_store()
 
 
@@ -150,6 +170,6 @@ def test_few_changes_are_not_worth_a_save(model: StoreModel) -> None:
 
 
 def test_what_changed_just_before_is_not_believed(model: StoreModel) -> None:
-    age(model, 0.02)
+    date(model, min(changes(model)) + 0.02)
     assert len(looked_into(model, model.crash)) == TOPICS * QUEUES
     model.check_store()
