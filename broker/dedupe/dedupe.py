@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aerobee.store.format.record import Record
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["Dedupe"]
+__all__ = ["WAITING_TOPICS", "Dedupe"]
 
 WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, WHEEL_TOPIC})
 """Where messages wait that were sent to another topic."""

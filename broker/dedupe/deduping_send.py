@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 from msgspec.structs import replace
 
 from aerobee.broker.core.targets import queue_id_of
+from aerobee.broker.dedupe.dedupe import WAITING_TOPICS
 from aerobee.broker.errors import Refused
 from aerobee.remoting.server.routes import PARKED, Begun, finished
 from aerobee.remoting.wire.answer import Answer
@@ -267,5 +268,8 @@ def _id(record: Record) -> str:
 
 def _queue_id(record: Record) -> int:
     """The queue that a message was sent to, also where it waits in another."""
+    if record.topic not in WAITING_TOPICS:
+        # Elsewhere the property is what a client wrote into it.
+        return record.queue_id
     real = queue_id_of(decode(record.properties).get("REAL_QID"))
     return record.queue_id if real is None else real

@@ -85,6 +85,17 @@ async def test_a_repeated_send_hears_where_the_first_lies(tmp_path: Path, cls: t
         assert desk.dedupe.repeats == {"t": 1, "orders": 0}
 
 
+async def test_what_a_client_says_of_the_queue_in_a_property_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    async with open_dedupe(tmp_path) as desk:
+        await begun(desk)
+        properties = text(UNIQ_KEY="k", REAL_QID="2147483646")
+        first = await desk.send("t", properties=properties)
+        again = await desk.send("t", properties=properties)
+        assert place(again) == place(first)
+
+
 async def test_each_topic_compares_its_own_property(tmp_path: Path) -> None:
     async with open_dedupe(tmp_path) as desk:
         await begun(desk)
