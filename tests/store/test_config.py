@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 
-import msgspec
 import pytest
 
+from aerobee.setting import KEY, Declaration
 from aerobee.store.config import DEFAULT_DELAY_LEVELS, FlushDiskType, StoreConfig
 
 
@@ -34,11 +33,13 @@ def test_a_setting_can_not_change_under_its_reader() -> None:
         config.sync_flush_timeout_ms = 1  # type: ignore[misc]  # that is the point
 
 
-def test_the_range_stands_in_the_annotation() -> None:
-    hint = typing.get_type_hints(StoreConfig, include_extras=True)["sync_flush_timeout_ms"]
-    assert msgspec.convert(100, hint) == 100
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(99, hint)
+def test_key_range_and_unit_stand_in_the_declaration() -> None:
+    [declared] = (
+        field.metadata[KEY]
+        for field in dataclasses.fields(StoreConfig)
+        if field.name == "sync_flush_timeout_ms"
+    )
+    assert declared == Declaration(key="syncFlushTimeout", ge=100, le=60_000, unit="ms", live=True)
 
 
 def test_an_index_file_of_default_size_is_as_large_as_a_java_one() -> None:

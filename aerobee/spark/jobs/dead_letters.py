@@ -175,13 +175,19 @@ class Choice:
 
 
 def _choice(tags: tuple[str, ...], keys: tuple[str, ...], **rest: Any) -> Choice:
-    """The choice that the command line makes. Raises: ConfigurationError for an impossible key."""
+    """The choice that the command line makes.
+
+    Raises: ConfigurationError for a key or a tag that no message has.
+    """
     for key in keys:
         if not key or key != "".join(key.split()):
             raise ConfigurationError(
                 f"--key {key!r}: a key has no spaces; give --key once for each"
             )
-    each = tuple(word.strip() for tag in tags for word in tag.split("||") if word.strip())
+    each = tuple(word.strip() for tag in tags for word in tag.split("||"))
+    if not all(each):
+        # Without this, a tag that a script left empty would choose the messages of every tag.
+        raise ConfigurationError(f"--tag {tags[-1]!r}: a tag is missing; give 'a' or 'a||b'")
     return Choice(tags=each, keys=keys, **rest)
 
 

@@ -171,6 +171,16 @@ def test_groups_without_dead_letters_are_an_empty_table(job: Job, broker: AnyBro
     assert job("--group", "fine") == Done(DONE, [], "")
 
 
+def test_tags_are_chosen_one_by_one_or_several_in_one(job: Job) -> None:
+    def found(*tags: str) -> dict[str, int]:
+        chosen = [text for tag in tags for text in ("--tag", tag)]
+        return {row["tags"]: row["messages"] for row in job("--group", "billing", *chosen).rows}
+
+    assert found("EU") == {"EU": 2}
+    assert found("EU || US") == found("EU", "US") == {"EU": 2, "US": 2}
+    assert found("EU||none") == {"EU": 2}
+
+
 def test_a_condition_that_is_none_is_an_error_in_a_line(job: Job) -> None:
     with pytest.raises(AerobeeError, match="no_such_column"):
         job("--group", "billing", "--where", "no_such_column = 1")
@@ -181,6 +191,8 @@ def test_a_condition_that_is_none_is_an_error_in_a_line(job: Job) -> None:
     [
         (("--key", "k1 k2"), "a key has no spaces"),
         (("--group", "biling"), "no broker knows a consumer group biling; there are"),
+        (("--tag", "||"), "a tag is missing"),
+        (("--tag", ""), "a tag is missing"),
         (("--run", "r"), "are for --redrive"),
     ],
 )
