@@ -18,7 +18,6 @@ from typing import NoReturn
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.aerobee.spark.class_archive import jvm_options
 from tests.aerobee.spark.jobs import packages
 
 ROOT = Path(__file__).parents[3]
@@ -49,8 +48,6 @@ def session_for(home: Path) -> Iterator[SparkSession]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(AUTOREGISTER)]))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", str(home / "local"))
-        # Not among the settings, so that the JVMs of programs that tests start have it as well.
-        patch.setenv("SPARK_SUBMIT_OPTS", jvm_options(java()))
         with _session(home) as session:
             yield session
 
@@ -84,18 +81,9 @@ def _session(home: Path) -> Iterator[SparkSession]:
         process.wait(JVM_ENDS_WITHIN_S)
 
 
-def java() -> str:
-    """The program that Spark would run."""
-    return (
-        os.path.join(os.environ["JAVA_HOME"], "bin", "java")
-        if "JAVA_HOME" in os.environ
-        else "java"
-    )
-
-
 def check_java() -> None:
     """Skip where no Java is that Spark would run on; with AEROBEE_CI set, fail."""
-    program = java()
+    program = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
     if shutil.which(program) is None:
         _unavailable(f"{program} is not there (Java {JAVA_NEEDED} or later is needed)")
     told = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)
