@@ -153,13 +153,18 @@ class TimerDelivery:
                 if taken_back is None:
                     self._timers.settle(chain, done)
                 return False
-            if taken_back is None and done < len(chain):
+            if done == len(chain):
+                break
+            if taken_back is None:
                 self._timers.settle(chain, done)
             if self._pace.over():
                 await self._pace.rest()
+        # With nothing awaited in between: a stop there would have them delivered a second time.
         self._timers.settle(chain, done)
         if self.lost > lost:
             log.warning("timer.messages_lost", timers=self.lost - lost, time_ms=time_ms)
+        if self._pace.over():
+            await self._pace.rest()
         return True
 
     def _put_all(

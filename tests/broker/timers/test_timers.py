@@ -284,6 +284,37 @@ async def test_a_clock_that_jumps_ahead_loses_no_timer(
         assert bench.bodies() == [b"within", b"beyond"]
 
 
+class NoMoreTurns:
+    """Whoever rests is not woken before the stop."""
+
+    def begin(self) -> None:
+        pass
+
+    def over(self) -> bool:
+        return True
+
+    async def rest(self) -> None:
+        await trio.sleep_forever()
+
+
+@pytest.mark.trio
+async def test_a_stop_right_behind_a_delivery_has_nothing_delivered_again(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    sent = [b"0", b"1", b"2"]
+    async with open_bench(tmp_path) as bench:
+        for body in sent:
+            await bench.send(body, TIMER_DELAY_MS=1_000)
+        await bench.pass_s(mock_clock, 0.5)
+        bench.timers.delivery._pace = NoMoreTurns()  # type: ignore[assignment]  # no clock of its own
+        await bench.pass_s(mock_clock, 3)
+        assert bench.bodies() == sent
+        ended_ms = bench.now_ms()
+    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms)) as bench:
+        await bench.pass_s(mock_clock, 3)
+        assert bench.bodies() == sent
+
+
 @pytest.mark.trio
 async def test_a_record_that_nobody_can_deliver_stops_no_other(
     tmp_path: Path, mock_clock: MockClock
