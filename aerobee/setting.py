@@ -8,16 +8,10 @@ The text below a field says what the setting is for; the pages of settings are p
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["KEY", "Declaration", "descriptions", "setting"]
+__all__ = ["KEY", "Declaration", "setting"]
 
 T = TypeVar("T", bound="int | str")
 KEY = "setting"
@@ -79,22 +73,3 @@ class Marks(TypedDict, total=False):
 def setting(key: str, default: T, **marks: Unpack[Marks]) -> T:
     """A field of a dataclass with this default, declared under RocketMQ's name for it."""
     return field(default=default, metadata={KEY: Declaration(key=key, **marks)})
-
-
-def descriptions(cls: type[object]) -> dict[str, str]:
-    """Field → the text below it on one line, from the source of the class. Raises: OSError."""
-    [body] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(body, ast.ClassDef)
-    return dict(_described(body))
-
-
-def _described(body: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for before, statement in zip(body.body, body.body[1:], strict=False):
-        match before, statement:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                yield name, " ".join(text.split())
-            case _:
-                pass

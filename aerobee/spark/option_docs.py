@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
+from aerobee.field_docs import meanings
 from aerobee.spark.offsets import Latest
 from aerobee.spark.option_values import BYTES, SECONDS, UNITS, WITHOUT, declared
 from aerobee.spark.options import LagOptions, Options, ReadOptions, StoreOptions, WriteOptions
@@ -18,7 +17,7 @@ from aerobee.spark.options import LagOptions, Options, ReadOptions, StoreOptions
 if TYPE_CHECKING:
     from aerobee.spark.option_values import Declared
 
-__all__ = ["PAGE", "meanings", "renewed"]
+__all__ = ["PAGE", "renewed"]
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
 BEGIN: Final = "<!-- options: printed by python -m aerobee.spark.option_docs -->"
@@ -29,18 +28,6 @@ SECTIONS: Final[dict[str, type[Options]]] = {
     "Reading a store directory with `aerobee.store`": StoreOptions,
     "Lag with `aerobee.lag`": LagOptions,
 }
-
-
-def meanings(cls: type[Options]) -> dict[str, str]:
-    """The docstrings below the fields of a class and of those that it comes from, in one line."""
-    found: dict[str, str] = {}
-    for one in reversed([one for one in cls.__mro__ if issubclass(one, Options)]):
-        body = ast.parse(inspect.getsource(one)).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, text in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[ast.unparse(field.target)] = " ".join(ast.literal_eval(text.value).split())
-    return found
 
 
 def shown(option: Declared) -> str:

@@ -15,7 +15,7 @@ import yaml
 
 from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, snake
 from aerobee.broker.config.values import text_of
-from aerobee.setting import descriptions
+from aerobee.field_docs import meanings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ def yaml_lines_of(key: Key) -> Iterator[str]:
 MEANINGS = {
     (part, attribute): text
     for part, cls in SECTIONS.items()
-    for attribute, text in descriptions(cls).items()
+    for attribute, text in meanings(cls).items()
 }
 """Part and attribute → what the setting is for."""
 SECTION_ORDER = list(dict.fromkeys(key.section for key in SCHEMA.values()))

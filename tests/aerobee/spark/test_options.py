@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from aerobee.errors import ConfigurationError
+from aerobee.field_docs import meanings
 from aerobee.spark import option_docs
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
 from aerobee.spark.option_values import declared, value
@@ -247,7 +248,7 @@ def test_looking_at_lag() -> None:
 
 @pytest.mark.parametrize("cls", option_docs.SECTIONS.values())
 def test_every_option_has_a_meaning_a_name_and_a_default_that_it_takes(cls: type[Options]) -> None:
-    told = option_docs.meanings(cls)
+    told = meanings(cls)
     for option in declared(cls):
         assert told[option.field]
         text = option_docs.shown(option).strip("`")

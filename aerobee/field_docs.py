@@ -1,0 +1,31 @@
+"""The texts below the fields of a class, from its source: for pages that are printed from them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["meanings"]
+
+OURS = __name__.partition(".")[0]
+
+
+def meanings(cls: type[object]) -> dict[str, str]:
+    """Field → the text below it on one line, of a class and of those of ours that it comes from.
+
+    Raises: OSError without the source.
+    """
+    classes = [one for one in reversed(cls.__mro__) if one.__module__.partition(".")[0] == OURS]
+    return {name: text for one in classes for name, text in _below_fields(one)}
+
+
+def _below_fields(cls: type[object]) -> Iterator[tuple[str, str]]:
+    [body] = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(body, ast.ClassDef)
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            yield ast.unparse(field.target), " ".join(ast.literal_eval(text.value).split())
