@@ -220,10 +220,15 @@ class Relay:
         client.consumer("c", self.ours.namesrv_address, "\n".join(self.books.topics))
         got = client.received("c", len(kept), within_s=READ_WITHIN_S)
         client.child.kill()
-        seen = [(m.topic, m.queue_id, m.queue_offset, m.keys, m.tags, m.body) for m in got]
+        seen = [
+            (m.topic, m.queue_id, m.queue_offset, m.keys, m.tags, m.body)
+            for m in got
+            if (m.topic, m.queue_id, m.queue_offset) not in self.books.torn
+        ]
         wanted = [
             (r.topic, r.queue_id, r.queue_offset, uid, SHAPE.tag(uid), r.body.decode())
             for r in kept
+            if (r.topic, r.queue_id, r.queue_offset) not in self.books.torn
             for uid in [stored(r).uid]
         ]
         assert sorted(seen) == sorted(wanted), f"{len(seen)} of {len(wanted)} messages"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.kit.books import Delayed, wrong_deliveries
+from tests.kit.books import Delayed, is_torn, wrong_deliveries
 from tests.kit.raw_client import RawRecord
 
 DUE_MS = 5_000
@@ -45,3 +45,12 @@ def test_a_copy_needs_a_kill_between_it_and_the_one_before() -> None:
     assert crimes(*copies, kills_ms=(DUE_MS - 1, DUE_MS + 21)) == ["doubled", "doubled"]
     assert crimes(*copies, kills_ms=(DUE_MS + 5,)) == ["doubled"]
     assert crimes(*copies, kills_ms=(DUE_MS + 5, DUE_MS + 15)) == []
+
+
+def test_only_a_killed_java_broker_may_leave_the_end_of_a_record_out() -> None:
+    torn = replace(came("u0", 10), properties="KEYS\x01u0\x02TA\0\0\0")
+    assert is_torn(torn, [11], [(0, True), (12, False)])
+    assert not is_torn(replace(torn, properties=""), [11], [(0, True), (12, False)])
+    assert not is_torn(torn, [11], [(0, False), (12, True)])
+    assert not is_torn(torn, [9, 13], [(0, True), (12, False)])
+    assert not is_torn(torn, [], [(0, True)])

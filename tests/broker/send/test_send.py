@@ -455,7 +455,10 @@ async def test_a_sync_that_takes_too_long_is_told_with_the_whole_header(
     disk = FaultyDisk(tmp_path)
     async with open_desk(tmp_path, disk, flush_disk_type=SYNC) as desk:
         desk.topic("t")
-        # The first segment by its number: the thread that makes the second one syncs as well.
+        desk.topic("first")
+        # The thread that makes a segment syncs it as well: the first one must be there by now,
+        # and the gate is for that one by its number.
+        assert (await desk.send("first")).code == Code.SUCCESS
         gate = Gate(disk, "fdatasync", f"commitlog.{segment_name(0)}")
         answers: list[Any] = []
 
