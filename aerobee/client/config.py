@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["ClientConfig", "ClientOptions", "ConsumeFrom", "RetryPolicy", "name_servers"]
+__all__ = [
+    "ClientConfig",
+    "ClientOptions",
+    "ConsumeFrom",
+    "RetryPolicy",
+    "divided",
+    "name_servers",
+]
 
 RETRY_CODES = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 NAMESRV_PORT = 9876
@@ -49,9 +56,9 @@ DEFAULT_RETRY = RetryPolicy(attempts=3, per_try=3.0)
 
 
 class ClientOptions(TypedDict, total=False):
-    """Client's keyword options, as producers and consumers without a client of their own take them.
+    """Client's keyword options; producers and consumers that make a client of their own take them.
 
-    Times are seconds; the defaults are those of ClientConfig.
+    Times are seconds; meanings and defaults are those of ClientConfig.
     """
 
     instance_name: str | None
@@ -69,9 +76,13 @@ class ClientConfig:
     client_id: str
     process_id: int
     connect_timeout: float = 3.0
+    """How long a connection may take to open."""
     request_timeout: float = 3.0
+    """How long any answer may take that has no time-out of its own."""
     route_interval: float = 30.0
+    """Between two looks at the routes of all topics in use."""
     heartbeat_interval: float = 30.0
+    """Between two heartbeats to every broker."""
     lookup_tries: int = 1
     """How often brokers are asked for offsets and name servers for routes."""
 
@@ -79,6 +90,13 @@ class ClientConfig:
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} is a number of seconds above 0")
+
+
+def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Options that are fields of the dataclass `own`, and the rest: those of a client."""
+    names = {one.name for one in fields(own)}
+    mine = {name: value for name, value in options.items() if name in names}
+    return mine, {name: value for name, value in options.items() if name not in names}
 
 
 def name_servers(given: str | Sequence[str] | None) -> tuple[str, ...]:

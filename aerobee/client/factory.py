@@ -6,13 +6,13 @@ import os
 import socket
 import time
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack
 
-from aerobee.client.config import ClientConfig, name_servers
+from aerobee.client.config import ClientConfig, ClientOptions, name_servers
 from aerobee.client.steps.effects import Clock
 from aerobee.client.steps.instance import Instance
 from aerobee.client.steps.messages import UniqIds
-from aerobee.errors import ForkedClientError
+from aerobee.errors import ConfigurationError, ForkedClientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,27 +31,24 @@ CLOCK = Clock(time.monotonic, lambda: time.time_ns() // 1_000_000)
 
 
 def make_config(
-    namesrv: str | Sequence[str] | None,
-    *,
-    instance_name: str | None,
-    connect_timeout: float,
-    request_timeout: float,
-    route_interval: float = 30.0,
-    heartbeat_interval: float = 30.0,
-    lookup_tries: int = 1,
+    namesrv: str | Sequence[str] | None, *, lookup_tries: int = 1, **options: Unpack[ClientOptions]
 ) -> ClientConfig:
-    """The options of a new client with the gaps filled. Raises: ConfigurationError."""
+    """The options of a new client with the gaps filled.
+
+    Raises: ConfigurationError, also for an option that does not exist.
+    """
+    unknown = options.keys() - ClientOptions.__annotations__.keys()
+    if unknown:
+        raise ConfigurationError(f"unknown options: {', '.join(sorted(unknown))}")
     addresses = name_servers(namesrv)
-    name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
+    given: dict[str, Any] = {**options}
+    name = given.pop("instance_name", None) or f"{os.getpid()}#{time.monotonic_ns()}"
     return ClientConfig(
         name_servers=addresses,
         client_id=f"{own_address(addresses[0])}@{name}",
         process_id=os.getpid(),
-        connect_timeout=connect_timeout,
-        request_timeout=request_timeout,
-        route_interval=route_interval,
-        heartbeat_interval=heartbeat_interval,
         lookup_tries=lookup_tries,
+        **given,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 import anyio
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
+    from aerobee.client.config import ClientOptions
     from aerobee.client.steps.effects import Effect, Signal, Steps
     from aerobee.remoting.wire.command import Command
 
@@ -47,21 +48,9 @@ class Client:
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
-        *,
-        instance_name: str | None = None,
-        connect_timeout: float = 3.0,
-        request_timeout: float = 3.0,
-        route_interval: float = 30.0,
-        heartbeat_interval: float = 30.0,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        config = make_config(
-            namesrv,
-            instance_name=instance_name,
-            connect_timeout=connect_timeout,
-            request_timeout=request_timeout,
-            route_interval=route_interval,
-            heartbeat_interval=heartbeat_interval,
-        )
+        config = make_config(namesrv, **options)
         self.instance = make_instance(config)
         self._channels: dict[str, AsyncChannel] = {}
         self._opening: dict[str, anyio.Lock] = {}

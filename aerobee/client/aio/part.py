@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import anyio
 
 from aerobee.client.aio.client import CLOSE_WITHIN_S, Client
-from aerobee.errors import ClientStateError
+from aerobee.errors import ClientStateError, ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from anyio.abc import TaskGroup
 
-    from aerobee.client.config import ClientOptions
     from aerobee.client.steps.effects import Steps
 
 __all__ = ["Part"]
@@ -30,8 +29,10 @@ class Part:
         self,
         namesrv: str | Sequence[str] | None,
         client: Client | None,
-        options: ClientOptions,
+        options: Mapping[str, Any],
     ) -> None:
+        if client is not None and options:
+            raise ConfigurationError(f"{', '.join(options)}: options of the client that is passed")
         self._client = client or Client(namesrv, **options)
         self._own_client = client is None
         self._begun = False

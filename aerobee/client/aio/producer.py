@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from aerobee.client.aio.part import Part
-from aerobee.client.config import DEFAULT_RETRY
+from aerobee.client.config import divided
 from aerobee.client.factory import make_uniq_ids
 from aerobee.client.steps.sending import ProducerConfig, Sender
 
@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from aerobee.client.aio.client import Client
-    from aerobee.client.compression import Compression
-    from aerobee.client.config import ClientOptions, RetryPolicy
     from aerobee.client.message import Message, MessageQueue, SendResult
-    from aerobee.client.steps.sending import QueueSelector
+    from aerobee.client.steps.sending import ProducerOptions, QueueSelector
 
 __all__ = ["Producer"]
 
@@ -24,32 +22,20 @@ __all__ = ["Producer"]
 class Producer(Part):
     """Sends messages. Times in seconds, sizes in bytes.
 
-    `timeout` covers the route and all tries of one send; bodies of `compress_above` and more are
-    compressed. Without `client` it has one of its own, made with `options`.
+    Its options are those of ProducerConfig. Without `client` it has one of its own, and takes the
+    options of that, too.
     """
 
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
         *,
-        group: str = "aerobee_producer",
-        timeout: float = 10.0,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        compression: Compression | None = "zlib",
-        compress_above: int = 4096,
-        max_message_size: int = 4 << 20,
         client: Client | None = None,
-        **options: Unpack[ClientOptions],
+        **options: Unpack[ProducerOptions],
     ) -> None:
-        config = ProducerConfig(
-            group=group,
-            timeout=timeout,
-            retry=retry,
-            compression=compression,
-            compress_above=compress_above,
-            max_message_size=max_message_size,
-        )
-        super().__init__(namesrv, client, options)
+        own, clients = divided(options, ProducerConfig)
+        config = ProducerConfig(**own)
+        super().__init__(namesrv, client, clients)
         instance = self._client.instance
         self._sender = Sender(instance, config, make_uniq_ids(instance))
 

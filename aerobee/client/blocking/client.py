@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from aerobee.client.blocking.background import Background
 from aerobee.client.blocking.connections import Connections
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aerobee.client.blocking.background import Done
+    from aerobee.client.config import ClientOptions
     from aerobee.client.steps.effects import Ask, Effect, Steps
     from aerobee.remoting.client.blocking_channel import BlockingChannel
     from aerobee.remoting.wire.command import Command
@@ -48,25 +49,15 @@ class Client:
     def __init__(
         self,
         namesrv: str | Sequence[str] | None = None,
-        *,
-        instance_name: str | None = None,
-        connect_timeout: float = 3.0,
-        request_timeout: float = 3.0,
-        route_interval: float = 30.0,
-        heartbeat_interval: float = 30.0,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        config = make_config(
-            namesrv,
-            instance_name=instance_name,
-            connect_timeout=connect_timeout,
-            request_timeout=request_timeout,
-            route_interval=route_interval,
-            heartbeat_interval=heartbeat_interval,
-        )
+        config = make_config(namesrv, **options)
         self.instance = make_instance(config)
         self.lock = threading.RLock()
         """Held while steps advance: it guards all state of the client."""
-        self._connections = Connections(connect_timeout, serve=self._serve, opened=self._connected)
+        self._connections = Connections(
+            config.connect_timeout, serve=self._serve, opened=self._connected
+        )
         self._background = Background(f"aerobee {self.client_id}", self.lock, self._begin)
         self._started = False
         self._closed = False

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from aerobee.client import compression
-from aerobee.client.config import DEFAULT_RETRY, RetryPolicy
+from aerobee.client.config import DEFAULT_RETRY, ClientOptions, RetryPolicy
 from aerobee.client.message import (
     GROUP_MAX,
     Message,
@@ -52,6 +52,7 @@ __all__ = [
     "WAITS",
     "Parcel",
     "ProducerConfig",
+    "ProducerOptions",
     "QueueSelector",
     "Sender",
     "hashed",
@@ -73,16 +74,33 @@ WAITS = "WAIT\x01true\x02"
 STATUS = {status.value: status for status in SendStatus}
 
 
+class ProducerOptions(ClientOptions, total=False):
+    """A producer's keyword options: those of ProducerConfig, and its client's."""
+
+    group: str
+    timeout: float
+    retry: RetryPolicy
+    compression: compression.Compression | None
+    compress_above: int
+    max_message_size: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
     """A producer's options, checked. Times in seconds, sizes in bytes."""
 
     group: str = "aerobee_producer"
+    """The producer group, as brokers list it."""
     timeout: float = 10.0
+    """Covers the route and all tries of one send."""
     retry: RetryPolicy = DEFAULT_RETRY
+    """How often a send is tried, and after which failures."""
     compression: compression.Compression | None = "zlib"
+    """How long bodies are packed: `zlib`, `lz4`, `zstd`, or None for not at all."""
     compress_above: int = 4096
+    """Bodies of that many bytes and more are packed, if that makes them shorter."""
     max_message_size: int = 4 << 20
+    """Longer bodies are refused before anything is sent."""
 
     def __post_init__(self) -> None:
         check_name("producer group", self.group, GROUP_MAX)

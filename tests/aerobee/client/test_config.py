@@ -2,6 +2,7 @@
 
 import pytest
 
+from aerobee import Client, Producer
 from aerobee.client.config import ClientConfig, RetryPolicy, name_servers
 from aerobee.errors import ConfigurationError
 
@@ -42,3 +43,10 @@ def test_options_that_cannot_work_are_refused() -> None:
         RetryPolicy(attempts=0)
     with pytest.raises(ConfigurationError, match="request_timeout"):
         ClientConfig(name_servers=("a:1",), client_id="c", process_id=1, request_timeout=0)
+
+
+def test_an_option_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="unknown options: patience"):
+        Producer("a:1", patience=1)  # type: ignore[call-arg]  # that is the point
+    with pytest.raises(ConfigurationError, match="route_interval: options of the client"):
+        Producer(client=Client("a:1"), route_interval=1.0)
