@@ -14,12 +14,9 @@ export PYTHONDONTWRITEBYTECODE :=
 run: $(BROKER)
 	$(BIN)/aerobee broker run --data ./data
 
-# Most of the suite waits: for Java, for time limits, for disks. What measures time runs by itself.
-# Spark's tests share a JVM for each process, and more of those than cores gain nothing.
+# The parts of the suite, and which run beside each other, are in tests/suite.py.
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone and not spark"
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark
-	$(BIN)/python -m pytest -m "alone and not spark"
+	$(BIN)/python -m tests.suite
 
 spark: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark

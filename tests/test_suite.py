@@ -1,0 +1,51 @@
+"""A failure ends the suite red, unless the test passes by itself; nothing else is forgiven."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.suite import AGAIN_MAX, Part, main
+
+PART = Part("a part", "", 0)
+PASSES = "def test_passes(): pass\n"
+FAILS = "def test_fails(): assert False\n"
+UNSTEADY = """
+from pathlib import Path
+def test_unsteady{number}():
+    seen = Path(__file__ + "-{number}")
+    assert seen.exists() or seen.touch()
+"""
+
+
+def suite(directory: Path, monkeypatch: pytest.MonkeyPatch, *sources: str) -> int:
+    monkeypatch.chdir(directory)
+    for number, source in enumerate(sources):
+        (directory / f"test_{number}.py").write_text(source)
+    return main([PART], paths=[str(directory)])
+
+
+def test_all_that_pass_are_green(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert suite(tmp_path, monkeypatch, PASSES, PASSES) == 0
+
+
+@pytest.mark.parametrize("source", [FAILS, "import nothing_of_that_name\n"])
+def test_what_fails_twice_is_red(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    assert suite(tmp_path, monkeypatch, PASSES, source) == 1
+
+
+def test_what_passes_by_itself_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert suite(tmp_path, monkeypatch, PASSES, UNSTEADY.format(number=1)) == 0
+    assert "test_1.py::test_unsteady1" in capsys.readouterr().out
+
+
+def test_many_are_no_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [UNSTEADY.format(number=number) for number in range(AGAIN_MAX + 1)]
+    assert suite(tmp_path, monkeypatch, *sources) == 1
+
+
+def test_a_suite_without_tests_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert suite(tmp_path, monkeypatch, "") == 1
