@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aerobee.client.aio.producer import Producer
     from aerobee.client.aio.pull_consumer import PullConsumer
     from aerobee.client.config import ConsumeFrom, RetryPolicy
+    from aerobee.client.filters import Filter
     from aerobee.client.message import (
         Message,
         MessageQueue,
@@ -28,6 +29,7 @@ __all__ = [
     "AdminClient",
     "Client",
     "ConsumeFrom",
+    "Filter",
     "Message",
     "MessageQueue",
     "Producer",
@@ -44,6 +46,7 @@ HOMES = {
     "AdminClient": "aerobee.client.aio.admin",
     "Client": "aerobee.client.aio.client",
     "ConsumeFrom": "aerobee.client.config",
+    "Filter": "aerobee.client.filters",
     "Message": "aerobee.client.message",
     "MessageQueue": "aerobee.client.message",
     "Producer": "aerobee.client.aio.producer",

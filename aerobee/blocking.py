@@ -11,12 +11,14 @@ from aerobee.client.blocking.client import Client
 from aerobee.client.blocking.producer import Producer
 from aerobee.client.blocking.pull_consumer import PullConsumer
 from aerobee.client.config import ConsumeFrom, RetryPolicy
+from aerobee.client.filters import Filter
 from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 
 __all__ = [
     "AdminClient",
     "Client",
     "ConsumeFrom",
+    "Filter",
     "Message",
     "MessageQueue",
     "Producer",

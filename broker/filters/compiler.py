@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from aerobee.broker.filters.tree import (
+from aerobee.broker.filters.values import READERS, Incomparable, compare, equal, ignore
+from aerobee.store.format.sql_tree import (
     And,
     Between,
     Boolean,
@@ -30,12 +31,11 @@ from aerobee.broker.filters.tree import (
     Search,
     Text,
 )
-from aerobee.broker.filters.values import READERS, Incomparable, compare, equal, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.filters.parser import Parsed
+    from aerobee.store.format.sql_parser import Parsed
 
 __all__ = ["LOOKED_UP_MAX", "Matches", "compiled", "source_of"]
 

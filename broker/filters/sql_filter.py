@@ -9,8 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.compiler import compiled
-from aerobee.broker.filters.parser import parse
+from aerobee.store.format.sql_parser import SqlInvalid, parse
 
 if TYPE_CHECKING:
     from aerobee.broker.filters.compiler import Matches
@@ -28,7 +29,10 @@ class SqlFilter:
     __slots__ = ("expression", "ignored", "matches")
 
     def __init__(self, expression: str) -> None:
-        parsed = parse(expression)
+        try:
+            parsed = parse(expression)
+        except SqlInvalid as error:
+            raise FilterInvalid(str(error)) from error
         self.expression = expression
         self.ignored = parsed.ignored
         """Text behind the expression, which has no effect; usually nothing."""

@@ -10,7 +10,7 @@ import re
 from math import copysign, inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aerobee.broker.filters.tree import NumberType
+from aerobee.store.format.sql_tree import NumberType
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.aio.client import Client
     from aerobee.client.config import ClientOptions
+    from aerobee.client.filters import Expression
     from aerobee.client.message import MessageQueue, ReceivedMessage
     from aerobee.client.steps.held_queue import HeldQueue
 
@@ -65,15 +66,16 @@ class PullConsumer(Part):
 
     # ── Which messages ──
 
-    async def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Share the topic's queues with the group; `expression` is `*` or tags as `A || B`.
+    async def subscribe(self, topic: str, expression: Expression = "*") -> None:
+        """Share the topic's queues with the group; `expression` is `*`, tags as `A || B`,
+        or a Filter.
 
         A topic that does not exist yet is waited for. Raises: ConfigurationError,
         ClientStateError after `assign`.
         """
         await self._perform(self._member.subscribe(topic, expression))
 
-    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+    async def assign(self, queues: Iterable[MessageQueue], expression: Expression = "*") -> None:
         """Read exactly these queues, whatever the group does.
 
         Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from aerobee.allocation import average
 from aerobee.client.config import ConsumeFrom
+from aerobee.client.filters import ALL, Filter
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_name
 from aerobee.client.steps.answers import body_of, expect
+from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
 from aerobee.client.steps.offsets import Offsets, epoch_ms
@@ -28,13 +30,13 @@ from aerobee.errors import (
     QueueNotAssignedError,
 )
 from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
-from aerobee.remoting.wire.bodies.heartbeat import ConsumerData, SubscriptionData
+from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
 from aerobee.remoting.wire.headers.client import GetConsumerListByGroup
-from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
@@ -80,7 +82,7 @@ class Member:
     cache: Cache = field(default_factory=Cache)
     rebalance_now: Signal = field(default_factory=Signal)
     closing: Signal = field(default_factory=Signal)
-    assigned_expression: str | None = None
+    assigned_filter: Filter | None = None
     """Which messages of assigned queues; None while nothing is assigned."""
     offsets: Offsets = field(init=False)
     puller: Puller = field(init=False)
@@ -123,23 +125,26 @@ class Member:
 
     # ── Which queues ──
 
-    def subscribe(self, topic: str, expression: str) -> Steps[None]:
+    def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
         """Share the queues of a topic with the group. A topic that is not there yet is no error.
 
-        Raises: ConfigurationError, ClientStateError after `assign`.
+        Raises: ConfigurationError, ClientStateError after `assign`, SubscriptionError for an SQL
+        condition that the brokers do not serve.
         """
         check_name("topic", topic, TOPIC_MAX)
-        if self.assigned_expression is not None:
+        if self.assigned_filter is not None:
             raise ClientStateError("this consumer has assigned queues; subscribe excludes assign")
-        check_expression(expression)
+        wanted = Filter.of(expression)
         version = self.instance.clock.wall_ms()
-        self.subscriptions[topic] = Subscription(topic, expression, version)
+        subscription = Subscription(topic, wanted, version)
+        yield from check_served(self.instance, self.group, subscription)
+        self.subscriptions[topic] = subscription
         self.instance.subscriptions_changed()
         if not (yield from self.rebalance()):
             # Whoever keeps the balance tries again, and more often than after a good round.
             self.rebalance_now.set()
 
-    def assign(self, queues: Iterable[MessageQueue], expression: str) -> Steps[None]:
+    def assign(self, queues: Iterable[MessageQueue], expression: Expression) -> Steps[None]:
         """Hold exactly these queues, whatever others of the group hold.
 
         Raises: ClientStateError after `subscribe`, RouteNotFoundError, BrokerError,
@@ -147,12 +152,13 @@ class Member:
         """
         if self.subscriptions:
             raise ClientStateError("this consumer has subscriptions; assign excludes subscribe")
-        check_expression(expression)
-        self.assigned_expression = expression
+        filter_ = Filter.of(expression)
         wanted = dict.fromkeys(queues)
         for topic in sorted({queue.topic for queue in wanted}):
             route = yield from self._route(topic)
             yield from self.instance.introduce(route)
+            yield from check_served(self.instance, self.group, Subscription(topic, filter_, 0))
+        self.assigned_filter = filter_
         for queue in [queue for queue in self.held if queue not in wanted]:
             yield from self._give_up(queue)
         for queue in wanted:
@@ -254,7 +260,7 @@ class Member:
 
     def subscription_of(self, topic: str) -> Subscription:
         """Which messages of a topic are wanted."""
-        assigned = Subscription(topic, self.assigned_expression or "*", 0)
+        assigned = Subscription(topic, self.assigned_filter or ALL, 0)
         return self.subscriptions.get(topic, assigned)
 
     # ── Handing out ──
@@ -268,10 +274,12 @@ class Member:
         while True:
             taken = self.take(most)
             left_s = deadline - self.instance.clock.monotonic()
-            if taken or left_s <= 0 or self.closing.is_set:
+            if taken or self.closing.is_set:
                 return taken
             for held in self.held.values():
                 raise_if_broken(held)
+            if left_s <= 0:
+                return taken
             self.cache.arrived.clear()
             yield Wait(self.cache.arrived, left_s)
 
@@ -385,22 +393,3 @@ class Member:
         for held in self.held.values():
             held.drop()
         self.held.clear()
-
-
-def check_expression(expression: str) -> None:
-    """Refuse an expression of separators only. Raises: ConfigurationError."""
-    if not Subscription("", expression, 0).tags and expression.strip() not in ("", "*"):
-        raise ConfigurationError(f"subscription expression {expression!r} names no tag")
-
-
-def described(subscription: Subscription) -> SubscriptionData:
-    """A subscription in the heartbeat's terms."""
-    tags = sorted(subscription.tags)
-    return SubscriptionData(
-        topic=subscription.topic,
-        sub_string=subscription.expression,
-        tags_set=tags,
-        code_set=[java_hash(tag) for tag in tags],
-        sub_version=subscription.version,
-        expression_type="TAG",
-    )

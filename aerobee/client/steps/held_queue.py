@@ -15,6 +15,7 @@ from aerobee.client.steps.effects import Signal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aerobee.client.filters import Filter
     from aerobee.client.message import MessageQueue, ReceivedMessage
     from aerobee.errors import AerobeeError
 
@@ -28,20 +29,12 @@ CACHED_BYTES_MAX = 100 << 20
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A topic and which of its messages: `*`, or tags as `A || B`."""
+    """A topic and which of its messages."""
 
     topic: str
-    expression: str
+    filter: Filter
     version: int
     """Wall-clock ms of its making: brokers take the newest."""
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """The tags asked for; empty means all messages."""
-        if self.expression.strip() in ("", "*"):
-            return frozenset()
-        pieces = (piece.strip() for piece in self.expression.split("||"))
-        return frozenset(piece for piece in pieces if piece)
 
 
 @dataclass(slots=True)
@@ -69,7 +62,7 @@ class HeldQueue:
     """Set when what is being pulled is no longer wanted; a new one after each seek."""
     dropped: bool = False
     broken: AerobeeError | None = None
-    """Why the message at `next_offset` cannot be handed out."""
+    """Why the message at `next_offset` cannot be handed out, or nothing can be pulled."""
 
     @property
     def position(self) -> int:

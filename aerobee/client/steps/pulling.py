@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.checking import filter_refused
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import received
 from aerobee.errors import (
@@ -99,8 +100,12 @@ class Puller:
                 return 0.0
             self._keep(held, subscription, ask, answer)
         except (TransportError, BrokerError, BrokerNotFoundError) as error:
-            if isinstance(error, TransportError | BrokerNotFoundError):
+            if not isinstance(error, BrokerError):
                 self.instance.suspect(topic)
+            elif refused := filter_refused(subscription, error):
+                held.broken = refused
+                held.cache.arrived.set()
+                return 0.0
             self.instance.log_once(f"pull {name}", "pulling %s failed: %s", held.queue, error)
             return PAUSE_S
         self.instance.works_again(f"pull {name}")
@@ -119,9 +124,9 @@ class Puller:
             sys_flag=MAY_SUSPEND | HAS_SUBSCRIPTION | (LITE if lite else 0),
             commit_offset=0,
             suspend_timeout_millis=SUSPEND_MS,
-            subscription=subscription.expression,
+            subscription=subscription.filter.expression,
             sub_version=0,
-            expression_type="TAG",
+            expression_type=subscription.filter.kind,
         )
         return Ask(address=address, header=header, timeout_s=ANSWER_WITHIN_S, until=held.interrupt)
 
@@ -153,11 +158,11 @@ class Puller:
 
     def _keep_messages(self, held: HeldQueue, subscription: Subscription, answer: Command) -> None:
         """Add the messages of the answer, as far as they can be read. Raises: TransportError."""
-        tags = subscription.tags
+        wants = subscription.filter.wants
         try:
             for message in received(answer.body, held.queue.broker_name):
                 if message.queue_offset >= held.next_offset:
-                    if not tags or message.tag in tags:
+                    if wants(message.tag):
                         held.add(message)
                     held.next_offset = message.queue_offset + 1
         except CompressionError as error:
@@ -176,7 +181,8 @@ def next_offset(ask: Ask, answer: Command) -> int:
 def raise_if_broken(held: HeldQueue) -> None:
     """Raise what a queue broke with, once all before it was read.
 
-    Raises: CompressionError once nothing readable is left before the broken message.
+    Raises: CompressionError once nothing readable is left before the broken message,
+    SubscriptionError if the broker does not serve the filter.
     """
     error: AerobeeError | None = held.broken
     if error is not None and not held.waiting:

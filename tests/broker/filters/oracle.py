@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from aerobee.broker.filters import tree
+from aerobee.store.format import sql_tree as tree
 
 __all__ = ["Raised", "matches"]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 
 from aerobee.broker.errors import FilterInvalid
-from aerobee.broker.filters.parser import EXPRESSION_BYTES_MAX, parse
 from aerobee.broker.filters.sql_filter import CACHE_ENTRIES, SqlFilter, sql_filter
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.format.properties import encode
+from aerobee.store.format.sql_parser import EXPRESSION_BYTES_MAX, parse
 from tests.broker.filters import oracle
 from tests.broker.filters.expressions import expressions, properties, texts
 

@@ -8,14 +8,25 @@ from typing import Any
 import anyio
 import pytest
 
-from aerobee import ConsumeFrom, Message, MessageQueue, ReceivedMessage
-from aerobee.errors import ClientClosedError, QueueNotAssignedError
+from aerobee import ConsumeFrom, Filter, Message, MessageQueue, ReceivedMessage
+from aerobee.errors import (
+    ClientClosedError,
+    ConfigurationError,
+    QueueNotAssignedError,
+    SubscriptionError,
+)
 from tests.aerobee.client.fronts import Front
+from tests.conftest import AnyBroker, StartBroker
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
 Fresh = Callable[[str], str]
 WITHIN_S = 30
+
+
+@pytest.fixture(scope="module")
+def filtering(start_broker: StartBroker) -> AnyBroker:
+    return start_broker(enablePropertyFilter=True)
 
 
 async def send(front: Front, topic: str, *bodies: bytes, **options: Any) -> None:
@@ -245,3 +256,28 @@ async def test_a_queue_of_others_has_no_place_here(front: Front, fresh: Fresh) -
     async with front.consumer(fresh("group")) as consumer:
         with pytest.raises(QueueNotAssignedError):
             consumer.position(MessageQueue("T", "b", 0))
+
+
+async def test_a_condition_in_sql_is_served_by_the_broker(
+    front_name: str, filtering: AnyBroker, fresh: Fresh
+) -> None:
+    front = Front(front_name, filtering.namesrv_address)
+    topic = fresh("topic")
+    async with front.producer() as producer:
+        for n in range(8):
+            await producer.send(Message(topic, b"%d" % n, properties={"n": str(n)}))
+    async with front.consumer(fresh("group"), start_from=ConsumeFrom.FIRST) as consumer:
+        await consumer.subscribe(topic, Filter.sql("n > 5"))
+        messages = await take(consumer, 2)
+        assert not await consumer.poll(timeout=0.2)
+    assert {message.body for message in messages} == {b"6", b"7"}
+
+
+async def test_a_broker_without_sql_says_so_at_once(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"x")
+    async with front.consumer(fresh("group")) as consumer:
+        with pytest.raises(SubscriptionError, match="enablePropertyFilter"):
+            await consumer.subscribe(topic, Filter.sql("n > 5"))
+        with pytest.raises(ConfigurationError, match=r"Filter\.sql"):
+            await consumer.subscribe(topic, "n > 5")

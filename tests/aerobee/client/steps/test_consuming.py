@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.client.config import ConsumeFrom
+from aerobee.client.filters import Filter
 from aerobee.client.message import MessageQueue, ReceivedMessage
 from aerobee.client.steps.consuming import ConsumerConfig, Member
 from aerobee.client.steps.effects import Ask
@@ -17,10 +18,12 @@ from aerobee.errors import (
     ConnectError,
     QueueNotAssignedError,
     RouteNotFoundError,
+    SubscriptionError,
 )
 from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import (
+    CheckClientConfig,
     GetConsumerListByGroup,
     Heartbeat,
     NotifyConsumerIdsChanged,
@@ -109,10 +112,10 @@ class Consumer:
         self.member = Member(stage.instance, config, self.begun.append)
         self.member.begin()
 
-    def subscribe(self, topic: str = "T", expression: str = "*") -> None:
+    def subscribe(self, topic: str = "T", expression: str | Filter = "*") -> None:
         self.stage.perform(self.member.subscribe(topic, expression))
 
-    def assign(self, *queues: MessageQueue, expression: str = "*") -> None:
+    def assign(self, *queues: MessageQueue, expression: str | Filter = "*") -> None:
         self.stage.perform(self.member.assign(queues, expression))
 
     def pull(self, queue: MessageQueue) -> float:
@@ -250,6 +253,41 @@ def test_assigning_needs_the_topic(stage: Stage, consumer: Consumer) -> None:
 def test_an_expression_of_separators_is_refused(consumer: Consumer) -> None:
     with pytest.raises(ConfigurationError, match="names no tag"):
         consumer.subscribe(expression=" || ")
+
+
+def test_a_condition_is_checked_with_a_broker_first(stage: Stage, consumer: Consumer) -> None:
+    stage.answers(CheckClientConfig, answer(23, remark="no such column"))
+    with pytest.raises(SubscriptionError, match=r"broker-a at .*no such column; filter 'a > 5'"):
+        consumer.subscribe(expression=Filter.sql("a > 5"))
+    assert not consumer.member.subscriptions
+    off = "The broker does not support consumer to filter message by SQL92"
+    stage.answers(CheckClientConfig, answer(1, remark=off))
+    with pytest.raises(SubscriptionError, match="enablePropertyFilter=true"):
+        consumer.assign(T0, expression=Filter.sql("a > 5"))
+
+
+def test_a_condition_is_told_in_heartbeats_and_pulls(stage: Stage, consumer: Consumer) -> None:
+    stage.answers(CheckClientConfig, answer())
+    consumer.subscribe(expression=Filter.sql("a > 5"))
+    (told,) = HeartbeatData.from_bytes(stage.asked(Heartbeat)[0].body).consumer_data_set
+    (subscription,) = told.subscription_data_set
+    assert (subscription.expression_type, subscription.sub_string) == ("SQL92", "a > 5")
+    assert not subscription.tags_set
+    assert not subscription.code_set
+    stage.answers(LitePullMessage, pulled(100, then=101, tag="any"))
+    consumer.pull(T0)
+    fields = stage.asked(LitePullMessage)[0].header.ext()
+    assert (fields["expressionType"], fields["subscription"]) == ("SQL92", "a > 5")
+    assert len(consumer.poll()) == 1
+
+
+def test_a_condition_that_a_pull_is_refused_for_is_raised(stage: Stage, consumer: Consumer) -> None:
+    stage.answers(CheckClientConfig, answer())
+    consumer.assign(T0, expression=Filter.sql("a > 5"))
+    stage.answers(LitePullMessage, answer(23, remark="parse failed"))
+    consumer.pull(T0)
+    with pytest.raises(SubscriptionError, match="parse failed"):
+        consumer.poll()
 
 
 def test_a_group_is_consumed_once_per_client(stage: Stage, consumer: Consumer) -> None:

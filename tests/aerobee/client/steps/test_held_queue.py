@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aerobee.client.message import MessageQueue, ReceivedMessage
 from aerobee.client.steps import held_queue
-from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
+from aerobee.client.steps.held_queue import Cache, HeldQueue
 
 QUEUE = MessageQueue("T", "b", 0)
 NOW = datetime(2025, 1, 1, tzinfo=UTC)
@@ -123,11 +123,3 @@ def test_a_dropped_queue_gives_its_room_back() -> None:
     queue.drop()
     assert queue.cache.used_bytes == 0
     assert queue.interrupt.is_set
-
-
-def test_tags_are_read_as_brokers_read_them() -> None:
-    def tags(expression: str) -> frozenset[str]:
-        return Subscription("T", expression, 0).tags
-
-    assert tags("*") == tags("") == tags(" || ") == frozenset()
-    assert tags("A || B||C ") == {"A", "B", "C"}

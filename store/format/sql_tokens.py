@@ -10,12 +10,14 @@ import re
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from aerobee.broker.errors import FilterInvalid
-
-__all__ = ["TOKENS_MAX", "Kind", "Token", "Tokens"]
+__all__ = ["TOKENS_MAX", "Kind", "SqlInvalid", "Token", "Tokens"]
 
 TOKENS_MAX: Final = 500
 """Tokens of one filter."""
+
+
+class SqlInvalid(ValueError):
+    """The text is no filter; the message says what is wrong and where."""
 
 
 class Kind(Enum):
@@ -70,18 +72,18 @@ class Tokens:
         self.seen = self.next()
 
     def take(self) -> Token:
-        """The token in view; the next one comes into view. Raises: FilterInvalid."""
+        """The token in view; the next one comes into view. Raises: SqlInvalid."""
         taken, self.seen = self.seen, self.next()
         return taken
 
     def accept(self, *texts: str) -> Token | None:
-        """Take a keyword or sign if it is one of these. Raises: FilterInvalid."""
+        """Take a keyword or sign if it is one of these. Raises: SqlInvalid."""
         if self.seen.kind in (Kind.KEYWORD, Kind.SIGN) and self.seen.text in texts:
             return self.take()
         return None
 
     def next(self) -> Token:
-        """The token behind the one in view. Raises: FilterInvalid when none begins there."""
+        """The token behind the one in view. Raises: SqlInvalid when none begins there."""
         if skipped := SKIPPED.match(self.text, self.position):
             self.position = skipped.end()
         at = self.position
@@ -89,10 +91,10 @@ class Tokens:
             return Token(Kind.END, "", at)
         found = TOKEN.match(self.text, at)
         if found is None:
-            raise FilterInvalid(f"no token begins with {self.text[at]!r} at character {at + 1}")
+            raise SqlInvalid(f"no token begins with {self.text[at]!r} at character {at + 1}")
         self.count += 1
         if self.count > TOKENS_MAX:
-            raise FilterInvalid(f"more than {TOKENS_MAX} tokens")
+            raise SqlInvalid(f"more than {TOKENS_MAX} tokens")
         self.position = found.end()
         return token(Kind[found.lastgroup or ""], found.group(), at)
 

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, NoReturn
 
-from aerobee.broker.errors import FilterInvalid
-from aerobee.broker.filters.tokens import Kind, Token, Tokens
-from aerobee.broker.filters.tree import (
+from aerobee.store.format.sql_tokens import Kind, SqlInvalid, Token, Tokens
+from aerobee.store.format.sql_tree import (
     And,
     Between,
     Boolean,
@@ -41,7 +40,7 @@ from aerobee.broker.filters.tree import (
     Text,
 )
 
-__all__ = ["DEPTH_MAX", "EXPRESSION_BYTES_MAX", "Parsed", "parse"]
+__all__ = ["DEPTH_MAX", "EXPRESSION_BYTES_MAX", "Parsed", "SqlInvalid", "parse"]
 
 EXPRESSION_BYTES_MAX: Final = 8192
 """Bytes of one filter, in UTF-8."""
@@ -65,9 +64,9 @@ class Parsed(NamedTuple):
 
 
 def parse(text: str) -> Parsed:
-    """The tree of a filter. Raises: FilterInvalid with what is wrong and where."""
+    """The tree of a filter. Raises: SqlInvalid with what is wrong and where."""
     if len(text.encode("utf-8", "replace")) > EXPRESSION_BYTES_MAX:
-        raise FilterInvalid(f"more than {EXPRESSION_BYTES_MAX} bytes")
+        raise SqlInvalid(f"more than {EXPRESSION_BYTES_MAX} bytes")
     parser = Parser(text)
     root = condition(parser.disjunction())
     rest = parser.tokens.seen
@@ -151,7 +150,7 @@ class Parser:
         while self.expect(",", ")").text == ",":
             texts.append(self.text())
         if not isinstance(operand, Property):
-            raise FilterInvalid(f"IN needs a property, not {shown(operand)}")
+            raise SqlInvalid(f"IN needs a property, not {shown(operand)}")
         return In(operand, tuple(texts), negated)
 
     def unary(self) -> Node:
@@ -190,16 +189,16 @@ class Parser:
     # -- tokens ----------------------------------------------------------------------------------
 
     def expect(self, *texts: str) -> Token:
-        """Take one of these. Raises: FilterInvalid."""
+        """Take one of these. Raises: SqlInvalid."""
         return self.tokens.accept(*texts) or unexpected(self.tokens.seen, *texts)
 
     def text(self) -> str:
-        """Take a quoted text. Raises: FilterInvalid."""
+        """Take a quoted text. Raises: SqlInvalid."""
         token = self.tokens.take()
         return token.text if token.kind is Kind.TEXT else unexpected(token, "a text")
 
     def deeper(self) -> None:
-        """One level down. Raises: FilterInvalid."""
+        """One level down. Raises: SqlInvalid."""
         self.depth += 1
         refuse(self.depth > DEPTH_MAX, f"nested deeper than {DEPTH_MAX}")
 
@@ -208,7 +207,7 @@ class Parser:
 
 
 def condition(node: Node) -> Node:
-    """A node in place of a condition. Raises: FilterInvalid for a number or text."""
+    """A node in place of a condition. Raises: SqlInvalid for a number or text."""
     if isinstance(node, Property):
         return Cast(node)
     refuse(isinstance(node, Number | Text | Negate), f"{shown(node)} is no condition")
@@ -216,7 +215,7 @@ def condition(node: Node) -> Node:
 
 
 def comparable(node: Node) -> Node:
-    """A node that `<` and its like take. Raises: FilterInvalid."""
+    """A node that `<` and its like take. Raises: SqlInvalid."""
     refuse(
         not isinstance(node, Property | Number | Negate), f"{shown(node)} cannot be put in order"
     )
@@ -224,7 +223,7 @@ def comparable(node: Node) -> Node:
 
 
 def equal(left: Node, right: Node, *, negated: bool) -> Node:
-    """`=` or `<>`. Raises: FilterInvalid."""
+    """`=` or `<>`. Raises: SqlInvalid."""
     for side in (left, right):
         refuse(isinstance(side, Boolean) and side.value is None, "NULL equals nothing: use IS NULL")
     refuse(
@@ -235,7 +234,7 @@ def equal(left: Node, right: Node, *, negated: bool) -> Node:
 
 
 def number(token: Token) -> Number:
-    """The number of a token. Raises: FilterInvalid when its type does not hold it."""
+    """The number of a token. Raises: SqlInvalid when its type does not hold it."""
     if token.kind is Kind.FLOAT:
         value = float(token.text)
         # Zero as well: the Java parser takes its smallest double for the least one there is.
@@ -248,15 +247,15 @@ def number(token: Token) -> Number:
 
 
 def refuse(wrong: bool, what: str) -> None:
-    """Refuse the filter if something is wrong with it. Raises: FilterInvalid."""
+    """Refuse the filter if something is wrong with it. Raises: SqlInvalid."""
     if wrong:
-        raise FilterInvalid(what)
+        raise SqlInvalid(what)
 
 
 def unexpected(token: Token, *wanted: str) -> NoReturn:
-    """Refuse a token where another is needed, and say which. Raises: FilterInvalid."""
+    """Refuse a token where another is needed, and say which. Raises: SqlInvalid."""
     hint = f", expected {' or '.join(wanted)}" if wanted else ""
-    raise FilterInvalid(f"{token} at character {token.position + 1}{hint}")
+    raise SqlInvalid(f"{token} at character {token.position + 1}{hint}")
 
 
 def shown(node: Node) -> str:

@@ -1,0 +1,88 @@
+"""Which messages of a topic are wanted: all, those with certain tags, or those SQL is true for.
+
+Brokers compare hashes of tags, so tags are compared again here; conditions in SQL are theirs alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from aerobee.errors import ConfigurationError
+
+__all__ = ["ALL", "Expression", "Filter"]
+
+NO_TAG = frozenset("<>=()'\"|&,;")
+"""What nobody writes in a tag, but in a condition, or in a list of tags that is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a subscription asks for; made by `Filter.tags`, `Filter.sql` or from a text.
+
+    `expression` and `kind` are what the broker is told; `wanted` are the tags, empty for no check.
+    """
+
+    expression: str
+    kind: Literal["TAG", "SQL92"] = "TAG"
+    wanted: frozenset[str] = frozenset()
+
+    @classmethod
+    def tags(cls, *tags: str) -> Filter:
+        """Messages with one of these tags. Raises: ConfigurationError for what is no tag."""
+        wanted = [tag.strip() for tag in tags]
+        if not wanted or not all(wanted) or any("||" in tag or tag == "*" for tag in wanted):
+            raise ConfigurationError(f"{' || '.join(tags)!r}: give one tag or several, none empty")
+        return cls(" || ".join(wanted), "TAG", frozenset(wanted))
+
+    @classmethod
+    def sql(cls, condition: str) -> Filter:
+        """Messages whose properties make a condition true, such as `region = 'north' AND a > 5`.
+
+        Raises: ConfigurationError with the place, for what the broker's language does not have.
+        """
+        # The parser is a part of few programs, and takes as long to load as all options.
+        from aerobee.store.format.sql_parser import SqlInvalid, parse
+
+        try:
+            ignored = parse(condition).ignored
+        except SqlInvalid as error:
+            raise ConfigurationError(f"SQL filter {condition!r}: {error}") from error
+        if ignored:
+            raise ConfigurationError(
+                f"SQL filter {condition!r}: {ignored!r} stands behind the condition and would be "
+                "ignored; there is no LIKE, no arithmetic and no comparison of more than two"
+            )
+        return cls(condition, "SQL92")
+
+    @classmethod
+    def of(cls, expression: Expression) -> Filter:
+        """The filter of a subscription: `*` or nothing for all, or tags as `A || B`.
+
+        Raises: ConfigurationError for a text that is neither.
+        """
+        if isinstance(expression, Filter):
+            return expression
+        if expression.strip() in ("", "*"):
+            return ALL
+        tags = [tag for piece in expression.split("||") if (tag := piece.strip())]
+        if not tags:
+            raise ConfigurationError(f"subscription expression {expression!r} names no tag")
+        for tag in tags:
+            if tag == "*" or NO_TAG.intersection(tag) or len(tag.split()) > 1:
+                raise ConfigurationError(
+                    f"subscription expression {expression!r}: {tag!r} looks like no tag. Write "
+                    "Filter.sql(...) for a condition, Filter.tags(...) if it is a tag"
+                )
+        return cls(expression, "TAG", frozenset(tags))
+
+    def wants(self, tag: str | None) -> bool:
+        """Whether a message with this tag passes, as far as tags decide."""
+        return not self.wanted or tag in self.wanted
+
+    def __str__(self) -> str:
+        return self.expression
+
+
+Expression: TypeAlias = str | Filter
+ALL = Filter("*")
