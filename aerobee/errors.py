@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aerobee.client.message import SendResult
+    from aerobee.client.send_result import SendResult
 
 __all__ = [
     "AerobeeError",

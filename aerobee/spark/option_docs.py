@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from aerobee.field_docs import meanings
 from aerobee.spark.offsets import Latest
-from aerobee.spark.option_values import BYTES, SECONDS, UNITS, WITHOUT, declared
-from aerobee.spark.options import LagOptions, Options, ReadOptions, StoreOptions, WriteOptions
+from aerobee.spark.option_values import BYTES, SECONDS, UNITS, WITHOUT, Options, declared
+from aerobee.spark.options import LagOptions, ReadOptions, StoreOptions, WriteOptions
 
 if TYPE_CHECKING:
     from aerobee.spark.option_values import Declared

@@ -15,9 +15,9 @@ from difflib import get_close_matches
 from functools import cache
 from types import NoneType
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Final,
     Literal,
     NamedTuple,
@@ -28,7 +28,7 @@ from typing import (
 )
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from aerobee.client.config import name_servers
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
@@ -44,9 +44,6 @@ from aerobee.spark.offsets import (
     from_json,
 )
 
-if TYPE_CHECKING:
-    from aerobee.spark.options import Options
-
 __all__ = [
     "BYTES",
     "MADE",
@@ -54,6 +51,7 @@ __all__ = [
     "STREAM",
     "WITHOUT",
     "Declared",
+    "Options",
     "Parse",
     "addresses",
     "assignment",
@@ -100,6 +98,13 @@ NOT_OURS: Final = frozenset({"path", "checkpointlocation", "queryname", "seriali
 
 
 # ── Fields ──
+
+
+class Options(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Plain values, which travel to the tasks. Times and sizes have their unit in the name."""
+
+    aliases: ClassVar[dict[str, str]] = {}
+    """Further names → options."""
 
 
 class Declared(NamedTuple):

@@ -15,7 +15,7 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from msgspec import Meta, Struct, field, structs
+from msgspec import Meta, field, structs
 
 from aerobee.errors import ConfigurationError
 from aerobee.spark import option_values as values
@@ -30,14 +30,13 @@ from aerobee.spark.offsets import (
     Queue,
     Since,
 )
-from aerobee.spark.option_values import BYTES, MADE, SECONDS, STREAM, values_of
+from aerobee.spark.option_values import BYTES, MADE, SECONDS, STREAM, Options, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "LagOptions",
-    "Options",
     "ReadOptions",
     "StoreOptions",
     "WriteOptions",
@@ -73,17 +72,10 @@ SUBSCRIPTIONS: Final = {
 }
 
 
-class Options(Struct, frozen=True, kw_only=True, rename="camel"):
-    """Plain values, which travel to the tasks. Times and sizes have their unit in the name."""
-
-    aliases: ClassVar[dict[str, str]] = {}
-    """Further names → options."""
-
-
 class ClusterOptions(Options, frozen=True, kw_only=True):
     """Which cluster."""
 
-    aliases = {"bootstrap": "nameServer"}
+    aliases: ClassVar[dict[str, str]] = {"bootstrap": "nameServer"}
 
     name_servers: Annotated[tuple[str, ...], values.addresses] = field(name="nameServer")
     """Name servers, `host:port;host:port`; required, unless `NAMESRV_ADDR` is set in the
@@ -94,7 +86,11 @@ class ClusterOptions(Options, frozen=True, kw_only=True):
 class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
     """What to read."""
 
-    aliases = {"bootstrap": "nameServer", "topic": "subscribe", "tags": "subExpression"}
+    aliases: ClassVar[dict[str, str]] = {
+        "bootstrap": "nameServer",
+        "topic": "subscribe",
+        "tags": "subExpression",
+    }
 
     group_given: Annotated[bool, MADE]
     starting: Annotated[Position, MADE]

@@ -7,9 +7,8 @@ from aerobee.errors import ConfigurationError
 from aerobee.field_docs import meanings
 from aerobee.spark import option_docs
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
-from aerobee.spark.option_values import declared, value
+from aerobee.spark.option_values import Options, declared, value
 from aerobee.spark.options import (
-    Options,
     ReadOptions,
     lag_options,
     read_options,
