@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
@@ -10,7 +12,6 @@ from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
 __all__ = ["Message", "MessageQueue", "ReceivedMessage", "SendResult", "SendStatus"]
 
@@ -20,10 +21,12 @@ class Message:
     """A message to send; the same object may be sent again.
 
     `keys` are for looking it up later, `tag` for consumers' filters. Messages with equal
-    `ordering_key` go to the same queue. A `delay_level` above 0 says after how long it is
-    delivered, by the broker's table: normally 1s 5s 10s 30s 1m … 2h for 1 to 18. With
-    `wait_store_ok` false the broker answers before the disk. Raises: TypeError if the body is not
-    bytes.
+    `ordering_key` (RocketMQ's sharding key) go to the same queue. With `wait_store_ok` false the
+    broker answers before the disk. Raises: TypeError if the body is not bytes.
+
+    At most one of these says when it is delivered: `delay`, in seconds, or `deliver_at`, both kept
+    to the millisecond and for brokers since 5.0 only; or a `delay_level` above 0, by the broker's
+    table: normally 1s 5s 10s 30s 1m … 2h for 1 to 18.
     """
 
     topic: str
@@ -36,6 +39,9 @@ class Message:
     ordering_key: str | None = None
     delay_level: int = 0
     wait_store_ok: bool = True
+    delay: float | timedelta | None = None
+    deliver_at: datetime | None = None
+    buyer_id: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.body, str):
@@ -44,6 +50,11 @@ class Message:
             raise TypeError(f"a message body is bytes, not {type(self.body).__name__}")
         if isinstance(self.keys, str):
             raise TypeError("keys is a sequence of strings: write keys=[...]")
+
+    @property
+    def delayed(self) -> bool:
+        """Whether it is delivered later than it is sent."""
+        return bool(self.delay_level or self.delay is not None or self.deliver_at is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +87,17 @@ class ReceivedMessage:
     transaction_id: str | None
 
 
-def check_message(message: Message, max_size_bytes: int) -> None:
-    """Refuse what no broker would take, before anything is sent.
+DELAY_LEVELS = 18
+"""What brokers have unless their messageDelayLevel says otherwise."""
+BUYER_ID = "BUYER_ID"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
 
-    Raises: ConfigurationError. Source: client §1.2 (Validators).
+
+def check_message(message: Message, max_size_bytes: int, delay_levels: int = DELAY_LEVELS) -> None:
+    """Refuse what no broker would take, or would take for something else, before it is sent.
+
+    Raises: ConfigurationError, TypeError. Source: client §1.2 (Validators).
     """
     check_topic(message.topic)
     if not message.body:
@@ -89,12 +107,20 @@ def check_message(message: Message, max_size_bytes: int) -> None:
             f"the body of a message to {message.topic} has {len(message.body)} bytes, "
             f"more than max_message_size = {max_size_bytes}"
         )
-    if message.delay_level < 0:
-        raise ConfigurationError(f"delay_level is {message.delay_level}: 0 is none, 1 the first")
+    if message.delayed:
+        check_delay(message, delay_levels)
     for name, value in message.properties.items():
         check_property(name, value)
-    for text in (message.tag, message.ordering_key, *message.keys):
-        check_separators(text or "")
+        if name == BUYER_ID:
+            raise ConfigurationError(f"property name {name} is reserved; use buyer_id")
+    if message.tag:
+        check_tag(message.tag)
+    if message.keys:
+        check_keys(message.keys)
+    if message.ordering_key:
+        check_text("ordering_key", message.ordering_key)
+    if message.buyer_id:
+        check_text("buyer_id", message.buyer_id)
 
 
 def check_topic(topic: str) -> None:
@@ -104,20 +130,102 @@ def check_topic(topic: str) -> None:
         raise ConfigurationError(f"clients may not send to topic {topic}")
 
 
+def check_delay(message: Message, levels: int) -> None:
+    """Refuse what a broker would take for another time. Raises: ConfigurationError, TypeError."""
+    given = [
+        name
+        for name, value in (
+            ("delay_level", message.delay_level or None),
+            ("delay", message.delay),
+            ("deliver_at", message.deliver_at),
+        )
+        if value is not None
+    ]
+    if len(given) > 1:
+        raise ConfigurationError(f"a message has {' and '.join(given)}: give one of them")
+    level = message.delay_level
+    if not isinstance(level, int):
+        raise TypeError(f"delay_level is an int, not {type(level).__name__}")
+    if not 0 <= level <= levels:
+        # A broker takes a level beyond its last for its last.
+        raise ConfigurationError(
+            f"delay_level is {level}: 0 is none, then 1 to {levels} (delay_levels of the producer)"
+        )
+    timer_of(message)
+
+
+def timer_of(message: Message) -> tuple[str, int] | None:
+    """The property that sets a timer at a broker, and its number.
+
+    Raises: ConfigurationError, TypeError. Source: semantics §9.1.
+    """
+    if message.deliver_at is not None:
+        at = message.deliver_at
+        if not isinstance(at, datetime):
+            raise TypeError(f"deliver_at is a datetime, not {type(at).__name__}")
+        if at.tzinfo is None:
+            raise ConfigurationError("deliver_at has no time zone: write datetime.now(UTC) + …")
+        return "TIMER_DELIVER_MS", (at - EPOCH) // MILLISECOND
+    if message.delay is None:
+        return None
+    delay_ms = milliseconds("delay", message.delay)
+    if delay_ms % 1000:
+        return "TIMER_DELAY_MS", delay_ms
+    return "TIMER_DELAY_SEC", delay_ms // 1000
+
+
+def milliseconds(name: str, given: float | timedelta) -> int:
+    """A duration, rounded up, so that nothing is early. Raises: ConfigurationError, TypeError."""
+    if not isinstance(given, (int, float, timedelta)):
+        raise TypeError(f"{name} is seconds or a timedelta, not {type(given).__name__}")
+    try:
+        delay = given if isinstance(given, timedelta) else timedelta(seconds=given)
+    except (OverflowError, ValueError):
+        raise ConfigurationError(f"{name} is {given} s: no duration") from None
+    if delay < timedelta(0):
+        raise ConfigurationError(f"{name} is {delay.total_seconds():g} s: it begins at 0")
+    return math.ceil(delay / MILLISECOND)
+
+
 def check_property(name: str, value: str) -> None:
-    """Refuse a property that would break or overwrite others. Raises: ConfigurationError."""
+    """Refuse a property that would break or overwrite others.
+
+    Raises: ConfigurationError, TypeError.
+    """
     if name in RESERVED_PROPERTIES:
         raise ConfigurationError(f"property name {name} is reserved; use the message's own fields")
+    check_text(f"the name of property {name!r}", name)
+    check_text(f"property {name!r}", value)
     if not name.strip() or not value.strip():
         raise ConfigurationError(f"property {name!r} has an empty name or value")
-    check_separators(name)
-    check_separators(value)
 
 
-def check_separators(text: str) -> None:
-    """Refuse what would end a property early. Raises: ConfigurationError."""
+def check_tag(tag: str) -> None:
+    """Refuse a tag that no subscription can name. Raises: ConfigurationError, TypeError."""
+    check_text("tag", tag)
+    if tag != tag.strip() or "||" in tag:
+        raise ConfigurationError(f"tag {tag!r}: blanks around it and || cannot be subscribed to")
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Refuse a key that would arrive as several. Raises: ConfigurationError, TypeError."""
+    for key in keys:
+        check_text("a key", key)
+        if not key or key.split() != [key]:
+            raise ConfigurationError(f"key {key!r} is empty or has a blank, which separates keys")
+
+
+def check_text(what: str, text: str) -> None:
+    """Refuse what cannot stand in properties. Raises: ConfigurationError, TypeError."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a str, not {type(text).__name__}")
     if "\x01" in text or "\x02" in text:
-        raise ConfigurationError(f"{text!r} contains \\x01 or \\x02, which separate properties")
+        raise ConfigurationError(f"{what}: {text!r} has \\x01 or \\x02, which separate properties")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigurationError(f"{what}: {text!r} is no text that has a UTF-8 form") from None
 
 
 def check_name(kind: str, name: str, longest: int) -> None:
@@ -141,13 +249,15 @@ FORBIDDEN_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
-RESERVED = """1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP CHECK_IMMUNITY_TIME_IN_SECONDS CLUSTER
-    CONSUME_START_TIME CORRELATION_ID DELAY DLQ_ORIGIN_MESSAGE_ID DLQ_ORIGIN_TOPIC INNER_BASE
-    INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET INNER_NUM INSTANCE_ID KEYS MAX_OFFSET
-    MAX_RECONSUME_TIMES MIN_OFFSET MSG_REGION MSG_TYPE ORIGIN_MESSAGE_ID PGROUP POP_CK
-    PUSH_REPLY_TIME REAL_QID REAL_TOPIC RECONSUME_TIME REPLY_TO_CLIENT RETRY_TOPIC TAGS
-    TIMER_DELAY_LEVEL TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DEL_UNIQKEY
-    TIMER_DEQUEUE_MS TIMER_ENQUEUE_MS TIMER_OUT_MS TIMER_ROLL_TIMES TRACE_ON
-    TRANSACTION_CHECK_TIMES TRAN_MSG TRAN_PREPARED_QUEUE_OFFSET TTL UNIQ_KEY WAIT
-    __BORNHOST __CRC32# __SHARDINGKEY __transactionId__"""
+RESERVED = """1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP CLUSTER CONSUME_START_TIME
+    CORRECTION_FLAG CORRELATION_ID DELAY DLQ_ORIGIN_MESSAGE_ID DLQ_ORIGIN_TOPIC DUP_INFO
+    EXTEND_UNIQ_INFO INNER_BASE INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET INNER_NUM INSTANCE_ID
+    KEYS MAX_OFFSET MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG MSG_REGION MSG_TYPE ORIGIN_GROUP
+    ORIGIN_MESSAGE_ID PGROUP POP_CK POP_CK_OFFSET PUSH_REPLY_TIME REAL_QID REAL_TOPIC
+    RECONSUME_TIME REPLY_TO_CLIENT RETRY_TOPIC TAGS TIMER_DELAY_LEVEL TIMER_DELAY_MS
+    TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DEL_UNIQKEY TIMER_DEQUEUE_MS TIMER_ENQUEUE_MS
+    TIMER_OUT_MS TIMER_ROLL_TIMES TRACE_ON TRANSACTION_CHECK_TIMES TRANSFER_FLAG TRAN_MSG
+    TRAN_PREPARED_QUEUE_OFFSET TTL UNIQ_KEY WAIT _SYS_MSG_PRIORITY_ __BORNHOST __CRC32#
+    __SHARDINGKEY __transactionId__"""
 RESERVED_PROPERTIES = frozenset(RESERVED.split())
+"""Java's, and what brokers take for their own; CHECK_IMMUNITY_TIME_IN_SECONDS is the user's."""

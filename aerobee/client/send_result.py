@@ -33,7 +33,8 @@ class SendStatus(Enum):
 class SendResult:
     """A message is stored; `ok` tells whether as safely as the broker is set up to.
 
-    `attempts` above 1 means an earlier try failed and may have stored a second copy.
+    `attempts` above 1 means an earlier try failed and may have stored a second copy. With
+    `recall_handle` a delayed message can be taken back; brokers before 5.3.2 give none.
     """
 
     message_id: str
@@ -44,6 +45,7 @@ class SendResult:
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     attempts: int = 1
+    recall_handle: str | None = None
 
     @property
     def ok(self) -> bool:

@@ -236,7 +236,7 @@ class Client:
                 return known
             timeout_s = self.instance.config.connect_timeout
             channel = await AsyncChannel.connect(address, timeout_s, group)
-            channel.on_request = self.instance.serve
+            channel.on_request = partial(self.instance.serve, address=address)
             self._channels[address] = channel
             self.instance.connected(address)
             # Brokers that moved are not asked where they were.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 from aerobee.client.aio.part import Part
 from aerobee.client.config import divided
 from aerobee.client.factory import make_uniq_ids
+from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.sending import ProducerConfig, Sender
 
 if TYPE_CHECKING:
@@ -76,6 +77,20 @@ class Producer(Part):
     async def send_oneway(self, message: Message) -> None:
         """Send without an answer: the message may get lost. Raises: TransportError."""
         await self._perform(self._sender.send_oneway(message))
+
+    async def recall(
+        self,
+        topic: str,
+        handle: str | None,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 (the answer's)
+    ) -> str:
+        """Take a delayed message back, by the `recall_handle` of its result; its message id.
+
+        A success does not say that it was still to be delivered. Raises: ConfigurationError for
+        what is no handle of the topic, BrokerError, TransportError, RouteNotFoundError.
+        """
+        return await self._perform(recall(self._sender, topic, handle, timeout))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues a message may be sent to. Raises: RouteNotFoundError."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aerobee.client.config import ClientOptions
     from aerobee.client.steps.effects import Ask, Effect, Steps
     from aerobee.remoting.client.blocking_channel import BlockingChannel
+    from aerobee.remoting.client.calls import OnRequest
+    from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
 __all__ = ["Client"]
@@ -237,10 +239,14 @@ class Client:
             left = self.instance.take_left()
         self._connections.drop(left)
 
-    def _serve(self, request: Command) -> int | None:
-        """React to a broker's request; the answer's code, or None if it wants none."""
-        with self.lock:
-            return self.instance.serve(request)
+    def _serve(self, address: str) -> OnRequest:
+        """What reacts to the requests of a broker."""
+
+        def serve(request: Command) -> int | Answer | None:
+            with self.lock:
+                return self.instance.serve(request, address)
+
+        return serve
 
 
 def do_nothing() -> None:

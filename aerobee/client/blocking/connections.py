@@ -49,14 +49,15 @@ class _Arrived(NamedTuple):
 class Connections:
     """One connection per address; any thread may use them. Times in seconds.
 
-    `serve` answers what peers ask of us, `opened` is called with the address of each new one.
+    `serve` gives what answers the requests of the peer at an address, `opened` is called with the
+    address of each new one.
     """
 
     def __init__(
         self,
         timeout_s: float,
         *,
-        serve: OnRequest = refuse,
+        serve: Callable[[str], OnRequest] = lambda _address: refuse,
         opened: Callable[[str], object] = lambda _address: None,
     ) -> None:
         self.timeout_s = timeout_s
@@ -96,7 +97,7 @@ class Connections:
             # Another thread may have been quicker.
             channel = self.known(address)
             if channel is None:
-                channel = BlockingChannel.connect(address, self.timeout_s, self._serve)
+                channel = BlockingChannel.connect(address, self.timeout_s, self._serve(address))
                 with self._lock:
                     self._channels[address] = channel
                 self._opened(address)

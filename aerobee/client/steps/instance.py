@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.answers import expect
@@ -24,15 +24,19 @@ from aerobee.remoting.wire.headers.client import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
+    from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Consumer", "Instance"]
+__all__ = ["Consumer", "Instance", "Service"]
 
 log = logging.getLogger("aerobee.client")
+Service: TypeAlias = "Callable[[Command, str], int | Answer | None]"
+"""Reacts to a request from an address, without waiting."""
 
 
 class Consumer(Protocol):
@@ -59,6 +63,10 @@ class Instance(Routes):
     producers: set[str] = field(default_factory=set)
     consumers: dict[str, Consumer] = field(default_factory=dict)
     heartbeat_now: Signal = field(default_factory=Signal)
+    services: dict[int, Service] = field(default_factory=dict)
+    """What serves the requests of brokers, by code; producers and consumers add theirs."""
+    versions: dict[str, int] = field(default_factory=dict)
+    """Of brokers by address, as they answered the last heartbeat."""
     _informed: set[str] = field(default_factory=set)
     """Brokers that know all groups and subscriptions as they are now."""
     _beating: int = 0
@@ -111,14 +119,19 @@ class Instance(Routes):
 
     # ── Requests from brokers ──
 
-    def serve(self, request: Command) -> int | None:
-        """React to a broker's request; the answer's code, or None if it wants none."""
-        if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+    def serve(self, request: Command, address: str = "") -> int | Answer | None:
+        """React to a request of the broker at `address`; None for no answer."""
+        service = self.services.get(request.code)
+        if service is not None:
+            answer = service(request, address)
+        elif request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             group = request.header(NotifyConsumerIdsChanged).consumer_group
             if group in self.consumers:
                 self.consumers[group].rebalance_now.set()
-            return None if request.oneway else ResponseCode.SUCCESS
-        return None if request.oneway else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            answer = ResponseCode.SUCCESS
+        else:
+            answer = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        return None if request.oneway else answer
 
     # ── Housekeeping ──
 
@@ -198,16 +211,23 @@ class Instance(Routes):
         )
         self._beating += 1
         try:
-            expect(ask, (yield ask), "broker")
+            answer = expect(ask, (yield ask), "broker")
         except (TransportError, BrokerError) as error:
             self.log_once(address, "heartbeat to %s failed: %s", address, error)
         else:
             self._quiet.discard(address)
             self._informed.add(address)
+            self.versions[address] = answer.version
         finally:
             self._beating -= 1
             if not self._beating:
                 self._beaten.set()
+
+    def version_at(self, address: str) -> Steps[int | None]:
+        """The version of the broker at an address; None if it does not answer."""
+        if address not in self.versions:
+            yield from self.send_heartbeat(address)
+        return self.versions.get(address)
 
     def _heartbeat(self) -> bytes | None:
         """The heartbeat's body; None with nothing to say."""

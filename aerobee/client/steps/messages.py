@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from aerobee.client.compression import unpack
-from aerobee.client.message import MessageQueue, ReceivedMessage
+from aerobee.client.message import BUYER_ID, MessageQueue, ReceivedMessage, timer_of
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.store.format import message_id, properties, record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from aerobee.client.message import Message
 
 __all__ = ["UniqIds", "batch_item", "property_string", "received"]
 
+NOTHING: Mapping[str, str] = {}
 COUNTER_DIGITS: Final = 4
 """The end of a message id counts within a millisecond."""
 CRC_MASK: Final = 0x7FFF_FFFF
 """Brokers store a CRC without its top bit."""
 
 
-def property_string(message: Message, uniq_id: str) -> str:
+def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = NOTHING) -> str:
     """All properties of a message to send, its own and ours. Raises: ConfigurationError."""
     named = {
         **message.properties,
@@ -37,7 +38,12 @@ def property_string(message: Message, uniq_id: str) -> str:
         "KEYS": " ".join(message.keys),
         "__SHARDINGKEY": message.ordering_key or "",
         "DELAY": str(message.delay_level or ""),
+        **extra,
     }
+    if message.buyer_id:
+        named[BUYER_ID] = message.buyer_id
+    if timer := timer_of(message):
+        named[timer[0]] = str(timer[1])
     text = properties.encode(named)
     if len(text) > properties.PROPERTIES_BYTES_MAX // 4:
         size = len(text.encode())

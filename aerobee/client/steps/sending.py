@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aerobee.client import compression
 from aerobee.client.config import DEFAULT_RETRY, ClientOptions, RetryPolicy
 from aerobee.client.message import (
+    DELAY_LEVELS,
     GROUP_MAX,
     Message,
     MessageQueue,
@@ -21,7 +22,7 @@ from aerobee.client.message import (
 )
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
-from aerobee.client.steps.messages import batch_item, property_string
+from aerobee.client.steps.messages import NOTHING, batch_item, property_string
 from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.errors import (
     AerobeeError,
@@ -36,10 +37,11 @@ from aerobee.errors import (
 )
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageResponse, SendMessageV2
+from aerobee.remoting.wire.version import describe
 from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
@@ -64,9 +66,14 @@ __all__ = [
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
 BATCH_BYTES = 1 << 20
 """Encoded size at which `send_batch` begins another request."""
+JAVA_DEFAULT_GROUP = "DEFAULT_PRODUCER"
+TIMERS_SINCE = 413
+"""The version of brokers that know timers: V5_0_0. Those before deliver at once."""
 LEAVE_WITHIN_S = 4.0
 ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
 """Failures that an old route explains: no such topic, no way to the broker."""
+PREPARED = 4
+"""The bit of a sysFlag that says: the half of a transaction."""
 NOT_READY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 """What a broker answers that starts, stops, has a full disk or too much to do."""
 WAITS = "WAIT\x01true\x02"
@@ -83,6 +90,7 @@ class ProducerOptions(ClientOptions, total=False):
     compression: compression.Compression | None
     compress_above: int
     max_message_size: int
+    delay_levels: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +109,13 @@ class ProducerConfig:
     """Bodies of that many bytes and more are packed, if that makes them shorter."""
     max_message_size: int = 4 << 20
     """Longer bodies are refused before anything is sent."""
+    delay_levels: int = DELAY_LEVELS
+    """How many levels the brokers' `messageDelayLevel` has; higher ones are refused."""
 
     def __post_init__(self) -> None:
         check_name("producer group", self.group, GROUP_MAX)
+        if self.group == JAVA_DEFAULT_GROUP:
+            raise ConfigurationError(f"group {self.group} is Java's name for none: choose another")
         compression.check(self.compression)
         if not self.timeout > 0:
             raise ConfigurationError("timeout is a number of seconds above 0")
@@ -120,6 +132,7 @@ class Parcel:
     sys_flag: int = 0
     flag: int = 0
     batch: bool = False
+    timed: bool = False
 
 
 @dataclass(slots=True)
@@ -178,7 +191,7 @@ class Sender:
         """
         listed = list(messages)
         for message in listed:
-            check_message(message, self.config.max_message_size)
+            check_message(message, self.config.max_message_size, self.config.delay_levels)
         results: list[SendResult | AerobeeError | None] = [None] * len(listed)
         for indexes in split(listed, BATCH_BYTES):
             chunk = [listed[index] for index in indexes]
@@ -209,15 +222,27 @@ class Sender:
 
     # ── One request ──
 
-    def parcel(self, message: Message) -> Parcel:
-        """A message made ready to send. Raises: ConfigurationError."""
-        check_message(message, self.config.max_message_size)
+    def parcel(
+        self, message: Message, extra: Mapping[str, str] = NOTHING, prepared: bool = False
+    ) -> Parcel:
+        """A message made ready to send, with more properties of ours. Raises: ConfigurationError.
+
+        `prepared` makes it the half of a transaction.
+        """
+        check_message(message, self.config.max_message_size, self.config.delay_levels)
         uniq_id = self._next_id()
         body, sys_flag = compression.pack(
             message.body, self.config.compression, self.config.compress_above
         )
-        properties = property_string(message, uniq_id)
-        return Parcel(message.topic, [uniq_id], properties, body, sys_flag, message.flag)
+        return Parcel(
+            message.topic,
+            [uniq_id],
+            property_string(message, uniq_id, extra),
+            body,
+            sys_flag | (PREPARED if prepared else 0),
+            message.flag,
+            timed=message.delay is not None or message.deliver_at is not None,
+        )
 
     def _route(self, topic: str, left_s: float) -> Steps[TopicRoute]:
         """The route of a topic that messages can be sent to. Raises: as `route_to_publish`."""
@@ -246,6 +271,8 @@ class Sender:
                 route = yield from self._route(parcel.topic, left_s)
                 last = choose(route.to_publish, last)
                 ask = self._ask(parcel, last, min(left_s, retry.per_try or left_s))
+                if parcel.timed:
+                    yield from self._check_timers(ask.address, last)
                 answer = yield ask
                 return read_results(parcel, ask, answer, last, len(failed) + 1, require_ok)
             except (TransportError, BrokerError, BrokerNotFoundError) as error:
@@ -269,6 +296,15 @@ class Sender:
             timeout_s=timeout_s,
             oneway=oneway,
         )
+
+    def _check_timers(self, address: str, queue: MessageQueue) -> Steps[None]:
+        """Refuse a timer where it would be delivered at once. Raises: ConfigurationError."""
+        version = yield from self.instance.version_at(address)
+        if version is not None and version < TIMERS_SINCE:
+            raise ConfigurationError(
+                f"broker {queue.broker_name} at {address} is {describe(version)} and has no timers "
+                "(delay, deliver_at): use a delay_level"
+            )
 
     # ── Queue choice ──
 
@@ -357,7 +393,7 @@ def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
     chunks: list[list[int]] = []
     open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
     for index, message in enumerate(messages):
-        if message.delay_level:
+        if message.delayed:
             chunks.append([index])
             continue
         kind = (message.topic, message.wait_store_ok, message.ordering_key)
@@ -399,6 +435,7 @@ def read_results(
             transaction_id=header.transaction_id,
             region_id=header.region or "DefaultRegion",
             attempts=attempts,
+            recall_handle=header.recall_handle or None,
         )
         for at, uniq_id in enumerate(parcel.uniq_ids)
     ]

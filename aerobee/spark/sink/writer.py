@@ -297,12 +297,12 @@ def stream_writer(
 def checked(options: Mapping[str, str]) -> WriteOptions:
     """The options of a write. Raises: ConfigurationError."""
     from aerobee.client import compression
-    from aerobee.client.message import check_separators, check_topic
+    from aerobee.client.message import check_text, check_topic
     from aerobee.spark.sink.commit_marker import group_of
 
     found = write_options(options)
     compression.check(found.codec)
-    check_separators(found.tags or "")
+    check_text("option tags", found.tags or "")
     if "||" in (found.tags or ""):
         raise ConfigurationError(
             f"option tags: {found.tags!r} is not the tag of one message; || separates those of a "

@@ -1,11 +1,14 @@
 """Producers against a real broker, on every front."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
+import anyio
 import pytest
 
-from aerobee import Message, MessageQueue, SendStatus
+from aerobee import ConsumeFrom, Message, MessageQueue, ReceivedMessage, SendStatus
 from aerobee.errors import (
+    BrokerError,
     ClientClosedError,
     ClientStateError,
     ConfigurationError,
@@ -13,11 +16,18 @@ from aerobee.errors import (
     NoNameServerError,
 )
 from tests.aerobee.client.fronts import Front
+from tests.conftest import AnyBroker, StartBroker
 from tests.kit.ports import free_port
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
 Fresh = Callable[[str], str]
+WITHIN_S = 30
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    return start_broker(recallMessageEnable=True)
 
 
 async def test_a_sent_message_is_stored_where_the_result_says(front: Front, fresh: Fresh) -> None:
@@ -144,3 +154,38 @@ async def test_the_exception_of_a_block_comes_through_as_it_is(front: Front) -> 
     with pytest.raises(ZeroDivisionError):
         async with front.producer():
             raise ZeroDivisionError
+
+
+async def collected(
+    front: Front, group: str, topic: str, wanted: set[bytes]
+) -> list[ReceivedMessage]:
+    """What arrives until the wanted bodies are there."""
+    got: list[ReceivedMessage] = []
+    with anyio.fail_after(WITHIN_S):
+        async with front.consumer(group, start_from=ConsumeFrom.FIRST) as consumer:
+            await consumer.subscribe(topic)
+            while not wanted <= {message.body for message in got}:
+                got += await consumer.poll(timeout=0.2)
+    return got
+
+
+async def test_messages_arrive_when_they_say_and_not_if_they_are_taken_back(
+    front: Front, fresh: Fresh
+) -> None:
+    topic = fresh("topic")
+    at = datetime.now(UTC) + timedelta(seconds=2)
+    async with front.producer() as producer:
+        plain = await producer.send(Message(topic, b"now"))
+        gone = await producer.send(Message(topic, b"gone", deliver_at=at))
+        timed = await producer.send(Message(topic, b"at", deliver_at=at))
+        await producer.send(Message(topic, b"later", delay=1.5))
+        assert await producer.recall(topic, gone.recall_handle) == gone.message_id
+        got = await collected(front, fresh("group"), topic, {b"now", b"at", b"later"})
+        with pytest.raises(BrokerError, match="RECALL_MESSAGE"):
+            await producer.recall(topic, timed.recall_handle)
+    assert plain.recall_handle is None
+    assert sorted(message.body for message in got) == [b"at", b"later", b"now"]
+    (there,) = (message for message in got if message.body == b"at")
+    # A timer has the precision of the wheel: a second.
+    assert there.stored_at >= at - timedelta(seconds=1)
+    assert there.message_id == timed.message_id

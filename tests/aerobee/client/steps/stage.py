@@ -91,10 +91,16 @@ def fired() -> Signal:
     return signal
 
 
-def answer(code: int = 0, body: bytes = b"", remark: str | None = None, **ext: object) -> Command:
+def answer(
+    code: int = 0,
+    body: bytes = b"",
+    remark: str | None = None,
+    version: int = VERSION,
+    **ext: object,
+) -> Command:
     """An answer as it comes from the wire."""
     ext = {k: str(v) for k, v in ext.items()}
-    return Command(code, version=VERSION, ext=ext, body=body, remark=remark)
+    return Command(code, version=version, ext=ext, body=body, remark=remark)
 
 
 def route(*brokers: str, queues: int = 4, perm: int = 6, broker_ids: str = "0") -> Command:

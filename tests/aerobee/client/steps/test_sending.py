@@ -1,5 +1,7 @@
 """Sending as a play: what is asked of whom, and what the caller gets."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from aerobee.errors import (
     SendFailedError,
 )
 from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
 from aerobee.store.format import properties, record
@@ -30,15 +33,15 @@ from tests.aerobee.client.steps.stage import Stage, answer, no_topic, route
 FAST = RetryPolicy(attempts=3, per_try=3.0)
 
 
-def stored(ask: Ask, code: int = 0) -> Command:
+def stored(ask: Ask, code: int = 0, **more: object) -> Command:
     """The broker takes it: offset 7, offset ids that count."""
     header = ask.header
     assert isinstance(header, SendMessageV2)
     count = len(list(record.batch_items(ask.body))) if header.batch else 1
     ids = ",".join(f"OID{n}" for n in range(count))
-    return answer(
-        code, msgId=ids, queueId=header.queue_id, queueOffset=7, transactionId="t", MSG_REGION="R"
-    )
+    place = {"msgId": ids, "queueId": header.queue_id, "queueOffset": 7}
+    said: dict[str, Any] = {**place, "transactionId": "t", "MSG_REGION": "R", **more}
+    return answer(code, **said)
 
 
 @pytest.fixture
@@ -310,3 +313,35 @@ def test_chunks_keep_order_and_size_and_lose_nothing(sizes: list[int], topics: i
 def test_the_hash_drops_the_sign_as_java_does() -> None:
     assert hashed("order-1001", 8) == 7
     assert all(0 <= hashed(f"key-{n}", 7) < 7 for n in range(100))
+
+
+OLD, NEW = 407, 413
+"""The versions of 4.9.7 and of 5.0.0."""
+
+
+def test_a_timer_is_refused_where_the_broker_is_too_old_to_know_it(stage: Stage) -> None:
+    stage.answers(Heartbeat, answer(version=OLD))
+    one = sender(stage)
+    one.begin()
+    with pytest.raises(ConfigurationError, match=r"broker-. at .* is V4_9_7 and has no timers"):
+        stage.perform(one.send(Message("T", b"x", delay=5), None, None, False))
+    assert stage.asked(SendMessageV2) == []
+    assert stage.perform(one.send(Message("T", b"x", delay_level=5), None, None, False)).ok
+
+
+def test_a_timer_goes_to_brokers_that_know_it_and_comes_back_with_its_handle(stage: Stage) -> None:
+    stage.answers(Heartbeat, answer(version=NEW))
+    stage.answers(SendMessageV2, lambda ask: stored(ask, recallHandle="h"))
+    one = sender(stage)
+    one.begin()
+    result = stage.perform(one.send(Message("T", b"x", delay=5), None, None, False))
+    assert result.recall_handle == "h"
+    (ask,) = stage.asked(SendMessageV2)
+    assert "TIMER_DELAY_SEC\x015\x02" in ask.header.ext()["i"]
+    stage.perform(one.send(Message("T", b"x", delay=0.5), None, None, False))
+    assert len(stage.asked(Heartbeat)) <= 2, "each broker is asked once"
+
+
+def test_javas_name_for_no_group_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="DEFAULT_PRODUCER"):
+        ProducerConfig(group="DEFAULT_PRODUCER")

@@ -1,0 +1,60 @@
+"""A delayed message is taken back before it is delivered. Source: client §5.7, semantics §9.5."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import urlsafe_b64decode
+from typing import TYPE_CHECKING
+
+from aerobee.client.message import check_topic
+from aerobee.client.steps.answers import expect, header_of
+from aerobee.client.steps.effects import Ask
+from aerobee.errors import BrokerNotFoundError, ConfigurationError
+from aerobee.remoting.wire.headers.send import RecallMessage, RecallMessageResponse
+
+if TYPE_CHECKING:
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.sending import Sender
+
+__all__ = ["recall"]
+
+HANDLE_VERSION = "v1"
+
+
+def recall(sender: Sender, topic: str, handle: str | None, timeout_s: float | None) -> Steps[str]:
+    """Ask the broker of a delayed message to forget it; the id of the message.
+
+    Raises: ConfigurationError for what is no handle of this topic, BrokerError, TransportError,
+    RouteNotFoundError, BrokerNotFoundError.
+    """
+    check_topic(topic)
+    if not handle:
+        raise ConfigurationError(
+            "no recall handle: the message was not delayed, or its broker is older than 5.3.2"
+        )
+    broker_name = broker_of(handle, topic)
+    instance = sender.instance
+    request_s = instance.config.request_timeout if timeout_s is None else timeout_s
+    try:
+        address = instance.master(broker_name)
+    except BrokerNotFoundError:
+        yield from instance.fetch_route(topic, request_s)
+        address = instance.master(broker_name)
+    header = RecallMessage(producer_group=sender.config.group, topic=topic, recall_handle=handle)
+    ask = Ask(address=address, header=header, timeout_s=request_s)
+    answer = expect(ask, (yield ask), broker_name)
+    return header_of(ask, answer, RecallMessageResponse).msg_id
+
+
+def broker_of(handle: str, topic: str) -> str:
+    """The broker that keeps the message of a handle. Raises: ConfigurationError."""
+    try:
+        padding = "=" * (-len(handle) % 4)
+        fields = urlsafe_b64decode(handle + padding).decode().split(" ")
+    except (binascii.Error, ValueError):
+        fields = []
+    if len(fields) != 5 or fields[0] != HANDLE_VERSION:
+        raise ConfigurationError(f"{handle[:80]!r} is no recall handle: see SendResult")
+    if fields[1] != topic:
+        raise ConfigurationError(f"the handle is of a message to {fields[1]}, not to {topic}")
+    return fields[2]
