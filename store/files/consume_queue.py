@@ -14,6 +14,7 @@ from aerobee.store.files.queue_extents import take_extent
 from aerobee.store.files.queue_units import QueueUnits
 from aerobee.store.files.unit_search import UnitSearch
 from aerobee.store.format.names import file_start, segment_name
+from aerobee.store.format.queue_reader import Queue
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
 from aerobee.store.results import UnitStatus
 
@@ -142,7 +143,10 @@ class ConsumeQueue(QueueUnits):
     def unit_search(self) -> UnitSearch:
         """What a thread needs to search the written units."""
         high = max(self.min_offset, self.written // UNIT_SIZE)
-        return UnitSearch(dict(self._paths), self.file_size, self.min_offset, high)
+        queue = Queue(
+            self.topic, self.queue_id, str(self.directory), self.file_size, tuple(self._paths)
+        )
+        return UnitSearch(queue, self.min_offset, high)
 
     def raise_min_offset(self, first: int, searched: UnitSearch, min_physical_offset: int) -> None:
         """Take over what a search has found; units that were not written then are looked at here.

@@ -23,6 +23,7 @@ import trio
 from aerobee.store.errors import SyncFailed
 from aerobee.store.files.descriptors import UNTRACKED, Descriptors
 from aerobee.store.format.names import backup_name, spare_path, temporary_name
+from aerobee.store.format.sparse import NOT_SUPPORTED, data_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +39,6 @@ _COPY_BYTES = 1 << 20
 _ZEROS = bytes(_COPY_BYTES)
 _UNMAP_BYTES = 32 << 20
 _THREADS = 8
-_NOT_SUPPORTED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 _FLOCK = Struct("hh4xqqi4x")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -79,7 +79,7 @@ class Handle:
         try:
             got = self._disk._call(os.preadv, self.fd, [buffer], position, os.RWF_NOWAIT)
         except OSError as error:
-            if error.errno == errno.EAGAIN or error.errno in _NOT_SUPPORTED:
+            if error.errno == errno.EAGAIN or error.errno in NOT_SUPPORTED:
                 return None
             raise
         return bytes(buffer[:got])
@@ -102,19 +102,13 @@ class Handle:
 
     def data_ranges(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of [begin, end) that may hold other bytes than zeros. Raises: OSError."""
-        while begin < end:
-            try:
-                first = self._disk._call(os.lseek, self.fd, begin, os.SEEK_DATA)
-                hole = self._disk._call(os.lseek, self.fd, first, os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return
-                if error.errno not in _NOT_SUPPORTED:
-                    raise
-                first, hole = begin, end
-            if first < end:
-                yield first, min(hole, end)
-            begin = hole
+        call, fd = self._disk._call, self.fd
+        return data_ranges(
+            lambda at: call(os.lseek, fd, at, os.SEEK_DATA),
+            lambda at: call(os.lseek, fd, at, os.SEEK_HOLE),
+            begin,
+            end,
+        )
 
     def close(self) -> None:
         """Give the descriptor back; mappings made from it live on. A second call does nothing."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.store.format.index import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, IndexHead, IndexShape
+from aerobee.store.format.sparse import used_end
 
 if TYPE_CHECKING:
     from aerobee.store.files.disk import Handle
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["shape_of"]
 
-READ_BYTES: Final = 1 << 20
 _NO_ENTRY: Final = bytes(INDEX_ENTRY.size)
 
 
@@ -30,23 +30,10 @@ def shape_of(handle: Handle, head: IndexHead, wanted: IndexShape) -> IndexShape 
     size = handle.size()
     if head.index_count <= 1:
         return wanted if size <= wanted.size else None
-    entries = head.index_count + (size - _used(handle, size)) // INDEX_ENTRY.size
+    entries = head.index_count + (size - used_end(handle, 0, size)) // INDEX_ENTRY.size
     slots, rest = divmod(size - INDEX_HEAD.size - entries * INDEX_ENTRY.size, INDEX_SLOT.size)
     shape = IndexShape(slots, entries)
     return shape if slots > 0 and not rest and _fits(handle, head, shape) else None
-
-
-def _used(handle: Handle, size: int) -> int:
-    """One past the last byte that is not zero. Raises: OSError."""
-    for begin, end in reversed(list(handle.data_ranges(0, size))):
-        at = end
-        while at > begin:
-            first = max(begin, at - READ_BYTES)
-            piece = handle.pread(at - first, first)
-            if piece.count(0) != len(piece):
-                return first + len(piece.rstrip(b"\0"))
-            at = first
-    return 0
 
 
 def _fits(handle: Handle, head: IndexHead, shape: IndexShape) -> bool:

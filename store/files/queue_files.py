@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.store.format.names import file_start, segment_start
+from aerobee.store.format.sparse import used_end
 from aerobee.store.format.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.open_files import OpenFiles
 
-__all__ = ["CHUNK_BYTES", "QueueFiles"]
-
-CHUNK_BYTES = 64_000
+__all__ = ["QueueFiles"]
 
 
 class QueueFiles:
@@ -70,14 +69,8 @@ class QueueFiles:
 
     def _last_use(self, start: int) -> int:
         """Bytes of a file up to its last unit, over holes too."""
-        handle = self._open.get(self._paths[start])
-        for begin, end in reversed(list(handle.data_ranges(0, self.file_size))):
-            for position in range(end - 1, begin - 1, -CHUNK_BYTES):
-                first = max(0, position + 1 - CHUNK_BYTES) // UNIT_SIZE * UNIT_SIZE
-                used = len(handle.pread(position + 1 - first, first).rstrip(b"\0"))
-                if used:
-                    return -(-(first + used) // UNIT_SIZE) * UNIT_SIZE
-        return 0
+        used = used_end(self._open.get(self._paths[start]), 0, self.file_size)
+        return -(-used // UNIT_SIZE) * UNIT_SIZE
 
     def _zero(self, end: int) -> int:
         """Old units behind the end would count as messages after the next crash.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.store.files.queue_files import CHUNK_BYTES, QueueFiles
+from aerobee.store.files.queue_files import QueueFiles
 from aerobee.store.format.names import segment_name
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE, is_blank, units_in_use
 
@@ -27,6 +27,7 @@ __all__ = ["RECENT_BYTES", "QueueUnits"]
 
 RECENT_BYTES = 1 << 20
 """Units of this run, no further from the end, are believed to be in the page cache."""
+CHUNK_BYTES = 64_000
 RECOVER_FILES = 3
 LOOK_UNITS = 400
 """So many are looked at one by one, as they are read at once."""

@@ -6,24 +6,21 @@ is closed under the thread.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.store.format.unit import UNIT, UNIT_SIZE, is_blank
+from aerobee.store.format.queue_reader import Queue, QueueReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from aerobee.store.files.disk import Disk, Handle
+    from aerobee.store.files.disk import Disk
 
 __all__ = ["UnitSearch"]
 
 
 class UnitSearch(NamedTuple):
-    """Units `low` … `high` − 1 of a queue, all of them written to these files (by start)."""
+    """Units `low` … `high` − 1 of a queue, all of them written to its files."""
 
-    paths: Mapping[int, Path]
-    file_size: int
+    queue: Queue
     low: int
     high: int
 
@@ -32,29 +29,8 @@ class UnitSearch(NamedTuple):
 
         For a thread. Raises: OSError.
         """
-        handles: dict[int, Handle] = {}
-        low, high = self.low, self.high
-        # Mostly nothing is to be corrected, and the first unit says so.
-        middle = low
-        try:
-            while low < high:
-                if self._before(middle, physical_offset, handles, disk):
-                    low = middle + 1
-                else:
-                    high = middle
-                middle = (low + high) // 2
-        finally:
-            for handle in handles.values():
-                handle.close()
-        return low
-
-    def _before(
-        self, queue_offset: int, physical_offset: int, handles: dict[int, Handle], disk: Disk
-    ) -> bool:
-        position = queue_offset * UNIT_SIZE
-        start = position - position % self.file_size
-        handle = handles.get(start)
-        if handle is None:
-            handle = handles[start] = disk.open(self.paths[start], writable=False)
-        physical, size, _ = UNIT.unpack_from(handle.pread(UNIT_SIZE, position - start))
-        return size > 0 and (is_blank(physical, size) or physical < physical_offset)
+        with QueueReader(self.queue, lambda path: disk.open(Path(path), writable=False)) as reader:
+            found = reader.first_at(physical_offset, self.low, self.high)
+        if reader.gone:
+            raise FileNotFoundError(f"a file of {self.queue.path} is gone")
+        return found

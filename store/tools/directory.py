@@ -7,8 +7,8 @@ sizes. Works on directories in use: then without the lock, and what is being wri
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerobee.store.errors import StoreLocked, StoreUnusable
@@ -25,20 +25,19 @@ from aerobee.store.format.names import (
     LOCK,
     segment_start,
 )
-from aerobee.store.format.unit import UNIT_SIZE
+from aerobee.store.format.queue_reader import QueueReader, queues_below, usual_size
 from aerobee.store.services.start_check import refuse_foreign
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from aerobee.store.files.disk import Handle
+    from aerobee.store.format.queue_reader import Queue
     from aerobee.store.tools.findings import Findings
 
-__all__ = ["QUEUE_FILE_BYTES", "Directory", "QueueFiles", "ReadOnlyDisk", "opened"]
+__all__ = ["Directory", "ReadOnlyDisk", "opened"]
 
 SEGMENT_BYTES = 1 << 30
-QUEUE_FILE_BYTES = 6_000_000
 
 
 class ReadOnlyDisk(Disk):
@@ -47,58 +46,6 @@ class ReadOnlyDisk(Disk):
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
         assert not create, path
         return super().open(path, writable=False)
-
-
-class QueueFiles:
-    """The files of one consume queue, read at any byte."""
-
-    __slots__ = ("_disk", "file_size", "paths")
-
-    def __init__(self, disk: Disk, paths: dict[int, Path], file_size: int) -> None:
-        self._disk = disk
-        self.paths = paths
-        self.file_size = file_size
-
-    @property
-    def first(self) -> int:
-        """The queue offset the first file begins with; 0 without files."""
-        return next(iter(self.paths), 0) // UNIT_SIZE
-
-    @property
-    def end(self) -> int:
-        """The queue offset behind the last file."""
-        return (max(self.paths) + self.file_size) // UNIT_SIZE if self.paths else 0
-
-    def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of [begin, end), in queue offsets, that lie in a file."""
-        for start in self.paths:
-            first = max(begin, start // UNIT_SIZE)
-            behind = min(end, (start + self.file_size) // UNIT_SIZE)
-            if first < behind:
-                yield first, behind
-
-    def read(self, begin: int, count: int) -> bytes:
-        """`count` units from queue offset `begin`; zeros where there are none. Raises: OSError."""
-        position, end = begin * UNIT_SIZE, (begin + count) * UNIT_SIZE
-        pieces = []
-        while position < end:
-            start = position - position % self.file_size
-            size = min(end, start + self.file_size) - position
-            pieces.append(self._piece(start, position - start, size).ljust(size, b"\0"))
-            position += size
-        return b"".join(pieces)
-
-    def _piece(self, start: int, at: int, size: int) -> bytes:
-        path = self.paths.get(start)
-        if path is None:
-            return b""
-        try:
-            handle = self._disk.open(path, writable=False)
-        except FileNotFoundError:
-            # Deleted by a running broker since we looked.
-            return b""
-        with handle:
-            return handle.pread(size, at)
 
 
 class Directory:
@@ -119,16 +66,16 @@ class Directory:
 
     def _list_segments(self) -> None:
         queue = self.log.queue
-        sizes = self._sizes(queue.directory)
-        queue.file_size = usual(sizes.values(), SEGMENT_BYTES)
-        for path, size in sizes.items():
-            start = segment_start(path.name)
+        sizes = self.sizes(str(queue.directory))
+        queue.file_size = usual_size(sizes.values(), SEGMENT_BYTES)
+        for name, size in sizes.items():
+            path, start = queue.directory / name, segment_start(name)
             if start is None:
                 self._damaged("name", path, "is no segment file")
             elif size:
                 queue.files.append(MappedFile(self.disk, path, start, size, used=size))
             if start is not None and size != queue.file_size:
-                self._wrong_size(path, size, queue.file_size, last=path == max(sizes))
+                self._wrong_size(path, size, queue.file_size, last=name == max(sizes))
         for file, following in pairwise(queue.files):
             if file.end < following.start and file.size == queue.file_size:
                 path = queue.path_of(file.end)
@@ -143,52 +90,42 @@ class Directory:
 
     # ── Queues ──
 
-    def _list_queues(self) -> Iterator[tuple[tuple[str, int], QueueFiles]]:
-        top = self.root / CONSUME_QUEUE
-        found = {
-            (topic, int(name)): self._sizes(top / topic / name)
-            for topic in self._directories(top)
-            for name in self._directories(top / topic)
-            if name.isascii() and name.isdigit()
-        }
-        size = usual([n for sizes in found.values() for n in sizes.values()], QUEUE_FILE_BYTES)
-        for key, sizes in found.items():
-            yield key, QueueFiles(self.disk, self._queue_files(sizes, size), size)
+    def _list_queues(self) -> Iterator[tuple[tuple[str, int], Queue]]:
+        for queue, sizes in queues_below(str(self.root / CONSUME_QUEUE), self):
+            self._look_at_names(queue, sizes)
+            yield (queue.topic, queue.queue_id), queue
 
-    def _queue_files(self, sizes: Mapping[Path, int], usual_size: int) -> dict[int, Path]:
-        paths: dict[int, Path] = {}
-        for path, size in sizes.items():
-            start = segment_start(path.name)
-            if start is None or start % usual_size:
+    def _look_at_names(self, queue: Queue, sizes: Mapping[str, int]) -> None:
+        for name, size in sizes.items():
+            path, start = Path(queue.path, name), segment_start(name)
+            if start is None or start not in queue.starts:
                 self._damaged("name", path, "is no file of a consume queue")
                 continue
-            if size != usual_size:
-                self._wrong_size(path, size, usual_size, last=path == max(sizes))
-            if paths and start - usual_size not in paths:
+            if size != queue.file_bytes:
+                self._wrong_size(path, size, queue.file_bytes, last=name == max(sizes))
+            if start != queue.starts[0] and start - queue.file_bytes not in queue.starts:
                 self._damaged("hole", path, "has no file in front of it")
-            paths[start] = path
-        return paths
+
+    def reader(self, queue: Queue) -> QueueReader:
+        """Its units; to be entered."""
+        return QueueReader(queue, lambda path: self.disk.open(Path(path), writable=False))
 
     # ── Names ──
 
-    def _directories(self, path: Path) -> Sequence[str]:
-        return [name for name in self.disk.listdir(path) if self.disk.is_directory(path / name)]
+    def folders(self, path: str) -> list[str]:
+        """As `Listing`."""
+        return self.disk.folders(Path(path))
 
-    def _sizes(self, path: Path) -> dict[Path, int]:
+    def sizes(self, path: str) -> dict[str, int]:
+        """As `Listing`."""
         sizes = {}
-        for name in self.disk.listdir(path):
+        for name in self.disk.listdir(Path(path)):
             with contextlib.suppress(FileNotFoundError):
-                sizes[path / name] = self.disk.size(path / name)
+                sizes[name] = self.disk.size(Path(path, name))
         return sizes
 
     def _damaged(self, kind: str, path: Path, text: str) -> None:
         self._findings.damaged(kind, path, text)
-
-
-def usual(sizes: Iterable[int], default: int) -> int:
-    """The size that most files have; the larger one when two are equally frequent."""
-    counts = Counter(size for size in sizes if size)
-    return max(counts, key=lambda size: (counts[size], size), default=default)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from aerobee.store.format.index import (
 from aerobee.store.format.names import INDEX, is_index_name
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import parse
+from aerobee.store.format.sparse import used_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -264,16 +265,9 @@ class _FileCheck:
         """Entry 0, and those that are still to come."""
         shape = self._shape
         unused = self._handle.pread(INDEX_ENTRY.size, shape.entry_position(0))
-        if any(unused) or self._used(shape.entry_position(self._head.index_count)):
+        behind = shape.entry_position(self._head.index_count)
+        if any(unused) or used_end(self._handle, behind, shape.size) > behind:
             self._report("holds bytes where no entry is")
-
-    def _used(self, position: int) -> bool:
-        for begin, end in list(self._handle.data_ranges(position, self._shape.size)):
-            for at in range(begin, end, READ_BYTES):
-                piece = self._handle.pread(min(READ_BYTES, end - at), at)
-                if piece.count(0) != len(piece):
-                    return True
-        return False
 
     def _report(self, text: str) -> None:
         self._check.damaged(self._handle, text)

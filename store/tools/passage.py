@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.store.format.faults import BAD_SIZE, BLANK, CRC, ZEROS, NoRecord
 from aerobee.store.format.record import START, RecordHeader, parse
+from aerobee.store.format.sparse import used_end
 from aerobee.store.format.walk import Walk, fault_at
 from aerobee.store.services.damage import candidates
 
@@ -174,14 +175,8 @@ class Passage:
         return 0 if isinstance(found, NoRecord) else found.store_timestamp
 
     def _used_behind(self, file: MappedFile, at: int) -> int:
-        handle = file.open()
-        used = 0
-        for begin, end in list(handle.data_ranges(at - file.start, file.size)):
-            for position in range(begin, end, SLICE_BYTES):
-                piece = handle.pread(min(SLICE_BYTES, end - position), position)
-                length = len(piece.rstrip(b"\0"))
-                used = position + length - (at - file.start) if length else used
-        return used
+        begin = at - file.start
+        return used_end(file.open(), begin, file.size) - begin
 
     def _damaged(self, file: MappedFile, at: int, text: str, kind: str) -> None:
         self._findings.damaged(kind, file.path, text, at)

@@ -89,7 +89,7 @@ def _describe(summary: StoreSummary, directory: Directory) -> None:
     summary.segments = len(directory.log.queue.files)
     summary.segment_bytes = directory.log.segment_bytes
     summary.min_offset = directory.log.min_offset
-    summary.queue_files = sum(len(queue.paths) for queue in directory.queues.values())
+    summary.queue_files = sum(len(queue.starts) for queue in directory.queues.values())
 
 
 def _count(summary: StoreSummary, passage: Passage) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.store.format.queue_faults import UnitFields
-    from aerobee.store.tools.directory import QueueFiles
+    from aerobee.store.format.queue_reader import Queue, QueueReader
 
 __all__ = ["Expectation", "QueueCheck"]
 
@@ -75,23 +75,25 @@ class QueueCheck:
     """One queue: the units that the log asks for, and what the files say instead."""
 
     __slots__ = (
+        "_opened",
         "base",
         "broken",
         "expected",
-        "files",
         "first",
         "lost",
         "next",
         "pending",
         "problems",
+        "queue",
         "rules",
-        "topic",
         "unnumbered",
     )
 
-    def __init__(self, topic: str, files: QueueFiles, rules: Expectation) -> None:
-        self.topic = topic
-        self.files = files
+    def __init__(
+        self, queue: Queue, opened: Callable[[Queue], QueueReader], rules: Expectation
+    ) -> None:
+        self.queue = queue
+        self._opened = opened
         self.rules = rules
         self.expected = bytearray()
         self.unnumbered = 0
@@ -135,7 +137,8 @@ class QueueCheck:
         """Hold the units gathered so far against the files. Raises: OSError."""
         count = len(self.expected) // UNIT_SIZE
         if count:
-            there = self.files.read(self.base, count)
+            with self._opened(self.queue) as reader:
+                there = reader.read(self.base, count)
             if there != self.expected:
                 self._differ(there)
         self.base += count
@@ -148,7 +151,7 @@ class QueueCheck:
                 self._judge(queue_offset, wanted, found)
 
     def _judge(self, queue_offset: int, wanted: UnitFields, found: UnitFields) -> None:
-        kind = unit_fault(self.topic, wanted, found, extended=self.rules.extended)
+        kind = unit_fault(self.queue.topic, wanted, found, extended=self.rules.extended)
         if kind == END:
             return
         if self.rules.pending(wanted[0]):
@@ -168,7 +171,7 @@ class QueueCheck:
     def finish(self, log_end: int) -> None:
         """Compare what is left, then look at the units that no record asked for."""
         self.compare()
-        begin, end = self.files.first, self.files.end
+        begin, end = self.queue.first, self.queue.end
         if self.first < 0:
             self._look(begin, end, log_end)
             return
@@ -177,12 +180,13 @@ class QueueCheck:
 
     def _look(self, begin: int, end: int, log_end: int | None = None) -> None:
         """Units without a record: they lead in front of the log, or into damage."""
-        for first, behind in self.files.pieces(begin, end):
-            for at in range(first, behind, CHUNK_UNITS):
-                data = self.files.read(at, min(CHUNK_UNITS, behind - at))
-                if any(data):
-                    for queue_offset, unit in enumerate(UNIT.iter_unpack(data), at):
-                        self._look_at(queue_offset, unit, log_end)
+        with self._opened(self.queue) as reader:
+            for first, behind in self.queue.pieces(begin, end):
+                for at in range(first, behind, CHUNK_UNITS):
+                    data = reader.read(at, min(CHUNK_UNITS, behind - at))
+                    if any(data):
+                        for queue_offset, unit in enumerate(UNIT.iter_unpack(data), at):
+                            self._look_at(queue_offset, unit, log_end)
 
     def _look_at(self, queue_offset: int, unit: tuple[int, int, int], log_end: int | None) -> None:
         rules = self.rules

@@ -15,10 +15,11 @@ import msgspec
 
 from aerobee.store.format.faults import QUEUE_GAP, TAIL
 from aerobee.store.format.names import CONFIG, backup_name
+from aerobee.store.format.queue_reader import Queue
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.tags import tags_code_of
 from aerobee.store.format.unit import UNIT
-from aerobee.store.tools.directory import QUEUE_FILE_BYTES, QueueFiles, opened
+from aerobee.store.tools.directory import opened
 from aerobee.store.tools.fields import FieldCheck
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.index import IndexCheck
@@ -167,10 +168,8 @@ class _Run:
 
     def _new_check(self, topic: str, queue_id: int) -> QueueCheck:
         directory = self.directory
-        files = directory.queues.get((topic, queue_id))
-        if files is None:
-            files = QueueFiles(directory.disk, {}, QUEUE_FILE_BYTES)
-        check = self.checks[topic, queue_id] = QueueCheck(topic, files, self.rules)
+        queue = directory.queues.get((topic, queue_id)) or Queue(topic, queue_id)
+        check = self.checks[topic, queue_id] = QueueCheck(queue, directory.reader, self.rules)
         return check
 
     def _check_text(self, position: int, header: RecordHeader) -> None:
@@ -208,7 +207,7 @@ class _Run:
             if topic.startswith(LIGHT_MESSAGE_QUEUES):
                 found.noted("skipped", name, "is a light queue: not compared with the log")
                 continue
-            if not check.files.paths and self.topics is not None and topic not in self.topics:
+            if not check.queue.starts and self.topics is not None and topic not in self.topics:
                 found.noted("deleted", name, "messages of a topic that was deleted")
                 continue
             check.finish(self.passage.end)

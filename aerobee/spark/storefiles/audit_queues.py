@@ -18,7 +18,6 @@ from aerobee.remoting.wire.relaxed_json import decode
 from aerobee.spark.storefiles.queue_files import (
     LIGHT_QUEUES,
     UNITS,
-    Queue,
     QueueReader,
     has_queues,
     queues_of,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aerobee.spark.storefiles.files import LogFiles
+    from aerobee.store.format.queue_reader import Queue
     from aerobee.store.format.record_arrays import Ints
 
 __all__ = ["QueueAudit", "QueueFinding", "QueueRows"]
@@ -143,7 +143,7 @@ class QueueAudit:
         if line.queue is None or not begin < end <= begin + EXPLAINED_MAX:
             return False
         with QueueReader(line.queue) as reader:
-            units = reader.read(begin, end - begin)
+            units = reader.units(begin, end - begin)
         return all(
             size > 0 and self._unreadable(place)
             for place, size in zip(units["place"].tolist(), units["size"].tolist(), strict=True)
@@ -160,7 +160,7 @@ class QueueAudit:
             units = np.zeros(count, UNITS)
         else:
             with QueueReader(line.queue) as reader:
-                units = reader.read(first, count)
+                units = reader.units(first, count)
         same = (units["place"] == run.places) & (units["size"] == run.sizes)
         for at in np.flatnonzero(~same | (units["code"] != run.codes)).tolist():
             unit = (int(units["place"][at]), int(units["size"][at]), int(units["code"][at]))
@@ -203,7 +203,7 @@ class QueueAudit:
 
     def _first_unit(self, queue: Queue) -> tuple[int, int]:
         with QueueReader(queue) as reader:
-            units = reader.read(queue.first, max(queue.file_bytes // UNIT_SIZE, 1))
+            units = reader.units(queue.first, max(queue.file_bytes // UNIT_SIZE, 1))
         real = np.flatnonzero((units["size"] > 0) & (units["place"] + units["size"] > 0))
         real = real[~((units["place"][real] == 0) & (units["size"][real] == BLANK_SIZE))]
         if not len(real):
@@ -239,7 +239,7 @@ class QueueAudit:
         with QueueReader(queue) as reader:
             begin = reader.first_at(low, queue.first, queue.end)
             end = reader.first_at(high, begin, queue.end)
-            units = reader.read(begin, end - begin)
+            units = reader.units(begin, end - begin)
         seen = np.concatenate(line.seen) if line.seen else np.empty(0, np.int64)
         stray = ~np.isin(np.arange(begin, end), seen) & (units["size"] > 0)
         stray &= (units["place"] >= low) & (units["place"] < high)

@@ -8,7 +8,6 @@ Source: spark §9, store format §1.1.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from bisect import bisect_right
 from pathlib import Path
@@ -20,6 +19,7 @@ from aerobee.store.format.faults import BAD_SIZE, BLANK, END, MORE, ZEROS, Fault
 from aerobee.store.format.names import COMMIT_LOG, segment_start
 from aerobee.store.format.record import FIXED_BYTES, RecordHeader, parse
 from aerobee.store.format.record_arrays import Heads, records_in
+from aerobee.store.format.sparse import data_ranges, used_end
 from aerobee.store.format.walk import HEAD_BYTES_MAX, candidates, claimed_size, fault_at
 
 if TYPE_CHECKING:
@@ -33,13 +33,12 @@ __all__ = [
     "WINDOW_BYTES",
     "Fragment",
     "LogFiles",
+    "OpenFile",
     "Passage",
     "SegmentFile",
     "all_segments",
-    "data_ranges",
     "first_store_time",
     "ignore_damage",
-    "read_at",
     "segments_of",
 ]
 
@@ -54,7 +53,35 @@ BLANK_WITHIN = 16 << 20
 _OVERLAP = 35
 """What `candidates` needs of a record beyond its first byte."""
 _ZEROS = bytes(SEARCH_BYTES + _OVERLAP)
-_NO_HOLES = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY}
+
+
+class OpenFile:
+    """A file opened for reading, as `SparseFile`. Every method may raise OSError."""
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Bytes of the file, fewer only where it is shorter."""
+        pieces = []
+        while size > 0 and (piece := os.pread(self.fd, size, position)):
+            pieces.append(piece)
+            position += len(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def data_ranges(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of [begin, end) that may hold other bytes than zeros."""
+        return data_ranges(
+            lambda at: os.lseek(self.fd, at, os.SEEK_DATA),
+            lambda at: os.lseek(self.fd, at, os.SEEK_HOLE),
+            begin,
+            end,
+        )
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.fd)
 
 
 class SegmentFile:
@@ -63,7 +90,7 @@ class SegmentFile:
     def __init__(self, segment: Segment) -> None:
         """Open the segment. Raises: FileNotFoundError, OSError."""
         self.segment = segment
-        self.fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = OpenFile(segment.path)
 
     def __enter__(self) -> Self:
         return self
@@ -78,18 +105,18 @@ class SegmentFile:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        os.close(self.fd)
+        self._file.close()
 
     def read(self, begin: int, end: int) -> bytes:
         """The bytes at physical offsets [begin, end), fewer where the file is shorter.
 
         Raises: OSError.
         """
-        return read_at(self.fd, begin - self.segment.start, end - begin)
+        return self._file.pread(end - begin, begin - self.segment.start)
 
     def modified_s(self) -> float:
         """When the file was last written to, in seconds since the epoch. Raises: OSError."""
-        return os.fstat(self.fd).st_mtime
+        return os.fstat(self._file.fd).st_mtime
 
     def header_at(self, position: int) -> RecordHeader | None:
         """The whole record at a physical offset; None for anything else. Raises: OSError."""
@@ -120,12 +147,14 @@ class SegmentFile:
     def next_whole(self, begin: int, end: int) -> tuple[int, RecordHeader] | None:
         """The first whole record that begins in [begin, end). Raises: OSError."""
         step = SEARCH_FIRST_BYTES
-        for low, high in self._data_ranges(begin, end):
-            at = low
-            while at < high:
+        start = self.segment.start
+        for low, high in list(self._file.data_ranges(begin - start, end - start)):
+            at = low + start
+            while at < high + start:
                 data = self.read(at, min(at + step + _OVERLAP, self.segment.end))
                 base, at, step = at, at + step, min(2 * step, SEARCH_BYTES)
-                if _is_zeros(data):
+                # Comparing is ten times as fast as looking for anything else.
+                if data == _ZEROS[: len(data)]:
                     continue
                 for position in candidates(data, base):
                     if position >= end:
@@ -137,52 +166,8 @@ class SegmentFile:
 
     def used_behind(self, begin: int) -> int:
         """Bytes from a physical offset to the last one that is not zero. Raises: OSError."""
-        used = 0
-        for low, high in self._data_ranges(begin, self.segment.end):
-            for at in range(low, high, SEARCH_BYTES):
-                data = self.read(at, min(at + SEARCH_BYTES, high))
-                if not _is_zeros(data):
-                    used = at + len(data.rstrip(b"\0")) - begin
-        return used
-
-    def _data_ranges(self, begin: int, end: int) -> list[tuple[int, int]]:
         start = self.segment.start
-        found = data_ranges(self.fd, begin - start, end - start)
-        return [(low + start, high + start) for low, high in found]
-
-
-def _is_zeros(data: bytes) -> bool:
-    """Comparing is ten times as fast as looking for anything else."""
-    return data == _ZEROS[: len(data)]
-
-
-def data_ranges(fd: int, begin: int, end: int) -> list[tuple[int, int]]:
-    """The parts of [begin, end) of a file that may hold other bytes than zeros. Raises: OSError."""
-    found = []
-    while begin < end:
-        try:
-            first = os.lseek(fd, begin, os.SEEK_DATA)
-            hole = os.lseek(fd, first, os.SEEK_HOLE)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                break
-            if error.errno not in _NO_HOLES:
-                raise
-            first, hole = begin, end
-        if first < end:
-            found.append((first, min(hole, end)))
-        begin = hole
-    return found
-
-
-def read_at(fd: int, position: int, count: int) -> bytes:
-    """`count` bytes of a file, fewer where it is shorter. Raises: OSError."""
-    pieces = []
-    while count > 0 and (piece := os.pread(fd, count, position)):
-        pieces.append(piece)
-        position += len(piece)
-        count -= len(piece)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return used_end(self._file, begin - start, self.segment.size) + start - begin
 
 
 class Fragment(NamedTuple):

@@ -18,7 +18,6 @@ from aerobee.spark.storefiles.damage import removed
 from aerobee.spark.storefiles.files import WINDOW_BYTES, Fragment, LogFiles, all_segments
 from aerobee.spark.storefiles.queue_files import (
     LIGHT_QUEUES,
-    Queue,
     QueueReader,
     batched_topics,
     has_files,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from aerobee.spark.storefiles.damage import Damage
     from aerobee.spark.storefiles.queue_files import Units
     from aerobee.spark.storefiles.segments import Segment
+    from aerobee.store.format.queue_reader import Queue
     from aerobee.store.format.record_arrays import Bools, Ints
 
 __all__ = ["QueuePiece", "queue_fragments", "queue_pieces"]
@@ -82,7 +82,7 @@ def queue_pieces(options: StoreOptions, low: int, high: int) -> list[QueuePiece]
     ):
         with QueueReader(queue) as reader:
             first, end = queue.first, reader.end()
-            sample = reader.read(max(first, end - SAMPLE_UNITS), min(end - first, SAMPLE_UNITS))
+            sample = reader.units(max(first, end - SAMPLE_UNITS), min(end - first, SAMPLE_UNITS))
         sizes = sample["size"][(sample["size"] > 0) & (sample["place"] > 0)]
         mean = int(np.median(sizes)) if len(sizes) else RECORD_BYTES
         step = max(options.split_bytes // max(mean, FIXED_BYTES), 1)
@@ -120,7 +120,7 @@ def _wanted(piece: QueuePiece, reader: QueueReader, damage: Damage) -> Iterator[
     )
     doubted = np.empty((0, 2), np.int64)
     for at in range(begin, end, CHUNK_UNITS):
-        units = reader.read(at, min(CHUNK_UNITS, end - at))
+        units = reader.units(at, min(CHUNK_UNITS, end - at))
         inside = _inside(piece, units)
         offsets = np.arange(at, at + len(units))
         chosen = np.flatnonzero(inside)
@@ -146,7 +146,7 @@ def _any_inside(piece: QueuePiece, reader: QueueReader, ranges: Iterable[tuple[i
     Holes of any length are passed over, but not many units that lead elsewhere.
     """
     for begin, end in ranges:
-        units = reader.read(begin, end - begin)
+        units = reader.units(begin, end - begin)
         if _inside(piece, units).any():
             return True
         if (units["size"] > 0).sum() > CHUNK_UNITS // 2:

@@ -5,26 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.unit_search import UnitSearch
+from aerobee.store.format.names import segment_name
+from aerobee.store.format.queue_reader import Queue
 from aerobee.store.format.unit import BLANK, UNIT
 
 PER_FILE = 5
 FILE_BYTES = PER_FILE * UNIT.size
 
 
-def write(root: Path, places: list[int | None]) -> dict[int, Path]:
+def write(root: Path, places: list[int | None]) -> Queue:
     """Queue files of five units; None is a blank."""
     units = [BLANK if at is None else UNIT.pack(at, 10, 0) for at in places]
-    paths = {}
-    for number in range(0, len(units), PER_FILE):
-        path = root / f"{number * UNIT.size:020d}"
-        path.write_bytes(b"".join(units[number : number + PER_FILE]).ljust(FILE_BYTES, b"\0"))
-        paths[number * UNIT.size] = path
-    return paths
+    starts = range(0, len(units) * UNIT.size, FILE_BYTES)
+    for start in starts:
+        some = units[start // UNIT.size :][:PER_FILE]
+        (root / segment_name(start)).write_bytes(b"".join(some).ljust(FILE_BYTES, b"\0"))
+    return Queue("orders", 0, str(root), FILE_BYTES, tuple(starts))
 
 
 @given(
@@ -51,6 +53,12 @@ def test_the_search_finds_what_looking_at_each_unit_finds(
         len(places),
     )
     with TemporaryDirectory() as directory:
-        paths = write(Path(directory), places)
-        search = UnitSearch(paths, FILE_BYTES, low, len(places))
+        search = UnitSearch(write(Path(directory), places), low, len(places))
         assert search.first_at_or_after(physical_offset, Disk()) == expected
+
+
+def test_a_file_that_is_gone_is_no_answer(tmp_path: Path) -> None:
+    search = UnitSearch(write(tmp_path, list(range(10, 22))), 0, 12)
+    (tmp_path / segment_name(FILE_BYTES)).unlink()
+    with pytest.raises(FileNotFoundError):
+        search.first_at_or_after(20, Disk())

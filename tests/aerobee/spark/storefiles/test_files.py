@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,10 @@ from aerobee.spark.storefiles import files as store_files
 from aerobee.spark.storefiles.end import end_of_data
 from aerobee.spark.storefiles.files import (
     LogFiles,
+    OpenFile,
     Passage,
     SegmentFile,
     all_segments,
-    data_ranges,
     first_store_time,
     segments_of,
 )
@@ -380,13 +381,10 @@ def test_holes_of_sparse_files_are_not_read(tmp_path: Path) -> None:
         file.truncate(1 << 30)
         file.seek(1 << 20)
         file.write(b"x")
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        found = data_ranges(fd, 0, 1 << 30)
+    with closing(OpenFile(str(path))) as opened:
+        found = list(opened.data_ranges(0, 1 << 30))
         assert any(low <= 1 << 20 < high for low, high in found)
-        assert data_ranges(fd, 0, 0) == []
-    finally:
-        os.close(fd)
+        assert not list(opened.data_ranges(0, 0))
 
 
 def test_lengths_that_do_not_add_up_are_told_as_such(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.spark.storefiles.queue_files import (
-    Queue,
     QueueReader,
     has_queues,
     places_of,
@@ -19,6 +18,8 @@ from tests.aerobee.spark.store_maker import StoreMaker
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.store.format.queue_reader import Queue
 
 
 @pytest.fixture
@@ -60,12 +61,12 @@ def test_units_are_read_across_files_and_zeros_where_there_are_none(store: Store
         maker.put()
     maker.write()
     with QueueReader(queue_of(maker, "orders")) as reader:
-        units = reader.read(0, 70)
+        units = reader.units(0, 70)
         assert places_of(units)[:50].tolist() == [put.place for put in maker.puts]
         assert not units[50:]["size"].any()
-        assert reader.read(15, 10).tobytes() == units[15:25].tobytes()
-        assert len(reader.read(7, 0)) == 0
-        assert not reader.read(1 << 60, 3)["size"].any()
+        assert reader.units(15, 10).tobytes() == units[15:25].tobytes()
+        assert len(reader.units(7, 0)) == 0
+        assert not reader.units(1 << 60, 3)["size"].any()
         assert reader.end() == 50
 
 
@@ -82,7 +83,7 @@ def test_the_end_is_behind_the_last_unit_even_over_a_hole(store: StoreMaker) -> 
 def test_a_queue_without_units_ends_where_it_begins(store: StoreMaker) -> None:
     (store.root / "consumequeue" / "a" / "10").mkdir()
     with QueueReader(queue_of(store, "a", 10)) as reader:
-        assert (reader.end(), len(reader.read(0, 5))) == (0, 5)
+        assert (reader.end(), len(reader.units(0, 5))) == (0, 5)
 
 
 def test_a_place_of_the_log_is_found_by_halving(store: StoreMaker) -> None:
@@ -98,5 +99,5 @@ def test_a_file_deleted_meanwhile_reads_as_zeros(store: StoreMaker) -> None:
     queue = queue_of(store)
     os.unlink(f"{queue.path}/{0:020d}")
     with QueueReader(queue) as reader:
-        assert not reader.read(0, 5)["size"].any()
+        assert not reader.units(0, 5)["size"].any()
         assert reader.end() == 0
