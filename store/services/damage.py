@@ -22,8 +22,7 @@ from aerobee.store.format.record import (
     RecordHeader,
     parse,
 )
-from aerobee.store.format.walk import CANDIDATE_BYTES, fault_at
-from aerobee.store.format.walk import candidates as named_records
+from aerobee.store.format.walk import candidates_in, fault_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LogEnd",
     "altered",
-    "candidates",
     "reason_at",
     "record_time_at",
     "refuse_damage",
@@ -51,9 +49,6 @@ __all__ = [
 ]
 
 _log = structlog.get_logger("store.recovery")
-
-SEARCH_BYTES = 1 << 20
-_ZEROS = bytes(SEARCH_BYTES + CANDIDATE_BYTES)
 
 
 class LogEnd(NamedTuple):
@@ -239,22 +234,9 @@ def _behind(log: CommitLog, physical_offset: int) -> Iterator[int]:
     """Physical offsets behind the end where a record may begin."""
     file = log.queue.find(physical_offset)
     if file is not None:
-        yield from candidates(file, physical_offset - file.start)
+        begin = physical_offset - file.start
+        yield from candidates_in(file.open(), begin, file.size, file.start)
     yield from (file.start for file in log.queue.files if file.start > physical_offset)
-
-
-def candidates(file: MappedFile, position: int) -> Iterator[int]:
-    """Physical offsets in a segment, from a position on, where a record may begin.
-
-    Raises: OSError.
-    """
-    handle = file.open()
-    # Reading makes holes look like data to whoever asks later, so all is asked first.
-    for begin, end in list(handle.data_ranges(position, file.size)):
-        for at in range(begin, end, SEARCH_BYTES):
-            piece = handle.pread(SEARCH_BYTES + CANDIDATE_BYTES - 1, at)
-            if piece != _ZEROS[: len(piece)]:
-                yield from named_records(piece, file.start + at)
 
 
 def record_time_at(log: CommitLog, physical_offset: int, crc: bool) -> int:

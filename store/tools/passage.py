@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from aerobee.store.format.faults import BAD_SIZE, BLANK, CRC, ZEROS, NoRecord
 from aerobee.store.format.record import START, RecordHeader, parse
 from aerobee.store.format.sparse import used_end
-from aerobee.store.format.walk import Walk, fault_at
-from aerobee.store.services.damage import candidates
+from aerobee.store.format.walk import Walk, candidates_in, fault_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -165,7 +164,8 @@ class Passage:
 
     def _next(self, file: MappedFile, at: int) -> int | None:
         """The next whole record of the segment, from `at` on."""
-        for physical_offset in candidates(file, max(at - file.start, 0)):
+        begin = max(at - file.start, 0)
+        for physical_offset in candidates_in(file.open(), begin, file.size, file.start):
             if self._time_at(file, physical_offset):
                 return physical_offset
         return None

@@ -20,7 +20,7 @@ from aerobee.store.format.names import COMMIT_LOG, segment_start
 from aerobee.store.format.record import FIXED_BYTES, RecordHeader, parse
 from aerobee.store.format.record_arrays import Heads, records_in
 from aerobee.store.format.sparse import data_ranges, used_end
-from aerobee.store.format.walk import HEAD_BYTES_MAX, candidates, claimed_size, fault_at
+from aerobee.store.format.walk import HEAD_BYTES_MAX, candidates_in, claimed_size, fault_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,13 +46,8 @@ WINDOW_BYTES = 8 << 20
 """How much of a segment is read at once, as long as its records are smaller."""
 FIRST_WINDOW_BYTES = 64 << 10
 """Less behind damage, of which there may be much."""
-SEARCH_BYTES = 1 << 20
-SEARCH_FIRST_BYTES = 16 << 10
 BLANK_WITHIN = 16 << 20
 """So near to the end of a segment lies its blank: no message is larger."""
-_OVERLAP = 35
-"""What `candidates` needs of a record beyond its first byte."""
-_ZEROS = bytes(SEARCH_BYTES + _OVERLAP)
 
 
 class OpenFile:
@@ -146,22 +141,11 @@ class SegmentFile:
 
     def next_whole(self, begin: int, end: int) -> tuple[int, RecordHeader] | None:
         """The first whole record that begins in [begin, end). Raises: OSError."""
-        step = SEARCH_FIRST_BYTES
         start = self.segment.start
-        for low, high in list(self._file.data_ranges(begin - start, end - start)):
-            at = low + start
-            while at < high + start:
-                data = self.read(at, min(at + step + _OVERLAP, self.segment.end))
-                base, at, step = at, at + step, min(2 * step, SEARCH_BYTES)
-                # Comparing is ten times as fast as looking for anything else.
-                if data == _ZEROS[: len(data)]:
-                    continue
-                for position in candidates(data, base):
-                    if position >= end:
-                        return None
-                    found = self.header_at(position)
-                    if found is not None:
-                        return position, found
+        for position in candidates_in(self._file, begin - start, end - start, start):
+            found = self.header_at(position)
+            if found is not None:
+                return position, found
         return None
 
     def used_behind(self, begin: int) -> int:

@@ -74,7 +74,8 @@ def test_a_record_across_two_searched_pieces_is_found(
 ) -> None:
     position, stored = places(log)[-1]
     for size in range(64, 80):
-        monkeypatch.setattr("aerobee.store.services.damage.SEARCH_BYTES", size)
+        monkeypatch.setattr("aerobee.store.format.walk.SEARCH_FIRST_BYTES", size)
+        monkeypatch.setattr("aerobee.store.format.walk.SEARCH_BYTES", size)
         with pytest.raises(StoreDamaged):
             refuse_loss(log, LogEnd(position - 1, stored, None), crc=True)
 
