@@ -18,7 +18,6 @@ from aerobee.store.format.unit import UNIT, UNIT_SIZE, is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from types import TracebackType
 
     from aerobee.store.format.sparse import SparseFile
 
@@ -120,12 +119,7 @@ class QueueReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def _close(self) -> None:
