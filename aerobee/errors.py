@@ -14,6 +14,7 @@ AerobeeError
 ├─ SendFailedError, BatchSendError        all tries are used
 ├─ CompressionError                       a body that cannot be unpacked here
 ├─ RecordDamagedError                     bytes of a broker or a store that are no whole record
+├─ MessageNotFoundError                   no broker has the message that was looked for
 ├─ DataLossError                          messages that were to be read are not there any more
 └─ QueueNotAssignedError                  the queue belongs to somebody else now
 """
@@ -44,6 +45,7 @@ __all__ = [
     "FlowControlError",
     "ForkedClientError",
     "MessageIllegalError",
+    "MessageNotFoundError",
     "NoNameServerError",
     "OffsetNotFoundError",
     "PermissionDeniedError",
@@ -227,6 +229,12 @@ class CompressionError(AerobeeError):
 
 class DataLossError(AerobeeError):
     """Messages that were to be read are not there any more: expired, or lost with their broker."""
+
+
+class MessageNotFoundError(AerobeeError):
+    """No broker has the message that was looked for: never stored, or deleted since."""
+
+    code = 208
 
 
 class RecordDamagedError(AerobeeError):

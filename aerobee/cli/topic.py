@@ -11,22 +11,6 @@ __all__ = ["topic"]
 QUEUES_MAX = 1_024
 """The most that a broker of ours gives a topic."""
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}
-OF_THE_SYSTEM = (
-    "%RETRY%",
-    "%DLQ%",
-    "rmq_sys_",
-    "RMQ_SYS_",
-)
-SYSTEM_TOPICS = frozenset(
-    {
-        "BenchmarkTest",
-        "OFFSET_MOVED_EVENT",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
 
 
 @click.group(short_help="Create and list topics.")
@@ -57,9 +41,15 @@ def create(name: str, namesrv: str | None, queues: int, perm: str) -> None:
 def list_topics(namesrv: str | None, everything: bool, as_json: bool) -> None:
     """Print the names of all topics."""
     from aerobee.blocking import AdminClient
+    from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 
+    hidden = (DLQ_PREFIX, RETRY_PREFIX)
     with AdminClient(namesrv) as admin:
-        names = [name for name in admin.topics() if everything or not is_of_the_system(name)]
+        names = [
+            name
+            for name in admin.topics()
+            if everything or not (is_system_topic(name) or name.startswith(hidden))
+        ]
     for name in names:
         if as_json:
             import msgspec
@@ -67,8 +57,3 @@ def list_topics(namesrv: str | None, everything: bool, as_json: bool) -> None:
             click.echo(msgspec.json.encode({"topic": name}))
         else:
             click.echo(name)
-
-
-def is_of_the_system(name: str) -> bool:
-    """Whether a topic is made by brokers for themselves or for a group."""
-    return name in SYSTEM_TOPICS or name.startswith(OF_THE_SYSTEM) or name.endswith("_REPLY_TOPIC")

@@ -18,7 +18,7 @@ from aerobee.client.blocking.connections import Connections
 from aerobee.client.factory import CLOCK, make_config
 from aerobee.client.message import MessageQueue
 from aerobee.client.route import in_order
-from aerobee.client.steps import administering
+from aerobee.client.steps.admin import topics as topic_steps
 from aerobee.client.steps.answers import error_of, expect
 from aerobee.client.steps.asking import ask_address, ask_broker
 from aerobee.client.steps.offsets import READER
@@ -78,7 +78,7 @@ class Cluster:
 
     def topics(self) -> list[str]:
         """All topics that the name server knows, sorted. Raises: NoNameServerError."""
-        return self._connections.perform(administering.topics(self.routes))
+        return self._connections.perform(topic_steps.topics(self.routes))
 
     def brokers(self) -> dict[str, tuple[str, ...]]:
         """The addresses of each broker, its master first. Raises: NoNameServerError."""

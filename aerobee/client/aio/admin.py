@@ -1,23 +1,49 @@
-"""The async admin client: topics. Decisions are in `steps.administering`."""
+"""The async admin client: one method for each function of `steps.admin`, which decides."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from aerobee.client.aio.part import Part
-from aerobee.client.steps import administering
+from aerobee.client.steps.admin import brokers as broker_steps
+from aerobee.client.steps.admin import clients as client_steps
+from aerobee.client.steps.admin import groups as group_steps
+from aerobee.client.steps.admin import messages as message_steps
+from aerobee.client.steps.admin import offsets as offset_steps
+from aerobee.client.steps.admin import topics as topic_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from aerobee.client.aio.client import Client
     from aerobee.client.config import ClientOptions
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
 
 __all__ = ["AdminClient"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def method(
+    steps: Callable[Concatenate[Routes, P], Steps[T]],
+) -> Callable[Concatenate[AdminClient, P], Coroutine[Any, Any, T]]:
+    """The method that carries steps out, with their parameters, defaults and docstring."""
+
+    async def carry_out(self: AdminClient, /, *args: P.args, **named: P.kwargs) -> T:
+        return await self._perform(steps(self._client.instance, *args, **named))
+
+    update_wrapper(carry_out, steps)
+    return carry_out
+
 
 class AdminClient(Part):
-    """Creates and lists topics."""
+    """Administers a cluster: topics, groups, offsets, messages, clients, brokers.
+
+    Values that it gives back are those of `aerobee.admin`.
+    """
 
     def __init__(
         self,
@@ -28,17 +54,55 @@ class AdminClient(Part):
     ) -> None:
         super().__init__(namesrv, client, options)
 
-    async def create_topic(
-        self, name: str, *, queues: int = 8, perm: int = 6, wait: bool = True
-    ) -> None:
-        """Create or change a topic on every master: so many queues each; perm 4 read + 2 write.
+    # ── Topics ──
 
-        With `wait` it returns once the name server routes the topic. Raises: ConfigurationError,
-        BrokerError, BrokerNotFoundError, TransportError.
-        """
-        steps = administering.create_topic(self._client.instance, name, queues, perm, wait)
-        await self._perform(steps)
+    topics = method(topic_steps.topics)
+    system_topics = method(topic_steps.system_topics)
+    topic_configs = method(topic_steps.topic_configs)
+    describe_topic = method(topic_steps.describe_topic)
+    topic_groups = method(topic_steps.topic_groups)
+    create_topic = method(topic_steps.create_topic)
+    change_topic = method(topic_steps.change_topic)
+    delete_topic = method(topic_steps.delete_topic)
 
-    async def topics(self) -> list[str]:
-        """The names of all topics, sorted, system topics included. Raises: NoNameServerError."""
-        return await self._perform(administering.topics(self._client.instance))
+    # ── Groups ──
+
+    groups = method(group_steps.groups)
+    describe_group = method(group_steps.describe_group)
+    group_topics = method(group_steps.group_topics)
+    create_group = method(group_steps.create_group)
+    delete_group = method(group_steps.delete_group)
+    consumer_lag = method(group_steps.consumer_lag)
+
+    # ── Offsets ──
+
+    committed_offsets = method(offset_steps.committed_offsets)
+    offsets_for_time = method(offset_steps.offsets_for_time)
+    reset_offsets = method(offset_steps.reset_offsets)
+    clone_offsets = method(offset_steps.clone_offsets)
+
+    # ── Messages ──
+
+    view_message = method(message_steps.view_message)
+    query_messages = method(message_steps.query_messages)
+    message_at = method(message_steps.message_at)
+    read_messages = method(message_steps.read_messages)
+    find_messages = method(message_steps.find_messages)
+
+    # ── Clients ──
+
+    consumers = method(client_steps.consumers)
+    producers = method(client_steps.producers)
+    all_producers = method(client_steps.all_producers)
+    running_info = method(client_steps.running_info)
+
+    # ── Brokers ──
+
+    cluster_info = method(broker_steps.cluster_info)
+    broker_config = method(broker_steps.broker_config)
+    update_broker_config = method(broker_steps.update_broker_config)
+    broker_stats = method(broker_steps.broker_stats)
+    stats_item = method(broker_steps.stats_item)
+    delete_expired_files = method(broker_steps.delete_expired_files)
+    delete_expired_queues = method(broker_steps.delete_expired_queues)
+    clean_unused_topics = method(broker_steps.clean_unused_topics)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.message import Message
 
-__all__ = ["UniqIds", "batch_item", "property_string", "received"]
+__all__ = ["UniqIds", "batch_item", "host_text", "property_string", "received"]
 
 NOTHING: Mapping[str, str] = {}
 COUNTER_DIGITS: Final = 4
@@ -108,8 +108,8 @@ def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
         commit_log_offset=one.physical_offset,
         born_at=_instant(one.born_timestamp),
         stored_at=_instant(one.store_timestamp),
-        born_host=_host(one.born_host),
-        store_host=_host(one.store_host),
+        born_host=host_text(one.born_host),
+        store_host=host_text(one.store_host),
         reconsume_times=one.reconsume_times,
         original_topic=named.get("RETRY_TOPIC", one.topic),
         transaction_id=named.get("__transactionId__"),
@@ -117,7 +117,7 @@ def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
 
 
 @lru_cache(maxsize=1024)
-def _host(packed: bytes) -> str:
+def host_text(packed: bytes) -> str:
     """`address:port` of a packed host; IPv6 in brackets."""
     address = ipaddress.ip_address(packed[:-4])
     port = int.from_bytes(packed[-4:], "big")

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from aerobee.client.system_names import SYSTEM_GROUPS
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.remoting.errors import BodyError
 from aerobee.remoting.wire.headers.admin import GetConsumeStats
@@ -45,8 +46,6 @@ COLUMNS = {
     "snapshotTime": "timestamp",
 }
 """Name → Spark type; the order is that of `progress.Lag`."""
-OF_BROKERS = ("CID_RMQ_SYS_", "CID_ONS", "TOOLS_CONSUMER", "SELF_TEST", "FILTERSRV_")
-"""Groups that brokers and their tools make for themselves."""
 NAMED = 10
 """So many of what there is are told to whom asks for something else."""
 AT_ONCE = 8
@@ -120,7 +119,7 @@ def _check_groups(cluster: Cluster, masters: Sequence[str], groups: Sequence[str
     for group in groups:
         if group in known or any(_progress(cluster, address, group) for address in masters):
             continue
-        users = [one for one in known if not one.startswith(OF_BROKERS)]
+        users = [one for one in known if not one.startswith(SYSTEM_GROUPS)]
         raise ConfigurationError(
             f"option groups: no broker knows a consumer group {group}; {_some(users)}"
         )

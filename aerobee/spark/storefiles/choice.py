@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.client.system_names import SYSTEM_PREFIXES, SYSTEM_TOPICS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -21,18 +23,6 @@ __all__ = [
 
 CLOCK_SLACK_MS = 3_600_000
 """How far a clock may have stepped back between two records before pruning by time goes wrong."""
-SYSTEM_TOPICS = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "TBW102",
-        "SELF_TEST_TOPIC",
-        "BenchmarkTest",
-        "CHECKPOINT_TOPIC",
-    }
-)
-SYSTEM_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
 
 
 def is_system(topic: str) -> bool:

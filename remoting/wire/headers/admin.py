@@ -6,15 +6,18 @@ from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header
 
 __all__ = [
+    "GetAllProducerInfo",
     "GetBrokerConfig",
     "GetBrokerConfigResponse",
     "GetBrokerRuntimeInfo",
     "GetConsumeStats",
     "GetConsumerConnectionList",
+    "GetConsumerRunningInfo",
     "GetProducerConnectionList",
     "GetTopicStatsInfo",
     "QueryTopicConsumeByWho",
     "QueryTopicsByConsumer",
+    "UpdateBrokerConfig",
     "ViewBrokerStatsData",
 ]
 
@@ -87,3 +90,24 @@ class ViewBrokerStatsData(Header):
     code = RequestCode.VIEW_BROKER_STATS_DATA
     stats_name: str
     stats_key: str
+
+
+class UpdateBrokerConfig(Header):
+    """UPDATE_BROKER_CONFIG (25); the settings are the body, as properties."""
+
+    code = RequestCode.UPDATE_BROKER_CONFIG
+
+
+class GetAllProducerInfo(Header):
+    """GET_ALL_PRODUCER_INFO (328): the members of all producer groups."""
+
+    code = RequestCode.GET_ALL_PRODUCER_INFO
+
+
+class GetConsumerRunningInfo(Header):
+    """GET_CONSUMER_RUNNING_INFO (307): what a consumer says of itself, by way of the broker."""
+
+    code = RequestCode.GET_CONSUMER_RUNNING_INFO
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool | None = None

@@ -5,7 +5,13 @@ from __future__ import annotations
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, Header
 
-__all__ = ["CreateTopic", "GetAllTopicConfig", "GetAllTopicConfigResponse", "GetTopicConfig"]
+__all__ = [
+    "CreateTopic",
+    "DeleteTopicInBroker",
+    "GetAllTopicConfig",
+    "GetAllTopicConfigResponse",
+    "GetTopicConfig",
+]
 
 
 class CreateTopic(Header, kw_only=True):
@@ -43,4 +49,11 @@ class GetTopicConfig(Header):
     """GET_TOPIC_CONFIG (351)."""
 
     code = RequestCode.GET_TOPIC_CONFIG
+    topic: str
+
+
+class DeleteTopicInBroker(Header):
+    """DELETE_TOPIC_IN_BROKER (215)."""
+
+    code = RequestCode.DELETE_TOPIC_IN_BROKER
     topic: str

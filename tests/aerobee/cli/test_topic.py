@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from aerobee.cli.topic import is_of_the_system
+from aerobee.client.system_names import is_system_topic
 from tests.aerobee.cli.conftest import Run
 
 pytestmark = pytest.mark.service
@@ -19,7 +19,7 @@ def test_a_topic_is_made_and_listed(run: Run, topic: str) -> None:
         json.loads(line)["topic"] for line in run("topic", "list", "--json").stdout.splitlines()
     ]
     assert topic in names
-    assert not any(is_of_the_system(name) for name in names)
+    assert not any(is_system_topic(name) for name in names)
     assert "TBW102" in run("topic", "list", "--all").stdout.splitlines()
     last = run("produce", topic, "x", "--queue", "3")
     assert "has queues 0 to 2" in last.stderr

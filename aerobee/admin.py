@@ -1,0 +1,306 @@
+"""What an admin client gives back: topics, groups, brokers and how far they are, as plain values.
+
+Instants are aware datetimes; None stands for what a broker does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from aerobee.client.message import MessageQueue
+
+__all__ = [
+    "BrokerInfo",
+    "ClientConnection",
+    "ClusterInfo",
+    "ConsumerConnections",
+    "ConsumerLag",
+    "GroupConfig",
+    "GroupDescription",
+    "GroupSubscription",
+    "MessageType",
+    "OffsetChange",
+    "QueueBounds",
+    "QueueLag",
+    "RunningInfo",
+    "RunningQueue",
+    "RunningTopic",
+    "StatsItem",
+    "StatsWindow",
+    "TopicConfig",
+    "TopicDescription",
+]
+
+
+# ── Topics ──
+
+
+class MessageType(Enum):
+    """What a topic is for, as brokers since 5.0 note it; they check it only where told to."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    NORMAL = "NORMAL"
+    FIFO = "FIFO"
+    DELAY = "DELAY"
+    TRANSACTION = "TRANSACTION"
+    MIXED = "MIXED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """A topic's settings on one broker. `perm`: 4 read + 2 write."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def message_type(self) -> MessageType | None:
+        """What the topic is for, if that was said."""
+        said = self.attributes.get("message.type", "")
+        return MessageType[said] if said in MessageType.__members__ else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueBounds:
+    """One queue: the offset of its first message, that of the next, and when the last came."""
+
+    queue: MessageQueue
+    first: int
+    end: int
+    last_stored_at: datetime | None
+
+    @property
+    def messages(self) -> int:
+        """How many messages can be read."""
+        return max(0, self.end - self.first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic: its settings on each broker, its queues, and the groups that consume it."""
+
+    name: str
+    configs: Sequence[TopicConfig]
+    queues: Sequence[QueueBounds]
+    groups: Sequence[str]
+
+    @property
+    def messages(self) -> int:
+        """How many messages can be read, of all queues."""
+        return sum(one.messages for one in self.queues)
+
+    def hidden_by(self, queues: int) -> int:
+        """How many messages no consumer would see any more with so many queues on each broker."""
+        return sum(one.messages for one in self.queues if one.queue.queue_id >= queues)
+
+
+# ── Groups ──
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """A consumer group's settings.
+
+    A message that fails is tried `retry_max` times again, then it is a dead letter.
+    """
+
+    name: str
+    retry_max: int = 16
+    retry_queues: int = 1
+    enabled: bool = True
+    broadcast: bool = True
+    orderly: bool = False
+    consume_timeout_minutes: int = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSubscription:
+    """A topic that a group consumes, and which of its messages."""
+
+    topic: str
+    expression: str
+    expression_type: str = "TAG"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConnection:
+    """One connected client. `version` is RocketMQ's name of it, such as V5_3_3."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    broker: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConnections:
+    """The members of a consumer group and what they agreed on; no members: nobody is online."""
+
+    group: str
+    members: Sequence[ClientConnection] = ()
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from: str = ""
+    subscriptions: Sequence[GroupSubscription] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A consumer group: its settings on each broker that has them, its members, its topics."""
+
+    name: str
+    configs: Mapping[str, GroupConfig]
+    connections: ConsumerConnections
+    topics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLag:
+    """How far a group is in one queue.
+
+    `consumer_offset` is the next message to consume; `lag` messages lie behind it, of which the
+    group has pulled `in_flight`. `last_consumed_at` is when the last one consumed was stored.
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    in_flight: int | None
+    last_consumed_at: datetime | None
+
+    @property
+    def lag(self) -> int:
+        """Messages not consumed yet."""
+        return self.broker_offset - self.consumer_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerLag:
+    """How far a group is, queue by queue."""
+
+    group: str
+    queues: Sequence[QueueLag]
+    consume_tps: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Messages not consumed yet, of all queues."""
+        return sum(one.lag for one in self.queues)
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics of the queues, sorted."""
+        return sorted({one.queue.topic for one in self.queues})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetChange:
+    """A group's offset in one queue: what it was (None: it had none), and what it is to be."""
+
+    queue: MessageQueue
+    before: int | None
+    after: int
+
+
+# ── Running consumers ──
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningQueue:
+    """One queue inside a running consumer."""
+
+    queue: MessageQueue
+    commit_offset: int
+    cached_messages: int
+    cached_mib: int
+    locked: bool
+    dropped: bool
+    last_pulled_at: datetime | None
+    last_consumed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningTopic:
+    """One topic inside a running consumer: rates per second, and how long it takes, in ms."""
+
+    topic: str
+    pull_tps: float
+    pull_ms: float
+    consume_ok_tps: float
+    consume_failed_tps: float
+    consume_ms: float
+    failed_last_hour: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningInfo:
+    """What a running consumer says of itself. `stacks` only when asked for."""
+
+    group: str
+    client_id: str
+    properties: Mapping[str, str]
+    subscriptions: Sequence[GroupSubscription]
+    queues: Sequence[RunningQueue]
+    topics: Sequence[RunningTopic]
+    stacks: str | None
+
+
+# ── Brokers ──
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerInfo:
+    """One broker address that a name server knows; id 0 is the master."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it takes messages."""
+        return self.broker_id == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInfo:
+    """All brokers that the name server knows, sorted by cluster, name and id."""
+
+    brokers: Sequence[BrokerInfo]
+
+    @property
+    def clusters(self) -> Sequence[str]:
+        """The names of the clusters."""
+        return sorted({one.cluster for one in self.brokers})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsWindow:
+    """A counter over a while: how much it grew, per second, and per message."""
+
+    total: int
+    per_second: float
+    average: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsItem:
+    """One statistic of a broker over the last minute, hour and day."""
+
+    name: str
+    key: str
+    minute: StatsWindow
+    hour: StatsWindow
+    day: StatsWindow

@@ -1,0 +1,1 @@
+"""What an administrator asks and orders: topics, groups, offsets, messages, clients, brokers."""

@@ -1,0 +1,270 @@
+"""Brokers found and asked: who is there, their settings and figures. Source: admin §3, §4.2, §4.5.
+
+Changes go to every master; a request that a broker does not serve is refused in words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from aerobee.admin import BrokerInfo, ClusterInfo, StatsItem, StatsWindow
+from aerobee.client.route import MASTER_ID, in_order
+from aerobee.client.steps.answers import body_of, error_of, request_name
+from aerobee.client.steps.effects import Ask
+from aerobee.errors import BrokerNotFoundError, ConfigurationError, UnsupportedRequestError
+from aerobee.remoting.wire.bodies.kv_table import KVTable
+from aerobee.remoting.wire.bodies.statistics import BrokerStatsData
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import (
+    GetBrokerConfig,
+    GetBrokerRuntimeInfo,
+    UpdateBrokerConfig,
+    ViewBrokerStatsData,
+)
+from aerobee.remoting.wire.headers.cleanup import (
+    CleanExpiredConsumeQueue,
+    CleanUnusedTopic,
+    DeleteExpiredCommitLog,
+)
+from aerobee.remoting.wire.version import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.bodies.body import Body
+    from aerobee.remoting.wire.bodies.statistics import StatsSnapshot
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = [
+    "Answered",
+    "Broker",
+    "ask",
+    "asked_of",
+    "broker_config",
+    "broker_stats",
+    "clean_unused_topics",
+    "cluster_info",
+    "delete_expired_files",
+    "delete_expired_queues",
+    "masters",
+    "one_broker",
+    "readers_of",
+    "stats_item",
+    "update_broker_config",
+]
+
+B = TypeVar("B", bound="Body")
+
+WITHIN_S = 5.0
+"""What an administrator waits for one answer, unless the client's request time-out is longer."""
+
+
+class Broker(NamedTuple):
+    """A broker and the address to ask it at."""
+
+    name: str
+    address: str
+    cluster: str = ""
+
+
+class Answered(NamedTuple):
+    """A request and its answer, of a broker or name server."""
+
+    ask: Ask
+    answer: Command
+    peer: str
+
+    def body(self, kind: type[B]) -> B:
+        """The answer's body. Raises: TransportError."""
+        return body_of(self.ask, self.answer, kind)
+
+
+def ask(
+    routes: Routes,
+    broker: Broker,
+    header: Header,
+    *,
+    body: bytes = b"",
+    within_s: float = WITHIN_S,
+    accept: Sequence[int] = (),
+) -> Steps[Answered]:
+    """The answer of a broker, if it is SUCCESS or one of the codes in `accept`.
+
+    Raises: BrokerError, UnsupportedRequestError naming code and version, TransportError.
+    """
+    timeout_s = max(within_s, routes.config.request_timeout)
+    request = Ask(address=broker.address, header=header, body=body, timeout_s=timeout_s)
+    answer = yield request
+    return checked(Answered(request, answer, f"broker {broker.name}"), accept)
+
+
+def asked_of(routes: Routes, header: Header) -> Steps[Answered]:
+    """The answer of a name server, if it is SUCCESS. Raises: NoNameServerError, BrokerError."""
+    request, answer = yield from routes.ask_name_server(header, routes.config.request_timeout)
+    return checked(Answered(request, answer, "name server"))
+
+
+def checked(answered: Answered, accept: Sequence[int] = ()) -> Answered:
+    """The same. Raises: BrokerError for a code that is neither SUCCESS nor accepted."""
+    request, answer, peer = answered
+    if answer.code == ResponseCode.SUCCESS or answer.code in accept:
+        return answered
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        version = describe(answer.version)
+        remark = f"request code {request.header.code} is not served by this version, {version}"
+        raise UnsupportedRequestError(
+            answer.code, remark, peer, request.address, request_name(request)
+        )
+    raise error_of(request, answer, peer)
+
+
+# ── Who is there ──
+
+
+def cluster_info(routes: Routes) -> Steps[ClusterInfo]:
+    """All brokers that the name server knows. Raises: NoNameServerError, BrokerError."""
+    found = yield from routes.greet(routes.config.request_timeout)
+    brokers = [
+        BrokerInfo(cluster=data.cluster, name=name, broker_id=broker_id, address=address)
+        for name, data in found.broker_addr_table.items()
+        for broker_id, address in data.broker_addrs.items()
+    ]
+    return ClusterInfo(
+        brokers=sorted(brokers, key=lambda one: (one.cluster, one.name, one.broker_id))
+    )
+
+
+def masters(
+    routes: Routes, *, cluster: str | None = None, broker: str | None = None
+) -> Steps[list[Broker]]:
+    """The masters that the name server knows, sorted by name; those of one cluster, or one of them.
+
+    Raises: BrokerNotFoundError if there is none, NoNameServerError.
+    """
+    info = yield from cluster_info(routes)
+    found = [
+        Broker(one.name, one.address, one.cluster)
+        for one in info.brokers
+        if one.broker_id == MASTER_ID
+        and cluster in (None, one.cluster)
+        and broker in (None, one.name, one.address)
+    ]
+    if not found:
+        there = ", ".join(f"{one.name} ({one.cluster})" for one in info.brokers) or "none"
+        wanted = broker or (f"cluster {cluster}" if cluster else "any broker")
+        raise BrokerNotFoundError(f"the name server knows no master of {wanted}; it knows: {there}")
+    return found
+
+
+def one_broker(routes: Routes, name: str | None) -> Steps[Broker]:
+    """The broker of a name or address, or the only one there is.
+
+    Raises: BrokerNotFoundError, ConfigurationError if one of several must be named.
+    """
+    if name is not None and ":" in name:
+        info = yield from cluster_info(routes)
+        for one in info.brokers:
+            if one.address == name:
+                return Broker(one.name, one.address, one.cluster)
+    found = yield from masters(routes, broker=name)
+    if len(found) > 1:
+        raise ConfigurationError(f"name one broker of {', '.join(one.name for one in found)}")
+    return found[0]
+
+
+def readers_of(routes: Routes, topic: str) -> Steps[list[Broker]]:
+    """The brokers of a topic, each at its master's address, else a slave's.
+
+    Raises: RouteNotFoundError, BrokerNotFoundError, NoNameServerError.
+    """
+    route = yield from routes.fetch_route(topic, routes.config.request_timeout)
+    return [Broker(name, in_order(by_id)[0]) for name, by_id in sorted(route.brokers.items())]
+
+
+# ── Settings and figures ──
+
+
+def broker_config(routes: Routes, broker: str | None = None) -> Steps[dict[str, str]]:
+    """Every setting of a broker, by RocketMQ's names; of the only broker if none is named.
+
+    Raises: BrokerNotFoundError, BrokerError, TransportError.
+    """
+    target = yield from one_broker(routes, broker)
+    answered = yield from ask(routes, target, GetBrokerConfig())
+    lines = bytes(answered.answer.body).decode("utf-8", "replace").splitlines()
+    pairs = (line.partition("=") for line in lines if "=" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def update_broker_config(
+    routes: Routes, values: Mapping[str, str], broker: str | None = None
+) -> Steps[None]:
+    """Change settings of a running broker.
+
+    Raises: PermissionDeniedError for those that may not be changed, BrokerError, TransportError.
+    """
+    for name, value in values.items():
+        if not name.strip() or any(sign in name + value for sign in "\r\n"):
+            raise ConfigurationError(f"setting {name!r}: name and value stand on one line")
+    body = "".join(f"{name}={value}\n" for name, value in values.items()).encode()
+    target = yield from one_broker(routes, broker)
+    yield from ask(routes, target, UpdateBrokerConfig(), body=body)
+
+
+def broker_stats(routes: Routes, broker: str | None = None) -> Steps[dict[str, str]]:
+    """A broker's figures of itself, by RocketMQ's names; of the only broker if none is named.
+
+    Raises: BrokerNotFoundError, BrokerError, TransportError.
+    """
+    target = yield from one_broker(routes, broker)
+    answered = yield from ask(routes, target, GetBrokerRuntimeInfo())
+    return answered.body(KVTable).table
+
+
+def stats_item(routes: Routes, name: str, key: str, broker: str | None = None) -> Steps[StatsItem]:
+    """One statistic, such as TOPIC_PUT_NUMS of a topic or GROUP_GET_NUMS of `topic@group`.
+
+    Raises: BrokerError if the broker has counted nothing under that name; TransportError.
+    """
+    target = yield from one_broker(routes, broker)
+    header = ViewBrokerStatsData(stats_name=name, stats_key=key)
+    data = (yield from ask(routes, target, header)).body(BrokerStatsData)
+    return StatsItem(
+        name=name,
+        key=key,
+        minute=window(data.stats_minute),
+        hour=window(data.stats_hour),
+        day=window(data.stats_day),
+    )
+
+
+def window(one: StatsSnapshot) -> StatsWindow:
+    """The same for users."""
+    return StatsWindow(total=one.sum, per_second=one.tps, average=one.avgpt)
+
+
+# ── Cleaning ──
+
+
+def delete_expired_files(routes: Routes, broker: str | None = None) -> Steps[None]:
+    """Delete log files that are past their time now, not only at `deleteWhen`.
+
+    Raises: BrokerNotFoundError, BrokerError, TransportError.
+    """
+    target = yield from one_broker(routes, broker)
+    yield from ask(routes, target, DeleteExpiredCommitLog())
+
+
+def delete_expired_queues(routes: Routes, broker: str | None = None) -> Steps[None]:
+    """Delete consume queue files whose messages are all gone. Raises: as the one above."""
+    target = yield from one_broker(routes, broker)
+    yield from ask(routes, target, CleanExpiredConsumeQueue())
+
+
+def clean_unused_topics(routes: Routes, broker: str | None = None) -> Steps[None]:
+    """Delete the queues of topics that are deleted. Raises: as the ones above."""
+    target = yield from one_broker(routes, broker)
+    yield from ask(routes, target, CleanUnusedTopic())

@@ -1,0 +1,216 @@
+"""Who is connected, and what running consumers say of themselves.
+
+Source: admin §3 (consumerConnection, producer, consumerStatus), §4.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.admin import (
+    ClientConnection,
+    ConsumerConnections,
+    GroupSubscription,
+    RunningInfo,
+    RunningQueue,
+    RunningTopic,
+)
+from aerobee.client.message import MessageQueue
+from aerobee.client.steps.admin.brokers import ask, masters
+from aerobee.client.steps.admin.topics import instant
+from aerobee.errors import BrokerError, ConsumerNotOnlineError
+from aerobee.remoting.wire.bodies.producer_table import ProducerTableInfo
+from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, queue_of
+from aerobee.remoting.wire.bodies.statistics import ConsumerConnection, ProducerConnection
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import (
+    GetAllProducerInfo,
+    GetConsumerConnectionList,
+    GetConsumerRunningInfo,
+    GetProducerConnectionList,
+)
+from aerobee.remoting.wire.version import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
+    from aerobee.remoting.wire.bodies.statistics import Connection
+
+__all__ = ["all_producers", "consumers", "producers", "running_info"]
+
+FORWARDED_WITHIN_S = 12.0
+"""Brokers give a client 10 s for its own answer."""
+
+
+def consumers(routes: Routes, group: str) -> Steps[ConsumerConnections]:
+    """The members of a consumer group that are connected, each once; none if nobody is online.
+
+    Raises: BrokerNotFoundError, BrokerError, TransportError.
+    """
+    header = GetConsumerConnectionList(consumer_group=group)
+    members: dict[str, ClientConnection] = {}
+    found: ConsumerConnection | None = None
+    for target in (yield from masters(routes)):
+        answered = yield from ask(
+            routes, target, header, accept=(ResponseCode.CONSUMER_NOT_ONLINE,)
+        )
+        if answered.answer.code == ResponseCode.SUCCESS:
+            found = answered.body(ConsumerConnection)
+            for member in connections(found.connection_set, target.name):
+                members.setdefault(member.client_id, member)
+    if found is None:
+        return ConsumerConnections(group=group)
+    return ConsumerConnections(
+        group=group,
+        members=[members[client_id] for client_id in sorted(members)],
+        consume_type=found.consume_type,
+        message_model=found.message_model,
+        consume_from=found.consume_from_where,
+        subscriptions=subscriptions(found.subscription_table.values()),
+    )
+
+
+def connections(found: Iterable[Connection], broker: str) -> list[ClientConnection]:
+    """A broker's connections, for users."""
+    return [
+        ClientConnection(
+            client_id=one.client_id,
+            address=one.client_addr.removeprefix("/"),
+            language=one.language,
+            version=describe(one.version),
+            broker=broker,
+        )
+        for one in found
+    ]
+
+
+def subscriptions(found: Iterable[SubscriptionData]) -> list[GroupSubscription]:
+    """Subscriptions, for users, sorted by topic."""
+    listed = [
+        GroupSubscription(
+            topic=one.topic,
+            expression=one.sub_string,
+            expression_type=one.expression_type or "TAG",
+        )
+        for one in found
+    ]
+    return sorted(listed, key=lambda one: one.topic)
+
+
+def producers(routes: Routes, group: str) -> Steps[list[ClientConnection]]:
+    """The members of a producer group that are connected, each once; empty if nobody is.
+
+    Raises: BrokerNotFoundError, TransportError.
+    """
+    header = GetProducerConnectionList(producer_group=group)
+    members: dict[str, ClientConnection] = {}
+    for target in (yield from masters(routes)):
+        # A group that is not there has the same code as any other failure.
+        answered = yield from ask(routes, target, header, accept=(ResponseCode.SYSTEM_ERROR,))
+        if answered.answer.code == ResponseCode.SUCCESS:
+            body = answered.body(ProducerConnection)
+            for member in connections(body.connection_set, target.name):
+                members.setdefault(member.client_id, member)
+    return [members[client_id] for client_id in sorted(members)]
+
+
+def all_producers(routes: Routes) -> Steps[dict[str, list[ClientConnection]]]:
+    """The members of every producer group, by group.
+
+    Raises: UnsupportedRequestError, BrokerNotFoundError, BrokerError, TransportError.
+    """
+    members: dict[str, dict[str, ClientConnection]] = {}
+    for target in (yield from masters(routes)):
+        answered = yield from ask(routes, target, GetAllProducerInfo())
+        for group, listed in answered.body(ProducerTableInfo).data.items():
+            for one in listed:
+                member = ClientConnection(
+                    client_id=one.client_id,
+                    address=one.remote_ip.removeprefix("/"),
+                    language=one.language,
+                    version=describe(one.version),
+                    broker=target.name,
+                )
+                members.setdefault(group, {}).setdefault(one.client_id, member)
+    return {
+        group: [found[client_id] for client_id in sorted(found)]
+        for group, found in sorted(members.items())
+    }
+
+
+def running_info(
+    routes: Routes, group: str, client_id: str, *, stacks: bool = False
+) -> Steps[RunningInfo]:
+    """What a running consumer says of itself; with `stacks` also what its threads do.
+
+    Raises: ConsumerNotOnlineError if no broker has it connected, UnsupportedRequestError,
+    BrokerError, TransportError.
+    """
+    header = GetConsumerRunningInfo(
+        consumer_group=group, client_id=client_id, jstack_enable=stacks or None
+    )
+    refusal: BrokerError | None = None
+    for target in (yield from masters(routes)):
+        try:
+            answered = yield from ask(routes, target, header, within_s=FORWARDED_WITHIN_S)
+        except BrokerError as error:
+            if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
+                raise
+            refusal = error
+        else:
+            return described(group, client_id, answered.body(ConsumerRunningInfo))
+    assert refusal is not None, "masters() gives at least one"
+    raise ConsumerNotOnlineError(
+        ResponseCode.CONSUMER_NOT_ONLINE,
+        refusal.remark,
+        refusal.broker,
+        refusal.address,
+        refusal.request,
+    )
+
+
+def described(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningInfo:
+    """A consumer's account of itself, for users."""
+    return RunningInfo(
+        group=group,
+        client_id=client_id,
+        properties=info.properties,
+        subscriptions=subscriptions(info.subscription_set),
+        queues=running_queues(info),
+        topics=[
+            RunningTopic(
+                topic=topic,
+                pull_tps=one.pull_tps,
+                pull_ms=one.pull_rt,
+                consume_ok_tps=one.consume_ok_tps,
+                consume_failed_tps=one.consume_failed_tps,
+                consume_ms=one.consume_rt,
+                failed_last_hour=one.consume_failed_msgs,
+            )
+            for topic, one in sorted(info.status_table.items())
+        ],
+        stacks=info.jstack,
+    )
+
+
+def running_queues(info: ConsumerRunningInfo) -> list[RunningQueue]:
+    """The queues that a consumer holds, sorted."""
+    found = []
+    for key, one in info.mq_table.items():
+        queue = queue_of(key)
+        found.append(
+            RunningQueue(
+                queue=MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
+                commit_offset=one.commit_offset,
+                cached_messages=one.cached_msg_count,
+                cached_mib=one.cached_msg_size_in_mi_b,
+                locked=one.locked,
+                dropped=one.droped,
+                last_pulled_at=instant(one.last_pull_timestamp),
+                last_consumed_at=instant(one.last_consume_timestamp),
+            )
+        )
+    return sorted(found, key=lambda one: one.queue)

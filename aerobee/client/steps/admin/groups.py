@@ -1,0 +1,193 @@
+"""Consumer groups listed, described, made and deleted, and how far they are.
+
+Source: admin §3 (consumerProgress, updateSubGroup, deleteSubGroup), §4.1, §4.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aerobee.admin import ConsumerLag, GroupConfig, GroupDescription, QueueLag
+from aerobee.client.message import GROUP_MAX, MessageQueue, check_name
+from aerobee.client.steps.admin.brokers import ask, masters, readers_of
+from aerobee.client.steps.admin.clients import consumers
+from aerobee.client.steps.admin.topics import instant
+from aerobee.errors import ConfigurationError
+from aerobee.remoting.wire.bodies.group_table import SubscriptionGroupWrapper
+from aerobee.remoting.wire.bodies.queue_tables import ConsumeStats, queue_of
+from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.topic_list import TopicList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import GetConsumeStats, QueryTopicsByConsumer
+from aerobee.remoting.wire.headers.group import CreateGroup, DeleteGroup, GetAllGroupConfig
+
+if TYPE_CHECKING:
+    from aerobee.client.steps.admin.brokers import Broker
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+
+__all__ = [
+    "consumer_lag",
+    "create_group",
+    "delete_group",
+    "describe_group",
+    "group_topics",
+    "groups",
+]
+
+SLOW_WITHIN_S = 15.0
+"""What a broker may take for the offsets of many queues."""
+
+
+def groups(routes: Routes) -> Steps[list[str]]:
+    """The names of all consumer groups, sorted, those of the system included.
+
+    Raises: BrokerNotFoundError, BrokerError, TransportError.
+    """
+    found: set[str] = set()
+    for target in (yield from masters(routes)):
+        found |= (yield from configs_at(routes, target)).keys()
+    return sorted(found)
+
+
+def configs_at(routes: Routes, target: Broker) -> Steps[dict[str, SubscriptionGroupConfig]]:
+    """The settings of all groups of one broker, by name. Raises: BrokerError, TransportError."""
+    answered = yield from ask(routes, target, GetAllGroupConfig(), within_s=SLOW_WITHIN_S)
+    return answered.body(SubscriptionGroupWrapper).subscription_group_table
+
+
+def describe_group(routes: Routes, group: str) -> Steps[GroupDescription]:
+    """A group's settings on each broker, its members, and its topics.
+
+    Raises: ConfigurationError if no broker knows it, BrokerError, TransportError.
+    """
+    configs: dict[str, GroupConfig] = {}
+    for target in (yield from masters(routes)):
+        # Asked for one group, Java brokers make it.
+        found = (yield from configs_at(routes, target)).get(group)
+        if found is not None:
+            configs[target.name] = described(found)
+    if not configs:
+        raise ConfigurationError(f"no broker knows group {group}")
+    return GroupDescription(
+        name=group,
+        configs=configs,
+        connections=(yield from consumers(routes, group)),
+        topics=(yield from group_topics(routes, group)),
+    )
+
+
+def described(config: SubscriptionGroupConfig) -> GroupConfig:
+    """A group's settings, for users."""
+    return GroupConfig(
+        name=config.group_name,
+        retry_max=config.retry_max_times,
+        retry_queues=config.retry_queue_nums,
+        enabled=config.consume_enable,
+        broadcast=config.consume_broadcast_enable,
+        orderly=config.consume_message_orderly,
+        consume_timeout_minutes=config.consume_timeout_minute,
+    )
+
+
+def group_topics(routes: Routes, group: str) -> Steps[list[str]]:
+    """The topics that a group has offsets of, sorted. Raises: BrokerError, TransportError."""
+    found: set[str] = set()
+    for target in (yield from masters(routes)):
+        answered = yield from ask(
+            routes,
+            target,
+            QueryTopicsByConsumer(group=group),
+            accept=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED,),
+        )
+        if answered.answer.code == ResponseCode.SUCCESS:
+            found |= set(answered.body(TopicList).topic_list)
+        else:
+            # 4.9 does not serve it, and says the same with each queue's offset.
+            found |= {one.queue.topic for one in (yield from lags_at(routes, target, group))[0]}
+    return sorted(found)
+
+
+def create_group(
+    routes: Routes, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
+) -> Steps[None]:
+    """Create a group on every master, or give it these settings; what they do not say stays.
+
+    Raises: ConfigurationError, BrokerError, BrokerNotFoundError, TransportError.
+    """
+    check_name("group", config.name, GROUP_MAX)
+    for target in (yield from masters(routes, cluster=cluster, broker=broker)):
+        known = (yield from configs_at(routes, target)).get(config.name)
+        wanted = msgspec.structs.replace(
+            known or SubscriptionGroupConfig(group_name=config.name),
+            retry_max_times=config.retry_max,
+            retry_queue_nums=config.retry_queues,
+            consume_enable=config.enabled,
+            consume_broadcast_enable=config.broadcast,
+            consume_message_orderly=config.orderly,
+            consume_timeout_minute=config.consume_timeout_minutes,
+        )
+        yield from ask(routes, target, CreateGroup(), body=wanted.to_bytes())
+
+
+def delete_group(
+    routes: Routes, group: str, *, offsets: bool = True, cluster: str | None = None
+) -> Steps[None]:
+    """Delete a group on every master, its offsets as well; a group that is not there is no error.
+
+    Its retry and dead-letter topics stay: see `delete_topic`. Raises: BrokerError,
+    BrokerNotFoundError, TransportError.
+    """
+    check_name("group", group, GROUP_MAX)
+    header = DeleteGroup(group_name=group, clean_offset=offsets, remove_offset=offsets)
+    for target in (yield from masters(routes, cluster=cluster)):
+        yield from ask(routes, target, header)
+
+
+def consumer_lag(routes: Routes, group: str, topic: str | None = None) -> Steps[ConsumerLag]:
+    """How far a group is in each queue of a topic, or of all topics that it consumes.
+
+    Raises: BrokerNotFoundError, RouteNotFoundError, BrokerError, TransportError.
+    """
+    targets = yield from masters(routes) if topic is None else readers_of(routes, topic)
+    queues: list[QueueLag] = []
+    tps = 0.0
+    for target in targets:
+        found, found_tps = yield from lags_at(routes, target, group, topic)
+        queues += found
+        tps += found_tps
+    queues.sort(key=lambda one: one.queue)
+    return ConsumerLag(group=group, queues=queues, consume_tps=tps)
+
+
+def lags_at(
+    routes: Routes, target: Broker, group: str, topic: str | None = None
+) -> Steps[tuple[list[QueueLag], float]]:
+    """How far a group is at one broker, and how many messages a second it consumes there.
+
+    Raises: BrokerError, TransportError.
+    """
+    header = GetConsumeStats(consumer_group=group, topic=topic)
+    answered = yield from ask(routes, target, header, within_s=SLOW_WITHIN_S)
+    stats = answered.body(ConsumeStats)
+    return lags_in(stats), stats.consume_tps
+
+
+def lags_in(stats: ConsumeStats) -> list[QueueLag]:
+    """The queues of a broker's answer."""
+    found = []
+    for key, one in stats.offset_table.items():
+        queue = queue_of(key)
+        pulled = one.pull_offset
+        found.append(
+            QueueLag(
+                queue=MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
+                broker_offset=one.broker_offset,
+                consumer_offset=one.consumer_offset,
+                in_flight=None if pulled is None else pulled - one.consumer_offset,
+                last_consumed_at=instant(one.last_timestamp),
+            )
+        )
+    return found

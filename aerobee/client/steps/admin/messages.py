@@ -1,0 +1,245 @@
+"""Messages looked up: by id, key, offset and time.
+
+Source: admin §3 (queryMsgById, queryMsgByKey, queryMsgByOffset, printMsg), client §13.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from aerobee.client.steps.admin.brokers import Broker, ask, cluster_info, readers_of
+from aerobee.client.steps.answers import expect, header_of
+from aerobee.client.steps.asking import ask_broker
+from aerobee.client.steps.messages import host_text, received
+from aerobee.client.steps.offsets import READER, Offsets, epoch_ms
+from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
+from aerobee.errors import BrokerError, ConfigurationError, MessageNotFoundError
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pull import PullMessageResponse
+from aerobee.remoting.wire.headers.query import QueryMessage, ViewMessageById
+from aerobee.store.format.message_id import read_offset_id
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+
+__all__ = ["find_messages", "message_at", "query_messages", "read_messages", "view_message"]
+
+QUERY_WITHIN_S = 15.0
+"""An index on a cold disk takes its time."""
+ALWAYS_MS = 2**63 - 1
+PULL_AT_ONCE = 32
+
+
+# ── By id and key ──
+
+
+def view_message(
+    routes: Routes, message_id: str, topic: str | None = None
+) -> Steps[ReceivedMessage]:
+    """The message of an id, either kind: what the client called it, or where it lies.
+
+    What a client called it is looked up in `topic`, so that must be given. Raises:
+    MessageNotFoundError, ConfigurationError, BrokerError, TransportError.
+    """
+    found = yield from by_place(routes, message_id)
+    if found is not None and topic in (None, found.topic):
+        return found
+    if topic is None:
+        raise ConfigurationError(
+            f"no broker here has a message at {message_id}; if a client called it so, "
+            "name its topic, too"
+        )
+    named = yield from look_up(routes, topic, message_id, unique=True)
+    if not named:
+        raise MessageNotFoundError(f"topic {topic} has no message {message_id}")
+    return named[0]
+
+
+def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
+    """The message at a place in a broker's log; None if the id names none.
+
+    Asked are only brokers that the name server knows: an id may name any address.
+    """
+    try:
+        host, offset = read_offset_id(message_id)
+    except ValueError:
+        return None
+    address = host_text(host)
+    info = yield from cluster_info(routes)
+    for one in info.brokers:
+        if one.address == address:
+            header = ViewMessageById(offset=offset)
+            try:
+                answered = yield from ask(routes, Broker(one.name, address), header)
+            except BrokerError:
+                return None
+            return next(received(answered.answer.body, one.name), None)
+    return None
+
+
+def query_messages(
+    routes: Routes,
+    topic: str,
+    key: str,
+    *,
+    max_messages: int = 32,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+) -> Steps[list[ReceivedMessage]]:
+    """The newest messages with a key, oldest first, stored between `begin` and `end`.
+
+    Raises: RouteNotFoundError, ConfigurationError, BrokerError, TransportError.
+    """
+    if not key.strip():
+        raise ConfigurationError("a key to look for is not empty")
+    found = yield from look_up(
+        routes,
+        topic,
+        key,
+        most=max_messages,
+        begin_ms=0 if begin is None else epoch_ms(begin),
+        end_ms=ALWAYS_MS if end is None else epoch_ms(end),
+    )
+    return found[-max_messages:]
+
+
+def look_up(
+    routes: Routes,
+    topic: str,
+    key: str,
+    *,
+    unique: bool = False,
+    most: int = PULL_AT_ONCE,
+    begin_ms: int = 0,
+    end_ms: int = ALWAYS_MS,
+) -> Steps[list[ReceivedMessage]]:
+    """What all brokers of a topic have under a key, oldest first; each message once.
+
+    The index keeps hashes, so what comes is compared with the key again.
+    """
+    header = QueryMessage(
+        topic=topic,
+        key=key,
+        max_num=most,
+        begin_timestamp=begin_ms,
+        end_timestamp=end_ms,
+        unique_key=True if unique else None,
+    )
+    found: dict[tuple[MessageQueue, int], ReceivedMessage] = {}
+    for target in (yield from readers_of(routes, topic)):
+        answered = yield from ask(
+            routes,
+            target,
+            header,
+            within_s=QUERY_WITHIN_S,
+            accept=(ResponseCode.QUERY_NOT_FOUND,),
+        )
+        if answered.answer.code == ResponseCode.SUCCESS:
+            for message in received(answered.answer.body, target.name):
+                if message.topic == topic and has_key(message, key, unique):
+                    found[message.queue, message.queue_offset] = message
+    return sorted(found.values(), key=log_order)
+
+
+def log_order(message: ReceivedMessage) -> tuple[datetime, int]:
+    """By time, and within a millisecond as they lie in the log."""
+    return message.stored_at, message.commit_log_offset
+
+
+def has_key(message: ReceivedMessage, key: str, unique: bool) -> bool:
+    """Whether a message has the key; ids are the same in both cases of letters."""
+    return message.message_id.upper() == key.upper() if unique else key in message.keys
+
+
+# ── By place and time ──
+
+
+def message_at(routes: Routes, queue: MessageQueue, offset: int) -> Steps[ReceivedMessage]:
+    """The message at an offset of a queue.
+
+    Raises: MessageNotFoundError, RouteNotFoundError, BrokerError, TransportError.
+    """
+    _, found = yield from pulled(routes, queue, offset, 1, "*")
+    if not found or found[0].queue_offset != offset:
+        raise MessageNotFoundError(f"{queue} has no message at {offset}")
+    return found[0]
+
+
+def read_messages(
+    routes: Routes,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    max_messages: int = 32,
+    tag: str = "*",
+    before: datetime | None = None,
+) -> Steps[list[ReceivedMessage]]:
+    """Messages of a queue from an offset on, stored before `before`; nothing is committed.
+
+    Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
+    """
+    found: list[ReceivedMessage] = []
+    while len(found) < max_messages:
+        most = min(PULL_AT_ONCE, max_messages - len(found))
+        following, messages = yield from pulled(routes, queue, offset, most, tag)
+        for message in messages:
+            if before is not None and message.stored_at >= before:
+                return found
+            found.append(message)
+        if following is None or following <= offset:
+            break
+        offset = following
+    return found
+
+
+def find_messages(
+    routes: Routes,
+    topic: str,
+    *,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    tag: str = "*",
+    max_messages: int = 32,
+) -> Steps[list[ReceivedMessage]]:
+    """The first messages of a topic stored from `begin` on and before `end`, in that order.
+
+    Raises: RouteNotFoundError, BrokerError, TransportError, CompressionError.
+    """
+    route = yield from routes.fetch_route(topic, routes.config.request_timeout)
+    offsets = Offsets(routes, READER)
+    found: list[ReceivedMessage] = []
+    for queue in route.readable:
+        at = offsets.lowest(queue) if begin is None else offsets.at_time(queue, begin)
+        offset = yield from at
+        found += yield from read_messages(
+            routes, queue, offset, max_messages=max_messages, tag=tag, before=end
+        )
+    return sorted(found, key=log_order)[:max_messages]
+
+
+def pulled(
+    routes: Routes, queue: MessageQueue, offset: int, most: int, tag: str
+) -> Steps[tuple[int | None, list[ReceivedMessage]]]:
+    """One pull: where to go on (None: the end is reached), and what came."""
+    header = replace(pull_of_one(READER, queue, offset, tag), max_msg_nums=most)
+    request, answer = yield from ask_broker(routes, queue, header)
+    if answer.code == ResponseCode.PULL_NOT_FOUND:
+        return None, []
+    if answer.code not in NOTHING_THERE:
+        expect(request, answer, queue.broker_name)
+    following = header_of(request, answer, PullMessageResponse).next_begin_offset
+    if answer.code != ResponseCode.SUCCESS:
+        return following, []
+    wanted = {part.strip() for part in tag.split("||")} - {"", "*"}
+    messages = [
+        message
+        for message in received(answer.body, queue.broker_name)
+        if not wanted or message.tag in wanted
+    ]
+    return following, messages

@@ -1,0 +1,178 @@
+"""Where groups are and where they are put: by time, to an offset, from another group.
+
+Source: admin §3 (resetOffsetByTime, cloneGroupOffset), §5, client §13.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.admin import OffsetChange
+from aerobee.client.message import GROUP_MAX, check_name
+from aerobee.client.steps.admin.brokers import Broker, ask, broker_config
+from aerobee.client.steps.admin.clients import consumers
+from aerobee.client.steps.admin.groups import consumer_lag
+from aerobee.client.steps.offsets import Offsets
+from aerobee.client.system_names import RETRY_PREFIX
+from aerobee.errors import ClientStateError, ConfigurationError
+from aerobee.remoting.wire.headers.offset import ResetOffset
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+
+    from aerobee.client.config import ConsumeFrom
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+
+__all__ = ["clone_offsets", "committed_offsets", "offsets_for_time", "reset_offsets"]
+
+SERVER_SIDE = "useServerSideResetOffset"
+"""The setting under which a broker moves groups by itself (on by default since 5.2)."""
+
+
+def queues_of(routes: Routes, topic: str) -> Steps[Sequence[MessageQueue]]:
+    """The readable queues of a topic. Raises: RouteNotFoundError, NoNameServerError."""
+    route = yield from routes.fetch_route(topic, routes.config.request_timeout)
+    return route.readable
+
+
+def committed_offsets(
+    routes: Routes, group: str, topic: str
+) -> Steps[dict[MessageQueue, int | None]]:
+    """The offset that a group has stored for each queue of a topic; None where it has none.
+
+    Raises: RouteNotFoundError, BrokerError, TransportError.
+    """
+    offsets = Offsets(routes, group)
+    found: dict[MessageQueue, int | None] = {}
+    for queue in (yield from queues_of(routes, topic)):
+        found[queue] = yield from offsets.committed(queue, zero=False)
+    return found
+
+
+def offsets_for_time(routes: Routes, topic: str, at: datetime) -> Steps[dict[MessageQueue, int]]:
+    """The first message of each queue stored at `at` or later; the end where there is none.
+
+    Raises: RouteNotFoundError, ConfigurationError for a time without a zone, BrokerError,
+    TransportError.
+    """
+    offsets = Offsets(routes, "")
+    found: dict[MessageQueue, int] = {}
+    for queue in (yield from queues_of(routes, topic)):
+        found[queue] = yield from offsets.at_time(queue, at)
+    return found
+
+
+def reset_offsets(
+    routes: Routes,
+    group: str,
+    topic: str,
+    to: datetime | ConsumeFrom | int,
+    *,
+    queues: Collection[MessageQueue] | None = None,
+    force: bool = True,
+    dry_run: bool = False,
+) -> Steps[list[OffsetChange]]:
+    """Put a group elsewhere in a topic, in all of its queues or in some: what that changes.
+
+    `to` is a time, the first or last message, or an offset, taken into the bounds of each queue.
+    Without `force` it goes back only, never forward. With `dry_run` nothing is changed. Running
+    consumers go on from there. Raises: ConfigurationError, ClientStateError if an old broker
+    cannot move a group that is online, BrokerError, RouteNotFoundError, TransportError.
+    """
+    check_name("group", group, GROUP_MAX)
+    offsets = Offsets(routes, group)
+    readable = yield from queues_of(routes, topic)
+    wanted = readable if queues is None else sorted(queues)
+    strangers = set(wanted) - set(readable)
+    if strangers:
+        raise ConfigurationError(f"topic {topic} has no queue {min(strangers)}")
+    changes = []
+    for queue in wanted:
+        before = yield from offsets.committed(queue, zero=False)
+        after = yield from target_of(offsets, queue, to)
+        if before != after and (force or before is None or after < before):
+            changes.append(OffsetChange(queue=queue, before=before, after=after))
+    if not dry_run:
+        yield from move(routes, group, changes)
+    return changes
+
+
+def target_of(
+    offsets: Offsets, queue: MessageQueue, to: datetime | ConsumeFrom | int
+) -> Steps[int]:
+    """The offset that `to` means for one queue."""
+    if not isinstance(to, int):
+        return (yield from offsets.resolve(queue, to))
+    first = yield from offsets.lowest(queue)
+    end = yield from offsets.end(queue)
+    return min(max(to, first), end)
+
+
+def clone_offsets(
+    routes: Routes, source: str, target: str, *, topic: str | None = None, dry_run: bool = False
+) -> Steps[list[OffsetChange]]:
+    """Give a group the offsets that another one has, of a topic or of all: what that changes.
+
+    `target` must be there (`create_group`); its running consumers go on from there.
+    Raises: as `reset_offsets`.
+    """
+    check_name("group", target, GROUP_MAX)
+    lag = yield from consumer_lag(routes, source, topic)
+    of_source, of_target = Offsets(routes, source), Offsets(routes, target)
+    changes = []
+    for queue in (one.queue for one in lag.queues):
+        if queue.topic.startswith(RETRY_PREFIX):
+            continue
+        after = yield from of_source.committed(queue, zero=False)
+        before = yield from of_target.committed(queue, zero=False)
+        if after is not None and after != before:
+            changes.append(OffsetChange(queue=queue, before=before, after=after))
+    if not dry_run:
+        yield from move(routes, target, changes)
+    return changes
+
+
+# ── Moving ──
+
+
+def move(routes: Routes, group: str, changes: Sequence[OffsetChange]) -> Steps[None]:
+    """Carry changes out.
+
+    A broker that moves groups by itself tells their members with the next pull. At others an
+    offset can be written only while nobody is online, who would overwrite it.
+    """
+    offsets = Offsets(routes, group)
+    by_itself: dict[str, bool] = {}
+    for change in changes:
+        queue = change.queue
+        target = Broker(queue.broker_name, routes.master(queue.broker_name))
+        if target.name not in by_itself:
+            settings = yield from broker_config(routes, target.address)
+            by_itself[target.name] = settings.get(SERVER_SIDE) == "true"
+            if not by_itself[target.name]:
+                yield from check_offline(routes, group, target.name)
+        if by_itself[target.name]:
+            header = ResetOffset(
+                topic=queue.topic,
+                group=group,
+                timestamp=0,
+                is_force=True,
+                queue_id=queue.queue_id,
+                offset=change.after,
+            )
+            yield from ask(routes, target, header)
+        else:
+            yield from offsets.commit(queue, change.after, master_only=True)
+
+
+def check_offline(routes: Routes, group: str, broker: str) -> Steps[None]:
+    """Refuse to write offsets that a running consumer would overwrite. Raises: ClientStateError."""
+    found = yield from consumers(routes, group)
+    if found.members:
+        raise ClientStateError(
+            f"group {group} has {len(found.members)} members online, and broker {broker} cannot "
+            f"move a group that is ({SERVER_SIDE} is off or not known to it): stop them first"
+        )

@@ -1,0 +1,345 @@
+"""Topics made, changed, described, deleted and listed.
+
+Source: admin §3 (updateTopic, topicStatus, deleteTopic, topicList), §4.1, client §13.3.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from aerobee.admin import MessageType, QueueBounds, TopicConfig, TopicDescription
+from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.steps.admin.brokers import ask, asked_of, masters, readers_of
+from aerobee.client.steps.answers import expect
+from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.routes import AUTO_CREATE_TOPIC
+from aerobee.client.system_names import is_system_topic
+from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
+from aerobee.remoting.wire.bodies.queue_tables import TopicStatsTable, queue_of
+from aerobee.remoting.wire.bodies.route import TopicRouteData
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig as WireTopicConfig
+from aerobee.remoting.wire.bodies.topic_list import GroupList, TopicList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import GetTopicStatsInfo, QueryTopicConsumeByWho
+from aerobee.remoting.wire.headers.namesrv import (
+    DeleteTopicInNamesrv,
+    GetAllTopicList,
+    GetRouteInfo,
+    GetSystemTopicListFromNs,
+)
+from aerobee.remoting.wire.headers.topic import CreateTopic, DeleteTopicInBroker, GetTopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from aerobee.client.steps.admin.brokers import Broker
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+
+__all__ = [
+    "change_topic",
+    "create_topic",
+    "delete_topic",
+    "describe_topic",
+    "instant",
+    "system_topics",
+    "topic_configs",
+    "topic_groups",
+    "topics",
+]
+
+QUEUES_MAX = 65_536
+PERMS = frozenset({0, 2, 4, 6})
+ROUTE_CHECK_S = 0.1
+ROUTE_WITHIN_S = 10.0
+MESSAGE_TYPE = "message.type"
+
+
+# ── Making and changing ──
+
+
+def create_topic(
+    routes: Routes,
+    name: str,
+    *,
+    queues: int = 8,
+    perm: int = 6,
+    message_type: MessageType | None = None,
+    order: bool = False,
+    cluster: str | None = None,
+    broker: str | None = None,
+    wait: bool = True,
+) -> Steps[None]:
+    """Create a topic on every master, or give it these settings: so many queues on each.
+
+    `perm` is 4 read + 2 write. `cluster` or `broker` say where, else everywhere. With `wait` it
+    returns once the name server routes the topic. Raises: ConfigurationError, BrokerError,
+    BrokerNotFoundError, TransportError, RequestTimeoutError if the route does not come.
+    """
+    check_name("topic", name, TOPIC_MAX)
+    check_queues(queues)
+    check_perm(perm)
+    attributes = {} if message_type is None else {MESSAGE_TYPE: message_type.value}
+    targets = yield from masters(routes, cluster=cluster, broker=broker)
+    for target in targets:
+        wanted = TopicConfig(
+            broker=target.name,
+            read_queues=queues,
+            write_queues=queues,
+            perm=perm,
+            order=order,
+            attributes=attributes,
+        )
+        yield from put_config(routes, target, name, wanted)
+    if wait:
+        yield from until_routed(routes, name, {target.name for target in targets}, bool(perm))
+
+
+def change_topic(
+    routes: Routes,
+    name: str,
+    *,
+    queues: int | None = None,
+    read_queues: int | None = None,
+    write_queues: int | None = None,
+    perm: int | None = None,
+    message_type: MessageType | None = None,
+    order: bool | None = None,
+) -> Steps[list[TopicConfig]]:
+    """Change what is named of a topic's settings on every broker that has it; the rest stays.
+
+    `queues` is short for both kinds. Gives back the new settings. Raises: RouteNotFoundError,
+    ConfigurationError, BrokerError, TransportError.
+    """
+    for count in (queues, read_queues, write_queues):
+        if count is not None:
+            check_queues(count)
+    check_perm(perm or 0)
+    changed = []
+    for target, now in (yield from configs_by_broker(routes, name)):
+        wanted = TopicConfig(
+            broker=target.name,
+            read_queues=first_given(read_queues, queues, now.read_queues),
+            write_queues=first_given(write_queues, queues, now.write_queues),
+            perm=first_given(perm, now.perm),
+            order=now.order if order is None else order,
+            attributes={} if message_type is None else {MESSAGE_TYPE: message_type.value},
+        )
+        yield from put_config(routes, target, name, wanted)
+        changed.append(wanted)
+    return changed
+
+
+def first_given(*values: int | None) -> int:
+    """The first that is not None; the last one never is."""
+    return next(value for value in values if value is not None)
+
+
+def check_queues(queues: int) -> None:
+    """Refuse a number of queues that no topic has. Raises: ConfigurationError."""
+    if not 1 <= queues <= QUEUES_MAX:
+        raise ConfigurationError(f"a topic has 1 to {QUEUES_MAX} queues, not {queues}")
+
+
+def check_perm(perm: int) -> None:
+    """Refuse permissions that are none. Raises: ConfigurationError."""
+    if perm not in PERMS:
+        raise ConfigurationError("perm is 6 (read and write), 4 (read), 2 (write) or 0")
+
+
+def put_config(routes: Routes, target: Broker, name: str, wanted: TopicConfig) -> Steps[None]:
+    """Write a topic's settings on one broker. Raises: BrokerError, TransportError."""
+    header = CreateTopic(
+        topic=name,
+        default_topic=AUTO_CREATE_TOPIC,
+        read_queue_nums=wanted.read_queues,
+        write_queue_nums=wanted.write_queues,
+        perm=wanted.perm,
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+        order=wanted.order,
+        attributes=",".join(f"+{key}={value}" for key, value in wanted.attributes.items()),
+        force=False,
+    )
+    yield from ask(routes, target, header)
+
+
+def until_routed(
+    routes: Routes, topic: str, brokers: Collection[str], has_queues: bool
+) -> Steps[None]:
+    """Wait until the name server names these brokers. Raises: RequestTimeoutError."""
+    deadline = routes.clock.monotonic() + ROUTE_WITHIN_S
+    never = Signal()
+    while routes.clock.monotonic() < deadline:
+        try:
+            route = yield from routes.fetch_route(topic, routes.config.request_timeout)
+        except RouteNotFoundError:
+            pass
+        else:
+            queues = route.to_subscribe or route.to_publish
+            if route.brokers.keys() >= set(brokers) and (queues or not has_queues):
+                return
+        yield Wait(never, ROUTE_CHECK_S)
+    raise RequestTimeoutError(
+        f"topic {topic} is made, but the name server does not route it after {ROUTE_WITHIN_S} s"
+    )
+
+
+# ── Describing ──
+
+
+def topic_configs(routes: Routes, name: str) -> Steps[list[TopicConfig]]:
+    """A topic's settings on each broker. Raises: RouteNotFoundError, BrokerError."""
+    return [config for _, config in (yield from configs_by_broker(routes, name))]
+
+
+def configs_by_broker(routes: Routes, name: str) -> Steps[list[tuple[Broker, TopicConfig]]]:
+    """The brokers of a topic, each with the topic's settings there.
+
+    Raises: RouteNotFoundError, BrokerError, TransportError.
+    """
+    found = []
+    for target in (yield from readers_of(routes, name)):
+        answered = yield from ask(
+            routes,
+            target,
+            GetTopicConfig(topic=name),
+            accept=(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.TOPIC_NOT_EXIST),
+        )
+        if answered.answer.code == ResponseCode.SUCCESS:
+            config = described(target.name, answered.body(WireTopicConfig))
+        else:
+            # 4.9 does not serve it: the route says nearly the same.
+            config = yield from routed_config(routes, name, target.name)
+        found.append((target, config))
+    return found
+
+
+def described(broker: str, config: WireTopicConfig) -> TopicConfig:
+    """A broker's topic configuration, for users."""
+    return TopicConfig(
+        broker=broker,
+        read_queues=config.read_queue_nums,
+        write_queues=config.write_queue_nums,
+        perm=config.perm,
+        order=config.order,
+        attributes=config.attributes,
+    )
+
+
+def routed_config(routes: Routes, name: str, broker: str) -> Steps[TopicConfig]:
+    """What the name server says of a topic on one broker. Raises: RouteNotFoundError."""
+    header = GetRouteInfo(topic=name, accept_standard_json_only=True)
+    data = (yield from asked_of(routes, header)).body(TopicRouteData)
+    for one in data.queue_datas:
+        if one.broker_name == broker:
+            return TopicConfig(
+                broker=broker,
+                read_queues=one.read_queue_nums,
+                write_queues=one.write_queue_nums,
+                perm=one.perm,
+                order=bool(data.order_topic_conf),
+            )
+    raise RouteNotFoundError(f"topic {name} has no queues on broker {broker}")
+
+
+def describe_topic(routes: Routes, name: str) -> Steps[TopicDescription]:
+    """A topic's settings, the bounds of its queues, and the groups that consume it.
+
+    Raises: RouteNotFoundError, BrokerError, TransportError.
+    """
+    configs = yield from configs_by_broker(routes, name)
+    queues: list[QueueBounds] = []
+    for target, _ in configs:
+        stats = yield from ask(routes, target, GetTopicStatsInfo(topic=name))
+        queues += bounds_in(stats.body(TopicStatsTable))
+    return TopicDescription(
+        name=name,
+        configs=[config for _, config in configs],
+        queues=sorted(queues, key=lambda one: one.queue),
+        groups=(yield from groups_at(routes, [target for target, _ in configs], name)),
+    )
+
+
+def bounds_in(table: TopicStatsTable) -> list[QueueBounds]:
+    """The queues of a broker's answer."""
+    found = []
+    for key, one in table.offset_table.items():
+        queue = queue_of(key)
+        found.append(
+            QueueBounds(
+                queue=MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
+                first=one.min_offset,
+                end=one.max_offset,
+                last_stored_at=instant(one.last_update_timestamp),
+            )
+        )
+    return found
+
+
+def instant(ms: int) -> datetime | None:
+    """The time of a timestamp in ms; None for one that says "never"."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if 0 < ms < LAST_MS else None
+
+
+LAST_MS = 253_402_300_799_000
+"""The end of the year 9999."""
+
+
+def topic_groups(routes: Routes, name: str) -> Steps[list[str]]:
+    """The groups that consume a topic or have offsets of it, sorted. Raises: as the one above."""
+    return (yield from groups_at(routes, (yield from readers_of(routes, name)), name))
+
+
+def groups_at(routes: Routes, targets: Collection[Broker], name: str) -> Steps[list[str]]:
+    """The groups that some of these brokers know of a topic. Raises: BrokerError."""
+    found: set[str] = set()
+    for target in targets:
+        answered = yield from ask(routes, target, QueryTopicConsumeByWho(topic=name))
+        found |= set(answered.body(GroupList).group_list)
+    return sorted(found)
+
+
+# ── Listing and deleting ──
+
+
+def topics(routes: Routes) -> Steps[list[str]]:
+    """The names of all topics, sorted, system topics included. Raises: NoNameServerError."""
+    answered = yield from asked_of(routes, GetAllTopicList())
+    return sorted(answered.body(TopicList).topic_list)
+
+
+def system_topics(routes: Routes) -> Steps[list[str]]:
+    """The topics that brokers have for themselves, sorted; those of their own names as well.
+
+    Raises: NoNameServerError, BrokerNotFoundError, BrokerError, TransportError.
+    """
+    answered = yield from asked_of(routes, GetSystemTopicListFromNs())
+    own = set(answered.body(TopicList).topic_list)
+    for target in (yield from masters(routes)):
+        own |= {target.name, target.cluster}
+    return [name for name in (yield from topics(routes)) if name in own or is_system_topic(name)]
+
+
+def delete_topic(routes: Routes, name: str, *, cluster: str | None = None) -> Steps[None]:
+    """Delete a topic and its queues on every master, then its route; offsets of groups go as well.
+
+    Raises: UnsupportedRequestError if a broker does not serve it, BrokerError,
+    BrokerNotFoundError, TransportError.
+    """
+    check_name("topic", name, TOPIC_MAX)
+    targets = yield from masters(routes, cluster=cluster)
+    for target in targets:
+        yield from ask(routes, target, DeleteTopicInBroker(topic=name))
+    for cluster_name in sorted({target.cluster for target in targets}):
+        yield from forget_route(routes, name, cluster_name)
+    routes.routes.pop(name, None)
+
+
+def forget_route(routes: Routes, topic: str, cluster: str) -> Steps[None]:
+    """Take a topic of a cluster out of every name server. Raises: BrokerError, TransportError."""
+    header = DeleteTopicInNamesrv(topic=topic, cluster_name=cluster)
+    for address in routes.config.name_servers:
+        request = Ask(address=address, header=header, timeout_s=routes.config.request_timeout)
+        expect(request, (yield request), "name server")

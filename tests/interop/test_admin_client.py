@@ -1,0 +1,131 @@
+"""The admin client against Java's brokers, old and new: also what ours does not serve yet."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from aerobee import ConsumeFrom
+from aerobee.admin import GroupConfig
+from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.errors import BrokerError, RouteNotFoundError
+from tests.interop.conftest import GetClient
+from tests.kit.java import VERSIONS, toolkit
+from tests.kit.java_driver import JavaClient
+from tests.kit.java_server import JavaBroker, JavaNamesrv
+from tests.kit.waiting import eventually
+
+pytestmark = [pytest.mark.interop, pytest.mark.ours]
+
+WITHIN_S = 30
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    version: str = request.param
+    return version
+
+
+@pytest.fixture(scope="module")
+def java_broker(
+    version: str, java_namesrv: JavaNamesrv, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaBroker]:
+    place = tmp_path_factory.mktemp("java-admin")
+    with JavaBroker(
+        toolkit=toolkit(version),
+        data=place / "data",
+        home=place / "home",
+        namesrv_address=java_namesrv.address,
+        settings={
+            "brokerName": "broker-of-admin",
+            "brokerClusterName": "cluster-of-admin",
+            # Without it 5.4.0 fails to delete a topic.
+            "timerWheelEnable": "true",
+        },
+    ) as broker:
+        yield broker
+
+
+@pytest.fixture
+def admin(java_broker: JavaBroker) -> Iterator[AdminClient]:
+    with AdminClient(java_broker.namesrv_address) as admin:
+        yield admin
+
+
+@pytest.fixture
+def client(version: str, java_client: GetClient) -> Iterator[JavaClient]:
+    client = java_client(version, "JSON")
+    yield client
+    client.call("clear")
+
+
+def test_a_topic_lives_and_dies(java_broker: JavaBroker, admin: AdminClient, topic: str) -> None:
+    admin.create_topic(topic, queues=2)
+    (changed,) = admin.change_topic(topic, read_queues=4)
+    assert (changed.read_queues, changed.write_queues) == (4, 2)
+    with Producer(java_broker.namesrv_address) as producer:
+        sent = producer.send(Message(topic, b"x", keys=["key"]))
+    assert admin.view_message(sent.offset_message_id).body == b"x"
+    assert admin.message_at(sent.queue, sent.queue_offset).body == b"x"
+
+    def found_by_key() -> bool:
+        return [one.body for one in admin.query_messages(topic, "key")] == [b"x"]
+
+    eventually(found_by_key, within_s=WITHIN_S, what="the index has the message")
+    assert admin.view_message(sent.message_id, topic).body == b"x"
+    described = admin.describe_topic(topic)
+    assert described.messages == 1
+    # 4.9 tells of the queues that are written only.
+    assert len(described.queues) in (2, 4)
+    admin.delete_topic(topic)
+    with pytest.raises(RouteNotFoundError):
+        admin.describe_topic(topic)
+
+
+def test_a_group_is_followed_and_moved(
+    java_broker: JavaBroker, admin: AdminClient, client: JavaClient, topic: str
+) -> None:
+    admin.create_topic(topic, queues=1)
+    group = f"{topic}-group"
+    admin.create_group(GroupConfig(name=group, retry_max=5))
+    assert admin.describe_group(group).configs["broker-of-admin"].retry_max == 5
+    with Producer(java_broker.namesrv_address) as producer:
+        for _ in range(3):
+            producer.send(Message(topic, b"x"))
+    client.consumer("c", java_broker.namesrv_address, topic, group=group)
+    assert len(client.received("c", 3)) == 3
+    client.commit("c")
+    lags: list[int] = []
+
+    def consumed() -> bool:
+        lags.append(admin.consumer_lag(group, topic).total)
+        return lags[-1] == 0
+
+    eventually(consumed, within_s=WITHIN_S, what=f"no lag, after {lags}")
+    found = admin.consumers(group)
+    (member,) = found.members
+    assert (member.language, found.message_model) == ("JAVA", "CLUSTERING")
+    assert topic in [one.topic for one in found.subscriptions]
+    running = admin.running_info(group, member.client_id)
+    assert [one.commit_offset for one in running.queues if one.queue.topic == topic] == [3]
+    assert running.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    client.call("clear")
+
+    def nobody() -> bool:
+        return not admin.consumers(group).members
+
+    eventually(nobody, within_s=WITHIN_S, what="the consumer has left")
+    (change,) = admin.reset_offsets(group, topic, ConsumeFrom.FIRST)
+    assert (change.before, change.after) == (3, 0)
+    assert admin.consumer_lag(group, topic).total == 3
+    admin.delete_group(group)
+    assert group not in admin.groups()
+
+
+def test_a_broker_is_changed_while_it_runs(java_broker: JavaBroker, admin: AdminClient) -> None:
+    (broker,) = [one for one in admin.cluster_info().brokers if one.cluster == "cluster-of-admin"]
+    admin.update_broker_config({"deleteWhen": "05"}, broker.name)
+    assert admin.broker_config(broker.name)["deleteWhen"] == "05"
+    assert "putTps" in admin.broker_stats(broker.name)
+    assert isinstance(admin.all_producers(), dict)
+    with pytest.raises(BrokerError):
+        admin.running_info("nobody", "nowhere")
