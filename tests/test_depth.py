@@ -11,7 +11,7 @@ import pytest
 
 from aerobee.broker.answers import refusal
 from aerobee.remoting.server.poller import READ, EpollPoller
-from aerobee.remoting.server.routes import resolve
+from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.server.selector import Selector
 from aerobee.remoting.server.worker import Worker
 from aerobee.store.files.mapped_file import MappedFile
@@ -67,9 +67,9 @@ def send(desk: Desk, frame: bytes, nursery: Any) -> list[list[str]]:
     """Send one frame through a real socket; the ways of what was written for it."""
     ours, theirs = socket.socketpair()
     reactor = desk.reactor
-    selector = Selector(reactor, EpollPoller(), reactor.limits)
+    selector = reactor.add_selector(EpollPoller())
     routes = resolve(desk.broker.routes, reactor.pools)
-    worker = Worker(routes, refusal, nursery, reactor.stats)
+    worker = Worker(routes, refusal, nursery, reactor.shared)
     with ours, theirs:
         ours.setblocking(False)
         selector.adopt(Named(ours), ("127.0.0.1", 50_000), "test", worker)  # type: ignore[arg-type]  # as much of a socket as is used

@@ -13,7 +13,8 @@ from aerobee.broker.pools.pools import make_pools
 from aerobee.broker.pools.slow_rounds import SlowRounds
 from aerobee.broker.process.host import descriptor_limit
 from aerobee.remoting.server.reactor import Reactor
-from aerobee.remoting.server.selector import Limits
+from aerobee.remoting.server.selector import Hooks
+from aerobee.remoting.server.shared import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,11 +49,7 @@ class Rounds:
             limits=limits_of(config),
             selectors=config.server_selector_threads,
             refusals=answers.refusal,
-            after_round=self.after_round,
-            slow_round=self.slow.look,
-            on_connect=self.connected,
-            max_connections=config.max_connections,
-            descriptors=descriptor_limit(),
+            hooks=Hooks(self.connected, self.after_round, self.slow.look),
         )
         self.flush = self.reactor.flush
         """Send every answer that is ready."""
@@ -112,4 +109,6 @@ def limits_of(config: RemotingConfig) -> Limits:
         inbound_bytes=config.max_inbound_buffer_bytes,
         outbound_bytes=config.max_outbound_buffer_bytes,
         least_per_s=config.write_least_rate,
+        max_connections=config.max_connections,
+        descriptors=descriptor_limit(),
     )

@@ -22,6 +22,7 @@ from aerobee.remoting.server.pools import Stall
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aerobee.remoting.server.arrivals import SlowRound
     from aerobee.remoting.server.pools import Pool
     from aerobee.store.clock import Clock
     from aerobee.store.services.dispatch import Dispatcher
@@ -47,7 +48,7 @@ def begun_since(since_ms: int, stored: Iterable[int]) -> list[int]:
 
 
 class SlowRounds:
-    """Told of slow rounds while their records wait for dispatch. `puts` gets the slow puts."""
+    """Looks at slow rounds while their records wait for dispatch. `puts` gets the slow puts."""
 
     def __init__(
         self,
@@ -65,9 +66,9 @@ class SlowRounds:
         self._clock = clock
         self._limit_ms = limit_ms
 
-    def look(self, began: float, until: float) -> None:
-        """A round lasted from `began` to `until`, in seconds of the reactor's clock."""
-        now_ms, took_ms = self._clock.now_ms(), int((until - began) * 1000)
+    def look(self, slow: SlowRound) -> None:
+        """Find the slow puts of a slow round."""
+        now_ms, took_ms = self._clock.now_ms(), int((slow.ended - slow.began) * 1000)
         records = reversed(self._dispatcher.pending)
         begun = begun_since(now_ms - took_ms, (record.store_timestamp for record in records))
         longest_ms = behind_ms = 0
@@ -78,7 +79,7 @@ class SlowRounds:
                 if put_ms > longest_ms:
                     longest_ms, behind_ms = put_ms, now_ms - next_ms
         if longest_ms > self._limit_ms():
-            self._refuse(until - behind_ms / 1000, longest_ms)
+            self._refuse(slow.ended - behind_ms / 1000, longest_ms)
 
     def _refuse(self, end: float, took_ms: int) -> None:
         """Sends that came before `end` are not served any more."""

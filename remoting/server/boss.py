@@ -21,8 +21,8 @@ from aerobee.remoting.server.log_limit import LogLimit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aerobee.remoting.server.connection import FrameHandler
     from aerobee.remoting.server.selector import Selector
-    from aerobee.remoting.server.worker import Worker
     from aerobee.remoting.stats import RemotingStats
 
 __all__ = ["ACCEPT_PAUSE_S", "Door", "bind", "listen", "listen_on", "reserve", "run"]
@@ -120,7 +120,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 async def run(
     listener: socket.socket,
     name: str,
-    worker: Worker,
+    worker: FrameHandler,
     selectors: Sequence[Selector],
     door: Door,
 ) -> NoReturn:
@@ -136,7 +136,7 @@ async def run(
 def _accept_ready(
     listener: socket.socket,
     name: str,
-    worker: Worker,
+    worker: FrameHandler,
     selectors: Iterator[Selector],
     door: Door,
 ) -> bool:
@@ -168,7 +168,11 @@ def _accept_ready(
 
 
 def _adopt(
-    sock: socket.socket, address: tuple[str, int], name: str, worker: Worker, selector: Selector
+    sock: socket.socket,
+    address: tuple[str, int],
+    name: str,
+    worker: FrameHandler,
+    selector: Selector,
 ) -> None:
     try:
         sock.setblocking(False)

@@ -9,11 +9,12 @@ import ipaddress
 import struct
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, HeaderError
+from aerobee.remoting.server.arrivals import Reading
 from aerobee.remoting.wire.codes import MSGPACK_OFFER
 from aerobee.remoting.wire.command import ONEWAY, answer_head, encode_request
 from aerobee.remoting.wire.frame import FrameDecoder
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.remoting.errors import FrameError
-    from aerobee.remoting.server.routes import Unfinished
-    from aerobee.remoting.server.selector import Selector
-    from aerobee.remoting.server.worker import Worker
+    from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.server.route_table import Unfinished
+    from aerobee.remoting.server.shared import SelectorContext
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Connection", "packed_host"]
+__all__ = ["Connection", "FrameHandler", "packed_host"]
 
 JOIN_BYTES = 16 * 1024
 """Below this, several answers are cheaper joined than as separate vectors."""
@@ -48,6 +49,26 @@ def packed_host(address: tuple[Any, ...]) -> bytes:
     return (mapped or ip).packed + struct.pack(">i", address[1])
 
 
+class FrameHandler(Protocol):
+    """Who serves the frames of a connection: the worker of its listener."""
+
+    def serve(
+        self,
+        connection: Connection,
+        encoding: int,
+        header: memoryview | bytes,
+        body: memoryview | bytes,
+        arrived: float,
+    ) -> None:
+        """Serve one frame. Raises: FrameError when its header does not decode."""
+
+    def go_on(self, connection: Connection) -> None:
+        """Take more steps of the unfinished request."""
+
+    def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
+        """The answer to a request that ended with an error."""
+
+
 class Connection:
     """A peer of the reactor; handlers see it as where a request came from.
 
@@ -60,29 +81,28 @@ class Connection:
         "__weakref__",
         "_announce",
         "_calls",
+        "_forget",
         "_next_opaque",
         "address",
         "backlog",
         "bad",
         "closed",
+        "context",
         "decoder",
         "dirty",
         "encoding",
-        "flowing_since",
         "held",
         "host",
         "id",
         "inbound",
         "last_active",
-        "last_round",
         "listener",
         "local_address",
         "on_close",
         "out",
         "paused",
-        "read_until",
+        "reading",
         "requests",
-        "selector",
         "slow_since",
         "sock",
         "stalled_since",
@@ -97,20 +117,23 @@ class Connection:
         self,
         sock: socket.socket,
         address: tuple[Any, ...],
-        selector: Selector,
-        worker: Worker,
         listener: str,
+        *,
+        context: SelectorContext,
+        worker: FrameHandler,
+        forget: Callable[[Connection, str], None],
     ) -> None:
+        """`forget` is called once, with the reason, while the socket is still open."""
         self.sock = sock
-        self.selector = selector
+        self.context = context
         self.worker = worker
-        self.id = selector.reactor.next_number()
+        self.id = context.shared.next_number()
         self.listener = listener
         self.host = packed_host(address)
         self.address = f"{ipaddress.ip_address(self.host[:-4])}:{address[1]}"
         local = sock.getsockname()
         self.local_address = f"{ipaddress.ip_address(packed_host(local)[:-4])}:{local[1]}"
-        limits = selector.limits
+        limits = context.shared.limits
         self.decoder = FrameDecoder(limits.max_frame_bytes, limits.max_header_bytes)
         self.out: deque[bytes | memoryview] = deque()
         self.unsent = 0
@@ -131,22 +154,19 @@ class Connection:
         """Bytes of an unfinished frame; the inbound budget's, as is `starved`."""
         self.starved = False
         """Not read, because others hold the budget."""
-        self.read_until = selector.now
-        """What the peer sent before this time has been read; seconds, about."""
-        self.last_round = -1
-        """The selector's number of the round in which it was read."""
-        self.last_active = selector.now
+        self.reading = Reading(context.now)
+        """When its bytes came, as far as it is known."""
+        self.last_active = context.now
         self.stalled_since: float | None = None
         """When it took something last, while something is unsent."""
         self.slow_since = 0.0
         self.taken = 0
         """Bytes that it has taken since `slow_since`, while something is unsent."""
-        self.flowing_since = 0.0
-        """Until then it was paused: for what waited its peer is to blame."""
         self.on_close: list[Callable[[Connection, str], None]] = []
         self._calls: dict[int, _Call] = {}
         self._next_opaque = 0
         self._announce: int | None = None
+        self._forget = forget
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -178,7 +198,7 @@ class Connection:
         self.unsent += len(head) + length
         if not self.dirty:
             self.dirty = True
-            self.selector.outbox.append(self)
+            self.context.outbox.append(self)
 
     def failed(self, command: Command, error: Exception) -> None:
         """Answer a held request that ended with an error when it ran again."""
@@ -227,7 +247,7 @@ class Connection:
             raise CallTimedOut(f"{self.address} does not read what it was sent")
         opaque = self._request(code, header, body, oneway=False)
         waiting = self._calls[opaque] = _Call()
-        self.selector.reactor.flush()
+        self.context.shared.flush()
         try:
             with trio.move_on_after(timeout_s):
                 await waiting.done.wait()
@@ -256,7 +276,7 @@ class Connection:
             self.unsent += len(frame)
             if not self.dirty:
                 self.dirty = True
-                self.selector.outbox.append(self)
+                self.context.outbox.append(self)
         return opaque
 
     # -- bytes out -------------------------------------------------------------------------------
@@ -282,8 +302,9 @@ class Connection:
         except OSError as error:
             self.close(f"send failed: {error.strerror}")
             return
-        self.selector.stats.bytes_out += sent
-        self.last_active = self.selector.now
+        context = self.context
+        context.stats.bytes_out += sent
+        self.last_active = context.now
         if sent == self.unsent:
             out.clear()
             self.unsent = 0
@@ -293,12 +314,12 @@ class Connection:
             self._stalled(sent)
 
     def _stalled(self, sent: int) -> None:
-        selector = self.selector
+        shared, now = self.context.shared, self.context.now
         if self.stalled_since is None:
-            self.slow_since = selector.now
+            self.slow_since = now
             self.taken = 0
         if sent or self.stalled_since is None:
-            self.stalled_since = selector.now
+            self.stalled_since = now
         self.taken += sent
         self.unsent -= sent
         out = self.out
@@ -309,15 +330,15 @@ class Connection:
                 break
             sent -= len(first)
             out.popleft()
-        outbound = selector.reactor.outbound
-        outbound.note(self, self.unsent)
+        outbound = shared.outbound
+        outbound.note(self, self.unsent, now)
         if self.closed:
             return
         high_water = outbound.high_water_bytes
         if self.unsent > high_water:
             self.paused = True
-            selector.reactor.long_requests.leave(self)
-        elif self.paused and self.unsent <= min(selector.limits.low_water_bytes, high_water):
+            shared.long_requests.leave(self)
+        elif self.paused and self.unsent <= min(shared.limits.low_water_bytes, high_water):
             self._flow_again()
         self.watch()
 
@@ -332,21 +353,21 @@ class Connection:
 
     def _flowing(self) -> None:
         self.stalled_since = None
-        self.selector.reactor.outbound.note(self, 0)
+        self.context.shared.outbound.note(self, 0, self.context.now)
         if self.paused:
             self._flow_again()
         self.watch()
 
     def _flow_again(self) -> None:
         self.paused = False
-        self.flowing_since = self.selector.now
+        self.reading.resumed = self.context.now
         if self.waits:
-            self.selector.waiting[self.sock.fileno()] = None
+            self.context.waiting[self.sock.fileno()] = None
 
     def end_steps(self) -> None:
         """The request whose steps were taken is over."""
         self.unfinished = None
-        self.selector.reactor.long_requests.leave(self)
+        self.context.shared.long_requests.leave(self)
 
     @property
     def waits(self) -> bool:
@@ -361,7 +382,7 @@ class Connection:
         no event; asked for one, an idle socket would give it in every round.
         """
         waits = self.waits
-        self.selector.poller.interest(
+        self.context.poller.interest(
             self.sock,
             read=not (self.paused or waits or self.starved),
             write=waits or self.stalled_since is not None,
@@ -374,11 +395,11 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self.selector.forget(self, reason)
+        self._forget(self, reason)
         self.sock.close()
         self.out.clear()
         self.unsent = 0
-        self.selector.reactor.outbound.note(self, 0)
+        self.context.shared.outbound.note(self, 0, self.context.now)
         self.backlog.clear()
         self.end_steps()
         for waiting in self._calls.values():

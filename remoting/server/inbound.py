@@ -19,7 +19,7 @@ import structlog
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.peer import Peer
 
 __all__ = ["IDLE_SWEEPS", "LEAD_S", "InboundBudget"]
 
@@ -54,8 +54,8 @@ class InboundBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.total = 0
-        self.held: dict[Connection, int] = {}
-        self.leader: Connection | None = None
+        self.held: dict[Peer, int] = {}
+        self.leader: Peer | None = None
         self._led_since = 0.0
         self._seen = 0
         """What the leader had at the last sweep."""
@@ -67,7 +67,7 @@ class InboundBudget:
         """Whether nobody should bring much more at once."""
         return self.total > self.limit_bytes
 
-    def note(self, connection: Connection, pending: int, now: float, *, renewed: bool) -> None:
+    def note(self, connection: Peer, pending: int, now: float, *, renewed: bool) -> None:
         """A connection has `pending` bytes that are not served; who has most may be closed.
 
         `renewed`: none of them are those it had before.
@@ -92,7 +92,7 @@ class InboundBudget:
             others = (one for one in self.held if one is not self.leader)
             self._close(max(others, key=self.held.__getitem__))
 
-    def forget(self, connection: Connection, now: float) -> None:
+    def forget(self, connection: Peer, now: float) -> None:
         """A connection has closed."""
         if self.held.pop(connection, 0):
             self.total -= connection.inbound
@@ -126,7 +126,7 @@ class InboundBudget:
                 self._close(connection)
 
     @staticmethod
-    def _close(connection: Connection) -> None:
+    def _close(connection: Peer) -> None:
         connection.close("its frame did not end in time, and there is no room for others")
 
     def _choose(self, now: float) -> None:
@@ -145,6 +145,6 @@ class InboundBudget:
                 self._starve(connection, starved=starved)
 
     @staticmethod
-    def _starve(connection: Connection, *, starved: bool) -> None:
+    def _starve(connection: Peer, *, starved: bool) -> None:
         connection.starved = starved
         connection.watch()

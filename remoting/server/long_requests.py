@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from aerobee.remoting.server.connection import Connection
+    from collections.abc import Hashable
 
 __all__ = ["AT_ONCE", "BODIES_BYTES", "SHORT_BYTES", "LongRequests"]
 
@@ -29,11 +29,11 @@ class LongRequests:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.held: dict[Connection, int] = {}
-        self.waiting: dict[Connection, None] = {}
+        self.held: dict[Hashable, int] = {}
+        self.waiting: dict[Hashable, None] = {}
         """Who has asked and has no place, oldest first."""
 
-    def take(self, connection: Connection, size: int) -> bool:
+    def take(self, connection: Hashable, size: int) -> bool:
         """Whether the request of a connection, with a body of `size` bytes, has a place now."""
         held, waiting = self.held, self.waiting
         if connection in held:
@@ -47,7 +47,7 @@ class LongRequests:
         self.bytes += size
         return True
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Hashable) -> None:
         """Its request is over, or waits for the peer to take what it was sent."""
         self.bytes -= self.held.pop(connection, 0)
         self.waiting.pop(connection, None)

@@ -14,7 +14,7 @@ import structlog
 from aerobee.remoting.server.log_limit import LogLimit
 
 if TYPE_CHECKING:
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.stats import RemotingStats
 
 __all__ = ["OutboundBudget"]
@@ -32,12 +32,12 @@ class OutboundBudget:
         self.limit_bytes = limit_bytes
         self.high_water_bytes = high_water_bytes
         """At which a connection is no longer read, at present."""
-        self.left: dict[Connection, int] = {}
+        self.left: dict[Peer, int] = {}
         self._stats = stats
         self._most_bytes = high_water_bytes
         self._lines = LogLimit(1)
 
-    def note(self, connection: Connection, left: int) -> None:
+    def note(self, connection: Peer, left: int, now: float) -> None:
         """A connection has so much left to send; who has most may be closed, also this one."""
         before = self.left.get(connection, 0)
         if left:
@@ -52,7 +52,7 @@ class OutboundBudget:
         self.high_water_bytes = min(self._most_bytes, self.limit_bytes // len(self.left))
         while stats.unsent_bytes > CLOSES_AT * self.limit_bytes:
             most = max(self.left, key=self.left.__getitem__)
-            left_out = self._lines.admit(connection.selector.now)
+            left_out = self._lines.admit(now)
             if left_out is not None:
                 log.warning(
                     "connection.unsent",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.routes import Later
     from aerobee.remoting.wire.command import Command
 
@@ -73,7 +73,7 @@ class Waiting(NamedTuple):
     """An async request that has not begun: its coroutine runs nothing until it is awaited."""
 
     arrived: float
-    connection: Connection
+    connection: Peer
     command: Command
     work: Awaitable[Later]
     begun: bool = False

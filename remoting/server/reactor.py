@@ -1,8 +1,4 @@
-"""The reactor: bosses, selectors and pools of one process, started and stopped together.
-
-Answers may become ready in any round, or after a flush: all of them wait in `outbox`, and whoever
-finished a batch calls `flush`, so that each connection sees one send.
-"""
+"""The reactor: bosses, selectors and pools of one process, started and stopped together."""
 
 from __future__ import annotations
 
@@ -12,29 +8,29 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from aerobee.remoting.server import boss
-from aerobee.remoting.server.inbound import InboundBudget
-from aerobee.remoting.server.log_limit import LogLimit
-from aerobee.remoting.server.long_requests import LongRequests
-from aerobee.remoting.server.outbound import OutboundBudget
 from aerobee.remoting.server.poller import make_poller
-from aerobee.remoting.server.routes import resolve
-from aerobee.remoting.server.selector import Limits, Selector
+from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.selector import ROUND_S, Hooks, Selector
+from aerobee.remoting.server.shared import Shared
 from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.server.worker import Worker
-from aerobee.remoting.stats import RemotingStats
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping, Sequence
 
+    from aerobee.remoting.server.arrivals import SlowRound
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.poller import Poller
     from aerobee.remoting.server.pools import Pool
     from aerobee.remoting.server.routes import Route
+    from aerobee.remoting.server.shared import Limits
     from aerobee.remoting.wire.answer import Answer
 
-__all__ = ["Listener", "Reactor"]
+__all__ = ["NO_HOOKS", "Listener", "Reactor"]
 
 SWEEP_S = 1.0
+NO_HOOKS = Hooks()
 
 
 class Listener(NamedTuple):
@@ -46,12 +42,8 @@ class Listener(NamedTuple):
 
 
 class Reactor:
-    """Runs listeners over shared pools.
-
-    `after_round` runs at the end of every round, before its answers are sent: a plain function
-    that makes more answers ready. `slow_round` is told, before that, of a round that took long:
-    when it began and ended, in seconds of `monotonic`. `refusals` turns an exception into an
-    answer, None if unknown.
+    """Runs listeners over shared pools; `refusals` turns an exception into an answer, None if it
+    is unknown.
     """
 
     def __init__(
@@ -61,33 +53,20 @@ class Reactor:
         limits: Limits,
         selectors: int,
         refusals: Callable[[Exception], Answer | None],
-        after_round: Callable[[], None] = lambda: None,
-        slow_round: Callable[[float, float], None] = lambda _began, _until: None,
-        on_connect: Callable[[Connection], None] = lambda _: None,
-        max_connections: int = 0,
-        descriptors: int | None = None,
+        hooks: Hooks = NO_HOOKS,
         portable: bool = False,
     ) -> None:
         self.pools = pools
-        self.limits = limits
-        self.stats = RemotingStats()
-        self.outbox: list[Connection] = []
-        self.connected = on_connect
-        self.slow_round = slow_round
-        self.held_up = (float("-inf"), float("-inf"))
-        """When the last slow round of any selector began and ended."""
-        self.inbound = InboundBudget(limits.inbound_bytes)
-        self.outbound = OutboundBudget(limits.outbound_bytes, limits.high_water_bytes, self.stats)
-        self.rejections = LogLimit()
-        """Of `frame.rejected`, for all selectors: any peer can provoke that line."""
-        self.long_requests = LongRequests()
-        self._door = boss.Door(self.stats, max_connections, descriptors)
-        self._after_round = after_round
-        self._refusals = refusals
-        self.selectors_wanted = selectors
-        self._portable = portable
-        self._numbers = 0
+        self.shared = Shared(limits)
+        self.stats = self.shared.stats
+        self.flush = self.shared.flush
+        """Write every connection that has something ready."""
         self.selectors: list[Selector] = []
+        self._door = boss.Door(self.stats, limits.max_connections, limits.descriptors)
+        self._hooks = hooks
+        self._refusals = refusals
+        self._selectors_wanted = selectors
+        self._portable = portable
 
     async def run(
         self,
@@ -105,24 +84,13 @@ class Reactor:
             for pool in self.pools.values():
                 pool.clear()
 
-    def next_number(self) -> int:
-        """A number for the next connection, unique in this process."""
-        self._numbers += 1
-        return self._numbers
-
-    def end_round(self) -> None:
-        """What every round ends with."""
-        self._after_round()
-        self.flush()
-
-    def flush(self) -> None:
-        """Write every connection that has something ready."""
-        outbox = self.outbox
-        if outbox:
-            # A write may close a connection, whose callbacks may queue for others.
-            for connection in outbox:
-                connection.write()
-            outbox.clear()
+    def add_selector(self, poller: Poller) -> Selector:
+        """One more selector, which nobody runs yet."""
+        hooks = self._hooks._replace(slow_round=self._slow_round)
+        round_s = ROUND_S / self._selectors_wanted
+        selector = Selector(self.shared, poller, hooks, round_s=round_s)
+        self.selectors.append(selector)
+        return selector
 
     @property
     def connections(self) -> list[Connection]:
@@ -135,19 +103,24 @@ class Reactor:
         return sum(connection.unsent for connection in self.connections)
 
     def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:
-        for _ in range(self.selectors_wanted):
+        for _ in range(self._selectors_wanted):
             poller = make_poller(nursery, portable=self._portable)
-            selector = Selector(self, poller, self.limits)
-            self.selectors.append(selector)
-            nursery.start_soon(selector.run)
+            nursery.start_soon(self.add_selector(poller).run)
         for name, sock, routes in listeners:
-            worker = Worker(resolve(routes, self.pools), self._refusals, nursery, self.stats)
+            table = resolve(routes, self.pools)
+            worker = Worker(table, self._refusals, nursery, self.shared)
             nursery.start_soon(boss.run, sock, name, worker, self.selectors, self._door)
+
+    def _slow_round(self, slow: SlowRound) -> None:
+        self.shared.slow_round = slow
+        for selector in self.selectors:
+            selector.note_empty(slow.ended)
+        self._hooks.slow_round(slow)
 
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_S)
             for selector in self.selectors:
                 await in_slices(selector.sweep())
-            self.inbound.sweep(monotonic())
+            self.shared.inbound.sweep(monotonic())
             self.flush()

@@ -1,18 +1,17 @@
-"""Routes: request code → header, handler, pool. The lines stand with each feature of the broker."""
+"""Routes: request code → header, handler, pool, and what a handler may give.
+
+The lines of the table stand with each feature of the broker.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from aerobee.remoting.server.pools import Pool
-    from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
 __all__ = [
@@ -22,11 +21,9 @@ __all__ = [
     "Later",
     "Outcome",
     "Plain",
-    "Resolved",
     "Route",
     "Steps",
-    "Unfinished",
-    "resolve",
+    "finished",
 ]
 
 
@@ -83,34 +80,3 @@ class Route(NamedTuple):
     header: type[Header]
     handler: Handler
     pool: str
-
-
-class Resolved(NamedTuple):
-    """A route with its pool found."""
-
-    header: type[Header]
-    handler: Handler
-    pool: Pool
-
-
-class Unfinished(NamedTuple):
-    """A request of which steps are left: the next ones are taken in its connection's next turn."""
-
-    arrived: float
-    command: Command
-    route: Resolved
-    steps: Steps
-
-
-def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Resolved]:
-    """Code → resolved route. A code listed twice or an unknown pool is a fault of the table."""
-    table: dict[int, Resolved] = {}
-    for route in routes:
-        code = int(_code(route.header))
-        assert code not in table, f"request code {code} is routed twice"
-        table[code] = Resolved(route.header, route.handler, pools[route.pool])
-    return table
-
-
-def _code(header: Any) -> int:
-    return int(header.code)

@@ -7,9 +7,7 @@ A round has a time, and in it each ready connection a turn. Whose turn is over k
 frames and steps, in order, for its next one; the sockets that a round did not come to are the first
 of the next round, and nothing new is looked for before all of them had their turn.
 
-A request has waited since it came, in the kernel as well: a socket that was not ready in the last
-round brings what came since then; one that was, what came since it was read, one after the other.
-After a slow round every socket is looked at: one that is empty then brings what came after it.
+A request has waited since it came, in the kernel as well (`arrivals`).
 """
 
 from __future__ import annotations
@@ -26,16 +24,18 @@ import structlog
 import trio
 
 from aerobee.remoting.errors import FrameError
+from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
+from aerobee.remoting.server.shared import SelectorContext
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from aerobee.remoting.server.connection import FrameHandler
     from aerobee.remoting.server.poller import Poller
-    from aerobee.remoting.server.reactor import Reactor
-    from aerobee.remoting.server.worker import Worker
+    from aerobee.remoting.server.shared import Shared
 
 __all__ = [
     "BACKLOG_FRAME_BYTES",
@@ -43,7 +43,7 @@ __all__ = [
     "ROUND_S",
     "SCARCE_SHARES",
     "SWEPT_TOGETHER",
-    "Limits",
+    "Hooks",
     "Selector",
 ]
 
@@ -66,52 +66,44 @@ SWEPT_TOGETHER: Final = 32
 
 SLOW_ROUND_S = 0.050
 """A round that took longer is worth a look at what held it up."""
-JUST_NOW_S = 0.020
-"""Between the end of a slow round and the first rounds of the other selectors."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
-class Limits(NamedTuple):
-    """What one connection may cost. Bytes, seconds."""
+class Hooks(NamedTuple):
+    """What a selector calls: plain functions."""
 
-    max_frame_bytes: int
-    max_header_bytes: int
-    high_water_bytes: int
-    low_water_bytes: int
-    idle_s: float
-    stall_s: float
-    inbound_bytes: int = 128 << 20
-    """What all connections together may keep of unfinished frames."""
-    outbound_bytes: int = 256 << 20
-    """What all connections together may have unsent before each has but its share."""
-    least_per_s: int = 0
-    """Bytes that a peer must take in a second while something waits for it."""
+    connected: Callable[[Connection], None] = lambda _: None
+    """For each connection that came."""
+    after_round: Callable[[], None] = lambda: None
+    """At the end of every round, before its answers are sent: it makes more of them ready."""
+    slow_round: Callable[[SlowRound], None] = lambda _: None
+    """Before that, when the round took long."""
 
 
 class Selector:
     """Owns its connections and their readiness; all of it runs in the one loop."""
 
-    def __init__(self, reactor: Reactor, poller: Poller, limits: Limits) -> None:
-        self.reactor = reactor
+    def __init__(
+        self, shared: Shared, poller: Poller, hooks: Hooks, *, round_s: float = ROUND_S
+    ) -> None:
+        """`round_s`: its part of the time that rounds may keep the loop."""
+        self.shared = shared
         self.poller = poller
-        self.limits = limits
-        self.stats = reactor.stats
-        self.outbox = reactor.outbox
+        self.stats = shared.stats
         self.connections: dict[int, Connection] = {}
-        self.now = monotonic()
-        self._began = self.now
-        self._came_since = self.now
-        self._number = 0
+        now = monotonic()
+        self.context = SelectorContext(shared, poller, now)
+        self.waiting = self.context.waiting
+        self._hooks = hooks
+        self._limits = shared.limits
+        self._arrivals = Arrivals(now)
         self._view = memoryview(bytearray(RECEIVE_BYTES))
         self.ready: deque[tuple[int, int]] = deque()
         """What the poller named and no round has come to yet."""
-        self.waiting: dict[int, None] = {}
-        """Descriptors of those who go on in the next round, whatever the poller says."""
         self._receive = self._view
-        self._round_s = ROUND_S / reactor.selectors_wanted
-        self._turn_s = self._round_s
-        self.turn_ends = 0.0
+        self._round_s = round_s
+        self._turn_s = round_s
 
     async def run(self) -> NoReturn:
         """Serve rounds until cancelled; then close what is left."""
@@ -128,27 +120,31 @@ class Selector:
             poller.close()
 
     def adopt(
-        self, sock: socket.socket, address: tuple[str, int], listener: str, worker: Worker
+        self, sock: socket.socket, address: tuple[str, int], listener: str, worker: FrameHandler
     ) -> None:
         """Take a socket from the boss; what it asks is answered by `worker`."""
-        connection = Connection(sock, address, self, worker, listener)
+        connection = Connection(
+            sock, address, listener, context=self.context, worker=worker, forget=self._forget
+        )
         self.poller.add(sock)
         self.connections[sock.fileno()] = connection
         self.stats.connections_opened += 1
         log.debug("connection.opened", address=connection.address, listener=listener)
-        self.reactor.connected(connection)
+        self._hooks.connected(connection)
 
-    def forget(self, connection: Connection, reason: str) -> None:
-        """Called by `Connection.close`, once, while the socket is still open."""
+    def _forget(self, connection: Connection, reason: str) -> None:
         self.poller.remove(connection.sock)
         del self.connections[connection.sock.fileno()]
-        self.reactor.inbound.forget(connection, self.now)
+        self.shared.inbound.forget(connection, self.context.now)
         self.stats.connections_closed += 1
         log.debug("connection.closed", address=connection.address, reason=reason)
 
     def round(self, events: list[tuple[int, int]]) -> None:
         """The first round over the ready sockets; `go_on` makes the others."""
-        self._begin(len(events))
+        shared, poller = self.shared, self.poller
+        all_named = len(events) < MAX_EVENTS
+        slow = shared.slow_round
+        self._arrivals.begin(monotonic(), all_named=all_named, waited=poller.waited, slow=slow)
         ready = self.ready
         ready.extend(events)
         if self.waiting:
@@ -157,7 +153,7 @@ class Selector:
             ready.extend((fd, 0) for fd in self.waiting)
             self.waiting.clear()
         busy = min(max(len(ready), 1), SHARES)
-        shares = SCARCE_SHARES if self.reactor.inbound.scarce else busy
+        shares = SCARCE_SHARES if shared.inbound.scarce else busy
         self._receive = self._view[: len(self._view) // shares]
         self._turn_s = self._round_s / min(busy, TURNS)
         self.go_on()
@@ -165,36 +161,23 @@ class Selector:
     def go_on(self) -> None:
         """One round over the sockets that are still to have their turn."""
         self.stats.rounds += 1
-        ready, connections = self.ready, self.connections
+        ready, connections, context = self.ready, self.connections, self.context
         began = now = monotonic()
         ends = began + self._round_s
         last_turn = ends - self._turn_s
         while ready and now < ends:
-            self.now = now
-            self.turn_ends = now + self._turn_s if now < last_turn else ends
+            context.now = now
+            context.turn_ends = now + self._turn_s if now < last_turn else ends
             fd, bits = ready.popleft()
             connection = connections.get(fd)
             if connection is not None:
                 self._turn(connection, bits)
             now = monotonic()
         if now - began > SLOW_ROUND_S:
-            self._held_up(began, now)
-        self.reactor.end_round()
-
-    def _begin(self, ready: int) -> None:
-        """Find since when what a socket holds may have come if it held nothing before."""
-        came_since = self._began
-        now = monotonic()
-        self._number += 1
-        if self.poller.waited:
-            # Another selector may have held up the loop until a moment ago.
-            since, until = self.reactor.held_up
-            first_since = self._began <= since and now - until < JUST_NOW_S
-            came_since = since if first_since else now
-            self._number += 1
-        if ready < MAX_EVENTS or self.poller.waited:
-            self._began = now
-        self._came_since = came_since
+            # Before any answer leaves: see `arrivals`.
+            self._hooks.slow_round(SlowRound(began, now))
+        self._hooks.after_round()
+        self.shared.flush()
 
     def _turn(self, connection: Connection, bits: int) -> None:
         """Send, then serve: first what was read before, and only then what came since. Hot."""
@@ -208,13 +191,6 @@ class Selector:
         elif bits & ~WRITE and not connection.closed:
             self._drain(connection)
 
-    def _held_up(self, began: float, until: float) -> None:
-        self.reactor.held_up = (began, until)
-        # Before any answer leaves: who waits for one has nothing of its next request here.
-        for selector in self.reactor.selectors:
-            selector.note_empty(until)
-        self.reactor.slow_round(began, until)
-
     def note_empty(self, until: float) -> None:
         """Find the sockets that hold nothing now: what they bring later came after `until`.
 
@@ -224,12 +200,12 @@ class Selector:
         holding, unwatched = self.poller.holding(), self.poller.unwatched
         for fd, connection in self.connections.items():
             if fd not in holding and (fd not in unwatched or not _unread(connection.sock)):
-                connection.read_until = until
+                connection.reading.until = until
 
     def sweep(self) -> Iterator[None]:
         """Close idle and stalled connections. Others may run at each yield."""
-        self.now = now = monotonic()
-        limits = self.limits
+        self.context.now = now = monotonic()
+        limits = self._limits
         idle_before = now - limits.idle_s
         stalled_before = now - limits.stall_s
         for number, connection in enumerate(list(self.connections.values()), 1):
@@ -258,19 +234,13 @@ class Selector:
             connection.close("closed by peer")
             return
         self.stats.bytes_in += received
-        connection.last_active = self.now = until = monotonic()
-        since = connection.read_until
-        if connection.last_round != self._number - 1 and since < self._came_since:
-            since = self._came_since
-        if since < connection.flowing_since:
-            since = connection.flowing_since
-        connection.last_round = self._number
-        if received == len(receive):
-            until = since + (until - since) * received / (received + _unread(connection.sock))
-        connection.read_until = until
+        connection.last_active = self.context.now = now = monotonic()
+        reading = connection.reading
+        unread = _unread(connection.sock) if received == len(receive) else 0
+        since = self._arrivals.read(reading, now, received, unread)
         try:
             frames = connection.decoder.feed(receive[:received])
-            self._serve(connection, frames, since, until)
+            self._serve(connection, frames, since, reading.until)
         except FrameError as error:
             self._serve_good(connection, error, since)
             frames = []
@@ -278,7 +248,7 @@ class Selector:
         if connection.backlog or connection.unfinished is not None:
             pending += _cost(connection)
         if (pending != connection.inbound or (pending and frames)) and not connection.closed:
-            self.reactor.inbound.note(connection, pending, self.now, renewed=bool(frames))
+            self.shared.inbound.note(connection, pending, now, renewed=bool(frames))
 
     def _serve(
         self,
@@ -289,7 +259,7 @@ class Selector:
     ) -> None:
         """Serve what came one after the other from `since` to `until`, as far as the turn goes."""
         serve = connection.worker.serve
-        high_water = self.limits.high_water_bytes
+        high_water = self._limits.high_water_bytes
         arrived, step = since, (until - since) / (len(frames) or 1)
         for number, (encoding, header, body) in enumerate(frames, 1):
             serve(connection, encoding, header, body, arrived)
@@ -301,7 +271,7 @@ class Selector:
             if (
                 connection.paused
                 or connection.unfinished is not None
-                or (number < len(frames) and monotonic() > self.turn_ends)
+                or (number < len(frames) and monotonic() > self.context.turn_ends)
             ):
                 # The receive buffer is reused in the next turn, so what waits is copied.
                 connection.backlog.extend(
@@ -326,17 +296,17 @@ class Selector:
     def _serve_backlog(self, connection: Connection) -> None:
         """Serve what was read and not served, as far as the turn goes."""
         backlog, worker = connection.backlog, connection.worker
-        # Nothing was left in the socket meanwhile that was not there when it was read last.
-        connection.last_round = self._number
+        reading, context = connection.reading, self.context
+        self._arrivals.unasked(reading)
         error = connection.bad
         try:
             if connection.unfinished is not None:
                 worker.go_on(connection)
-            while backlog and connection.unfinished is None and monotonic() < self.turn_ends:
+            while backlog and connection.unfinished is None and monotonic() < context.turn_ends:
                 encoding, header, body, arrived = backlog.popleft()
-                arrived = max(arrived, connection.flowing_since)
+                arrived = max(arrived, reading.resumed)
                 worker.serve(connection, encoding, header, body, arrived)
-                if connection.unsent > self.limits.high_water_bytes:
+                if connection.unsent > self._limits.high_water_bytes:
                     connection.write()
                     if connection.paused:
                         break
@@ -350,7 +320,7 @@ class Selector:
         if not backlog and not connection.closed:
             pending = connection.decoder.pending_bytes + _cost(connection)
             if pending != connection.inbound:
-                self.reactor.inbound.note(connection, pending, monotonic(), renewed=True)
+                self.shared.inbound.note(connection, pending, monotonic(), renewed=True)
 
     def _wait(self, connection: Connection) -> None:
         """Go on when the peer has read what it was sent, or else in the next round."""
@@ -363,7 +333,7 @@ class Selector:
         """Close over bad bytes; what the good frames before them asked for is answered first."""
         connection.write()
         self.stats.frames_rejected += 1
-        left_out = self.reactor.rejections.admit(self.now)
+        left_out = self.shared.rejections.admit(self.context.now)
         if left_out is not None:
             log.info(
                 "frame.rejected",

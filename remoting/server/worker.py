@@ -19,7 +19,8 @@ from aerobee.remoting.server.pools import (
     stall_remark,
     timeout_remark,
 )
-from aerobee.remoting.server.routes import PARKED, Begun, Unfinished
+from aerobee.remoting.server.route_table import Unfinished
+from aerobee.remoting.server.routes import PARKED, Begun
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import RESPONSE, decode
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     import trio
 
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.routes import Later, Plain, Resolved, Steps
-    from aerobee.remoting.stats import RemotingStats
+    from aerobee.remoting.server.peer import Peer
+    from aerobee.remoting.server.route_table import Resolved
+    from aerobee.remoting.server.routes import Later, Plain, Steps
+    from aerobee.remoting.server.shared import Shared
     from aerobee.remoting.wire.command import Command
 
 __all__ = ["Worker"]
@@ -54,12 +57,14 @@ class Worker:
         routes: dict[int, Resolved],
         refusals: Callable[[Exception], Answer | None],
         nursery: trio.Nursery,
-        stats: RemotingStats,
+        shared: Shared,
     ) -> None:
         self._routes = routes
         self._refusals = refusals
         self._nursery = nursery
-        self._stats = stats
+        self._stats = shared.stats
+        self._long_requests = shared.long_requests
+        self._flush = shared.flush
 
     def serve(
         self,
@@ -87,7 +92,7 @@ class Worker:
             connection.answer(command, Answer(NOT_SUPPORTED, remark=remark))
             return
         pool = route.pool
-        age = connection.selector.now - arrived
+        age = connection.context.now - arrived
         if pool.depth >= pool.capacity or (
             age > AGE_CHECK_S
             and (age > pool.max_wait_s or (arrived < pool.stall.end and pool.caught(arrived)))
@@ -101,7 +106,7 @@ class Worker:
         """Take the steps of the unfinished request of a connection until its turn is over."""
         assert connection.unfinished is not None
         arrived, command, route, steps = connection.unfinished
-        if connection.selector.reactor.long_requests.take(connection, len(command.body)):
+        if self._long_requests.take(connection, len(command.body)):
             self._run(connection, command, arrived, route, steps)
 
     def _run(
@@ -130,15 +135,14 @@ class Worker:
                     steps = begun
                     connection.unfinished = Unfinished(arrived, command, route, steps)
                     size = len(command.body)
-                    long_requests = connection.selector.reactor.long_requests
-                    if size > SHORT_BYTES and not long_requests.take(connection, size):
+                    if size > SHORT_BYTES and not self._long_requests.take(connection, size):
                         return
                 else:
                     outcome = begun
             if steps is not None:
                 while True:
                     next(steps)
-                    if monotonic() > connection.selector.turn_ends or connection.closed:
+                    if monotonic() > connection.context.turn_ends or connection.closed:
                         return
         except StopIteration as end:
             connection.end_steps()
@@ -168,7 +172,7 @@ class Worker:
             command.release()
 
     def _refuse(
-        self, connection: Connection, command: Command, pool: Pool, arrived: float, age_s: float
+        self, connection: Peer, command: Command, pool: Pool, arrived: float, age_s: float
     ) -> None:
         self._stats.requests_refused += 1
         if pool.full:
@@ -223,7 +227,7 @@ class Worker:
                         waiting.connection.answer(waiting.command, answer)
                 pool.kept_bytes -= len(waiting.command.body)
                 waiting.command.release()
-                waiting.connection.selector.reactor.flush()
+                self._flush()
                 waiting = pool.queue.popleft() if pool.queue else None
         finally:
             pool.running -= 1
@@ -234,7 +238,7 @@ class Worker:
         except Exception as error:
             return self.failed(waiting.command, waiting.connection, error)
 
-    def failed(self, command: Command, connection: Connection, error: Exception) -> Answer:
+    def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
         """The answer to a request that ended with an error, now or after its wait."""
         if isinstance(error, (HeaderError, BodyError)):
             return Answer(SYSTEM_ERROR, remark=str(error))
@@ -242,7 +246,7 @@ class Worker:
         if answer is not None:
             return answer
         self._stats.requests_failed += 1
-        log.error("request.failed", code=command.code, address=connection.address, exc_info=error)
+        log.error("request.failed", code=command.code, address=peer.address, exc_info=error)
         return Answer(SYSTEM_ERROR, remark=_text(error))
 
 

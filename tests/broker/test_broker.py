@@ -15,7 +15,7 @@ from aerobee.broker.errors import TableDamaged
 from aerobee.broker.pools.pools import make_pools
 from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server.connection import packed_host
-from aerobee.remoting.server.routes import Route, resolve
+from aerobee.remoting.server.route_table import resolve
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header
 from aerobee.store.errors import StoreForeign, StoreLocked
@@ -25,6 +25,8 @@ from tests.broker.peers import HandClock
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from aerobee.remoting.server.routes import Route
 
 HOLD = 2 | 4
 

@@ -148,6 +148,19 @@ FOLDERS: Final = {
     "store.tools": Kind.DECISIONS,
 }
 """Store and remoting have one kind for each folder."""
+WORDS_AMONG_HANDS: Final = frozenset(
+    f"remoting.server.{name}"
+    for name in (
+        "arrivals",
+        "log_limit",
+        "long_requests",
+        "peer",
+        "pools",
+        "route_table",
+        "routes",
+    )
+)
+"""Files that are purer than their folder."""
 AT_THE_ROOT: Final = {
     "clock": Kind.HANDS,
     "config": Kind.WORDS,
@@ -173,6 +186,8 @@ def kind_of(module: Module) -> Kind | None:
         if module.path.name == "feature.py":
             return Kind.ROOTS
         return _BY_NAME.get(module.name, Kind.WORDS)
+    if module.name in WORDS_AMONG_HANDS:
+        return Kind.WORDS
     folder, _, name = module.name.rpartition(".")
     for prefix, kind in FOLDERS.items():
         if folder == prefix or folder.startswith(f"{prefix}."):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aerobee.broker.pools.slow_rounds import begun_since
+from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.pools import NO_STALL
 from tests.broker.desk import open_desk, send_header
 
@@ -32,7 +33,7 @@ def stall(desk: Desk, monkeypatch: pytest.MonkeyPatch, *pauses_ms: int) -> None:
         for pause_ms in pauses_ms:
             desk.begin(send_header(), b"x")
             shift += pause_ms
-        desk.slow_rounds.look(NOW_S - shift / 1000, NOW_S)
+        desk.slow_rounds.look(SlowRound(NOW_S - shift / 1000, NOW_S))
     desk.after_round()
 
 
@@ -58,5 +59,5 @@ async def test_many_appends_that_are_quick_make_nothing_busy_however_long_the_ro
         desk.topic()
         stall(desk, monkeypatch, *[900] * 5)
         assert desk.reactor.pools["send"].stall == NO_STALL
-        desk.slow_rounds.look(NOW_S, NOW_S + 50)
+        desk.slow_rounds.look(SlowRound(NOW_S, NOW_S + 50))
         assert desk.reactor.pools["send"].stall == NO_STALL, "nothing was appended"

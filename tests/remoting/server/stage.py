@@ -8,9 +8,10 @@ from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import worker as worker_module
 from aerobee.remoting.server.poller import READ, WRITE
 from aerobee.remoting.server.pools import Pool
-from aerobee.remoting.server.reactor import Reactor
-from aerobee.remoting.server.routes import Route, resolve
-from aerobee.remoting.server.selector import Limits, Selector
+from aerobee.remoting.server.reactor import NO_HOOKS, Reactor
+from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.shared import Limits
 from aerobee.remoting.server.worker import Worker
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pytest
 
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.selector import Hooks
     from aerobee.remoting.wire.command import Command
 
 __all__ = [
@@ -165,16 +167,20 @@ class Stage:
         limits: Limits = LIMITS,
         pool: Pool | None = None,
         nursery: Any = None,
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
         self.pool = pool or Pool("admin", width=2, capacity=1_000, max_wait_ms=5_000)
         self.reactor = Reactor(
-            pools={"admin": self.pool}, limits=limits, selectors=1, refusals=lambda _: None
+            pools={"admin": self.pool},
+            limits=limits,
+            selectors=1,
+            refusals=lambda _: None,
+            hooks=hooks,
         )
         self.poller = FakePoller()
-        self.selector = Selector(self.reactor, self.poller, limits)
-        self.reactor.selectors.append(self.selector)
+        self.selector = self.reactor.add_selector(self.poller)
         routes = resolve([Route(GetMaxOffset, handler, "admin")], self.reactor.pools)
-        self.worker = Worker(routes, lambda _: None, nursery, self.reactor.stats)
+        self.worker = Worker(routes, lambda _: None, nursery, self.reactor.shared)
 
     def connect(self, takes: Iterable[int] = ()) -> tuple[Connection, TrickleSocket]:
         """A peer on a descriptor of its own."""

@@ -41,13 +41,13 @@ def half(stage: Stage, size: int) -> tuple[Connection, TrickleSocket, bytes]:
 def test_within_the_budget_everybody_is_read() -> None:
     desk = stage()
     peers = [half(desk, 3_000) for _ in range(3)]
-    assert desk.reactor.inbound.total == 9_000
+    assert desk.reactor.shared.inbound.total == 9_000
     assert all(desk.interest(sock).read for _, sock, _ in peers)
     for connection, sock, rest in peers:
         sends(desk, sock, rest)
         assert len(bodies(sock)) == 1
         assert connection.inbound == 0
-    assert (desk.reactor.inbound.total, desk.reactor.inbound.held) == (0, {})
+    assert (desk.reactor.shared.inbound.total, desk.reactor.shared.inbound.held) == (0, {})
 
 
 def test_beyond_the_budget_only_the_largest_is_read_until_there_is_room() -> None:
@@ -83,8 +83,8 @@ def test_whole_frames_go_on_while_others_starve() -> None:
 def test_who_leads_for_too_long_is_closed_with_the_oldest_until_half_is_free() -> None:
     desk = stage()
     peers = [half(desk, 4_000) for _ in range(4)]
-    budget = desk.reactor.inbound
-    now = desk.selector.now
+    budget = desk.reactor.shared.inbound
+    now = desk.selector.context.now
     budget.sweep(now + LEAD_S - 1)
     assert not any(connection.closed for connection, _, _ in peers)
     budget.sweep(now + LEAD_S + 1)
@@ -100,8 +100,8 @@ def test_a_leader_that_brings_nothing_makes_room_at_once() -> None:
     desk = stage()
     leader, sock, rest = half(desk, 4_500)
     peers = [half(desk, 4_000) for _ in range(3)]
-    budget = desk.reactor.inbound
-    now = desk.selector.now
+    budget = desk.reactor.shared.inbound
+    now = desk.selector.context.now
     for second in range(3):
         sends(desk, sock, rest[second : second + 1])
         budget.sweep(now + second)
@@ -119,12 +119,12 @@ def test_who_begins_a_new_frame_is_not_old() -> None:
     other, _, _ = half(desk, 4_000)
     sends(desk, sock, rest + frame(2, bytes(20_000))[:4_000])
     assert first.inbound == 4_000
-    assert list(desk.reactor.inbound.held) == [other, first]
+    assert list(desk.reactor.shared.inbound.held) == [other, first]
 
 
 def test_whole_frames_that_wait_count_until_they_are_served() -> None:
     desk = Stage(limits=LIMITS._replace(inbound_bytes=BUDGET))
-    budget = desk.reactor.inbound
+    budget = desk.reactor.shared.inbound
     connection, sock = desk.connect(takes=[0, 0])
     sock.incoming += frame(1, bytes(3_000)) + b"".join(frame(n, bytes(100)) for n in range(2, 7))
     desk.rounds([(sock.fd, READ)])
@@ -158,7 +158,7 @@ def test_everything_sent_is_answered_in_the_end_however_it_is_cut(
         peers[number][1].incoming += left[number][:size]
         left[number] = left[number][size:]
         while any(desk.round(sock) for _, sock in peers):
-            assert desk.reactor.inbound.total <= BUDGET + 6 * 32_000
+            assert desk.reactor.shared.inbound.total <= BUDGET + 6 * 32_000
     assert [len(bodies(sock)) for _, sock in peers] == [2] * 6
-    assert desk.reactor.inbound.total == 0
+    assert desk.reactor.shared.inbound.total == 0
     assert not any(connection.starved for connection, _ in peers)

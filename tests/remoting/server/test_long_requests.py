@@ -65,13 +65,15 @@ def test_few_long_requests_are_worked_at_and_all_of_them_end(time: HandTime) -> 
     stage = Stage(handler, limits=WIDE)
     body = bytes(BODIES_BYTES // 4)
     socks = ask(stage, 40, 20, body)
-    assert stage.reactor.inbound.total == 40 * len(body), "what waits counts as bytes that came"
+    assert stage.reactor.shared.inbound.total == 40 * len(body), (
+        "what waits counts as bytes that came"
+    )
     finish(stage)
     assert handler.most == 4
     assert handler.began == sorted(handler.began), "in the order in which they came"
     assert all(bodies(sock) == [body] for sock in socks)
-    assert stage.reactor.inbound.total == 0
-    held = stage.reactor.long_requests
+    assert stage.reactor.shared.inbound.total == 0
+    held = stage.reactor.shared.long_requests
     assert (held.bytes, len(held.held), len(held.waiting)) == (0, 0, 0)
 
 
@@ -81,7 +83,7 @@ def test_of_short_bodies_a_fixed_number_goes_beyond_its_first_turn(time: HandTim
     socks = ask(stage, 3 * AT_ONCE, 20, b"all the topics")
     assert len(handler.began) == len(socks)
     stage.rounds([])
-    assert len(stage.reactor.long_requests.held) == AT_ONCE
+    assert len(stage.reactor.shared.long_requests.held) == AT_ONCE
     finish(stage)
     assert all(bodies(sock) == [b"all the topics"] for sock in socks)
 
@@ -108,7 +110,7 @@ def test_a_place_is_given_back_by_who_leaves_or_does_not_read(time: HandTime, ho
     ask(stage, 1, 1_000, bytes(BODIES_BYTES))
     [first] = stage.selector.connections.values()
     [next_one] = ask(stage, 1, 2, bytes(BODIES_BYTES))
-    assert list(stage.reactor.long_requests.held) == [first]
+    assert list(stage.reactor.shared.long_requests.held) == [first]
     if how == "closes":
         first.close("gone")
     else:
@@ -119,4 +121,4 @@ def test_a_place_is_given_back_by_who_leaves_or_does_not_read(time: HandTime, ho
         assert first.paused
     while not next_one.taken:
         stage.rounds([])
-    assert not stage.reactor.long_requests.held
+    assert not stage.reactor.shared.long_requests.held

@@ -170,7 +170,7 @@ def test_beyond_the_budget_who_has_more_than_its_share_is_not_read_and_at_twice_
     modest_sock.takes = []
     run(stage, modest_sock)
     assert stage.reactor.stats.unsent_bytes == 0
-    assert stage.reactor.outbound.high_water_bytes == limits.high_water_bytes
+    assert stage.reactor.shared.outbound.high_water_bytes == limits.high_water_bytes
 
 
 @pytest.mark.parametrize("error", [errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT])

@@ -10,8 +10,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee.remoting.server import selector as selector_module
 from aerobee.remoting.server import worker as worker_module
+from aerobee.remoting.server.arrivals import SlowRound
 from aerobee.remoting.server.pools import OVERLOAD_REMARK, Pool, Stall
+from aerobee.remoting.server.reactor import NO_HOOKS
 from aerobee.remoting.server.routes import PARKED, Begun
+from aerobee.remoting.server.selector import Hooks
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.command import ONEWAY, decode
@@ -249,10 +252,12 @@ def at_once(header: Any, command: Any, connection: Any) -> Answer:
 class Rounds:
     """Peers of a broker that is always late; `busy(...)` is who of them was refused."""
 
-    def __init__(self, time: HandTime, *, max_wait_ms: int | None = 200) -> None:
+    def __init__(
+        self, time: HandTime, *, max_wait_ms: int | None = 200, hooks: Hooks = NO_HOOKS
+    ) -> None:
         self.time = time
         self.pool = Pool("admin", width=1, capacity=1_000, max_wait_ms=max_wait_ms)
-        self.stage = Stage(at_once, pool=self.pool)
+        self.stage = Stage(at_once, pool=self.pool, hooks=hooks)
         self.stage.poller.waited = False
         # The first round of all begins now.
         self.stage.selector.round([])
@@ -291,7 +296,7 @@ async def test_what_came_while_another_selector_held_up_the_loop_has_waited_sinc
     _, sock = rounds.stage.connect()
     rounds.stage.poller.waited = True
     time.now += 300
-    rounds.stage.reactor.held_up = (time.now - 0.300, time.now)
+    rounds.stage.reactor.shared.slow_round = SlowRound(time.now - 0.300, time.now)
     time.now += 0.001
     assert rounds.busy(sock, 4) == [1, 2]
     time.now += 0.010
@@ -337,7 +342,7 @@ async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     monkeypatch.setattr(selector_module, "_unread", lambda sock: len(sock.incoming))
     time.now += 0.380
     assert rounds.busy(sock, 4) == [1]
-    assert connection.read_until == pytest.approx(time.now - 0.285)
+    assert connection.reading.until == pytest.approx(time.now - 0.285)
     del sock.taken[:]
     rounds.stage.round(sock)
     rounds.stage.round(sock)
@@ -367,16 +372,15 @@ async def test_what_came_during_a_stall_is_refused_as_it_would_have_been_then(
 
 
 async def test_a_round_is_told_to_be_slow_before_its_end_and_only_then(time: HandTime) -> None:
-    told: list[tuple[float, float]] = []
-    rounds = Rounds(time)
+    told: list[SlowRound] = []
+    rounds = Rounds(time, hooks=Hooks(slow_round=told.append))
     _, sock = rounds.stage.connect()
-    rounds.stage.reactor.slow_round = lambda began, until: told.append((began, until))
     rounds.busy(sock, 1)
     assert told == []
     time.per_look = 0.030
     rounds.busy(sock, 1)
-    ((began, until),) = told
-    assert [began, until] == pytest.approx([100.06, 100.12])
+    (slow,) = told
+    assert list(slow) == pytest.approx([100.06, 100.12])
 
 
 async def test_an_answer_that_comes_before_its_request_is_parked_frees_its_place(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aerobee.remoting.server.pools import Pool
-from aerobee.remoting.server.routes import Route, resolve
+from aerobee.remoting.server.route_table import resolve
+from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, GetMinOffset
 from tests.remoting.server.stage import echo

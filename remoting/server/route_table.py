@@ -1,0 +1,46 @@
+"""The routes of one listener, ready to be looked up: request code → header, handler, pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aerobee.remoting.server.pools import Pool
+    from aerobee.remoting.server.routes import Handler, Route, Steps
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["Resolved", "Unfinished", "resolve"]
+
+
+class Resolved(NamedTuple):
+    """A route with its pool found."""
+
+    header: type[Header]
+    handler: Handler
+    pool: Pool
+
+
+class Unfinished(NamedTuple):
+    """A request of which steps are left: the next ones are taken in its connection's next turn."""
+
+    arrived: float
+    command: Command
+    route: Resolved
+    steps: Steps
+
+
+def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Resolved]:
+    """Code → resolved route. A code listed twice or an unknown pool is a fault of the table."""
+    table: dict[int, Resolved] = {}
+    for route in routes:
+        code = int(_code(route.header))
+        assert code not in table, f"request code {code} is routed twice"
+        table[code] = Resolved(route.header, route.handler, pools[route.pool])
+    return table
+
+
+def _code(header: Any) -> int:
+    return int(header.code)
