@@ -14,8 +14,16 @@ if TYPE_CHECKING:
     from aerobee.client.aio.client import Client
     from aerobee.client.aio.producer import Producer
     from aerobee.client.aio.pull_consumer import PullConsumer
+    from aerobee.client.aio.push_consumer import PushConsumer
     from aerobee.client.config import ConsumeFrom, RetryPolicy
     from aerobee.client.filters import Filter
+    from aerobee.client.handling import (
+        BatchFailed,
+        ConsumeResult,
+        MessageModel,
+        Reject,
+        RetryLater,
+    )
     from aerobee.client.message import (
         Message,
         MessageQueue,
@@ -27,14 +35,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdminClient",
+    "BatchFailed",
     "Client",
     "ConsumeFrom",
+    "ConsumeResult",
     "Filter",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "PushConsumer",
     "ReceivedMessage",
+    "Reject",
+    "RetryLater",
     "RetryPolicy",
     "SendResult",
     "SendStatus",
@@ -44,14 +58,20 @@ __all__ = [
 
 HOMES = {
     "AdminClient": "aerobee.client.aio.admin",
+    "BatchFailed": "aerobee.client.handling",
     "Client": "aerobee.client.aio.client",
     "ConsumeFrom": "aerobee.client.config",
     "Filter": "aerobee.client.filters",
+    "ConsumeResult": "aerobee.client.handling",
     "Message": "aerobee.client.message",
+    "MessageModel": "aerobee.client.handling",
     "MessageQueue": "aerobee.client.message",
     "Producer": "aerobee.client.aio.producer",
     "PullConsumer": "aerobee.client.aio.pull_consumer",
+    "PushConsumer": "aerobee.client.aio.push_consumer",
     "ReceivedMessage": "aerobee.client.message",
+    "Reject": "aerobee.client.handling",
+    "RetryLater": "aerobee.client.handling",
     "RetryPolicy": "aerobee.client.config",
     "SendResult": "aerobee.client.message",
     "SendStatus": "aerobee.client.message",

@@ -10,20 +10,28 @@ from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.blocking.client import Client
 from aerobee.client.blocking.producer import Producer
 from aerobee.client.blocking.pull_consumer import PullConsumer
+from aerobee.client.blocking.push_consumer import PushConsumer
 from aerobee.client.config import ConsumeFrom, RetryPolicy
 from aerobee.client.filters import Filter
+from aerobee.client.handling import BatchFailed, ConsumeResult, MessageModel, Reject, RetryLater
 from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
 
 __all__ = [
     "AdminClient",
+    "BatchFailed",
     "Client",
     "ConsumeFrom",
+    "ConsumeResult",
     "Filter",
     "Message",
+    "MessageModel",
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "PushConsumer",
     "ReceivedMessage",
+    "Reject",
+    "RetryLater",
     "RetryPolicy",
     "SendResult",
     "SendStatus",

@@ -1,5 +1,6 @@
 """Every Python example of the SDK's pages runs, top to bottom, against a broker of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -23,12 +24,14 @@ AGAIN = "\nfrom aerobee.blocking import *\n"
 def test_every_example_of_a_page_runs(page: Path, start_broker: StartBroker) -> None:
     blocks = BLOCK.findall(page.read_text())
     assert blocks
-    namesrv = f"namesrv = {start_broker().namesrv_address!r}\n"
+    address = start_broker().namesrv_address
+    namesrv = f"namesrv = {address!r}\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", namesrv + AGAIN.join(blocks)],
         capture_output=True,
         text=True,
         check=False,
         timeout=WITHIN_S,
+        env={**os.environ, "NAMESRV_ADDR": address},
     )
     assert done.returncode == 0, done.stderr

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from aerobee.client.steps.effects import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from aerobee.client.filters import Filter
     from aerobee.client.message import MessageQueue, ReceivedMessage
     from aerobee.errors import AerobeeError
 
-__all__ = ["Cache", "HeldQueue", "Subscription"]
+__all__ = ["Cache", "HeldQueue", "Limits", "Subscription"]
 
 CACHED_MESSAGES_MAX = 1000
 """Per queue: what is pulled and not yet handed out."""
@@ -46,6 +46,19 @@ class Cache:
     arrived: Signal = field(default_factory=Signal)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of one queue is kept ahead; from `max_bytes` on, of all queues of a consumer."""
+
+    max_messages: int = CACHED_MESSAGES_MAX
+    max_bytes: int = CACHED_BYTES_MAX
+    max_span: int | None = None
+    """From the first unfinished offset to the last pulled one; None for no such limit."""
+
+
+PULL_LIMITS = Limits()
+
+
 @dataclass(slots=True)
 class HeldQueue:
     """A queue of ours and how far we are with it."""
@@ -63,6 +76,15 @@ class HeldQueue:
     dropped: bool = False
     broken: AerobeeError | None = None
     """Why the message at `next_offset` cannot be handed out, or nothing can be pulled."""
+    limits: Limits = PULL_LIMITS
+    busy: bool = False
+    """Somebody works on it, and nobody else may before that is over: in order only."""
+    again_at: float = 0.0
+    """Nothing is handed out before, in seconds of the clock that never jumps."""
+    room: Signal = field(default_factory=Signal)
+    """Set as soon as half of the messages kept ahead are handed out."""
+    locked_at: float = 0.0
+    """When the broker last said that the queue is ours alone: in order only."""
 
     @property
     def position(self) -> int:
@@ -77,9 +99,11 @@ class HeldQueue:
     @property
     def full(self) -> bool:
         """Whether pulling more must wait."""
-        cached = len(self.waiting)
-        return cached >= CACHED_MESSAGES_MAX or (
-            cached > 0 and self.cache.used_bytes >= CACHED_BYTES_MAX
+        limits, cached = self.limits, len(self.waiting)
+        if limits.max_span is not None and self.next_offset - self.commit_point > limits.max_span:
+            return True
+        return cached >= limits.max_messages or (
+            cached > 0 and self.cache.used_bytes >= limits.max_bytes
         )
 
     def add(self, message: ReceivedMessage) -> None:
@@ -93,6 +117,13 @@ class HeldQueue:
         self.unfinished.update((message.queue_offset, None) for message in taken)
         self._release(taken)
         return taken
+
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """These are to be handed out again, before all others."""
+        for message in reversed(messages):
+            self.unfinished.pop(message.queue_offset, None)
+            self.waiting.appendleft(message)
+            self.cache.used_bytes += len(message.body)
 
     def finish(self, queue_offset: int) -> None:
         """This message needs no second delivery."""
@@ -118,3 +149,5 @@ class HeldQueue:
     def _release(self, messages: Iterable[ReceivedMessage]) -> None:
         self.cache.used_bytes -= sum(len(message.body) for message in messages)
         self.cache.room.set()
+        if not self.room.is_set and len(self.waiting) <= self.limits.max_messages // 2:
+            self.room.set()

@@ -19,13 +19,28 @@ if TYPE_CHECKING:
 
     from aerobee.client.message import Message
 
-__all__ = ["UniqIds", "batch_item", "host_text", "property_string", "received"]
+__all__ = [
+    "MessageUnreadableError",
+    "UniqIds",
+    "batch_item",
+    "host_text",
+    "property_string",
+    "received",
+]
 
 NOTHING: Mapping[str, str] = {}
 COUNTER_DIGITS: Final = 4
 """The end of a message id counts within a millisecond."""
 CRC_MASK: Final = 0x7FFF_FFFF
 """Brokers store a CRC without its top bit."""
+
+
+class MessageUnreadableError(CompressionError):
+    """The body of `message` cannot be unpacked; there it is as it was stored."""
+
+    def __init__(self, text: str, message: ReceivedMessage) -> None:
+        super().__init__(text)
+        self.message = message
 
 
 def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = NOTHING) -> str:
@@ -83,18 +98,24 @@ def received(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMes
             yield _received(one, broker_name)
         except CompressionError as error:
             where = f"{one.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
-            raise CompressionError(f"message in {where}: {error}") from error
+            raise MessageUnreadableError(
+                f"message in {where}: {error}", _with_body(one, bytes(one.body), broker_name)
+            ) from error
 
 
 def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
     if crc32(one.body) & CRC_MASK != one.body_crc:
         # Neither broker looks: what lies on its disk is what it sends.
         raise CompressionError("the body is damaged: it has another CRC than when it was stored")
+    return _with_body(one, unpack(one.body, one.sys_flag), broker_name)
+
+
+def _with_body(one: record.Record, body: bytes, broker_name: str) -> ReceivedMessage:
     named = properties.decode(one.properties)
     offset_id = message_id.offset_id(one.store_host, one.physical_offset)
     return ReceivedMessage(
         topic=one.topic,
-        body=unpack(one.body, one.sys_flag),
+        body=body,
         tag=named.get("TAGS"),
         keys=tuple(named.get("KEYS", "").split()),
         properties=named,

@@ -4,7 +4,7 @@ On asyncio and trio the classes are Aerobee's own; `blocking` wraps those of `ae
 each call in a thread.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +12,7 @@ import anyio.to_thread
 
 import aerobee
 import aerobee.blocking
+from aerobee import ReceivedMessage
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +40,20 @@ class Front:
 
     def consumer(self, group: str, **options: Any) -> Any:
         return self._make(self.module.PullConsumer(group, self.namesrv, **unwrapped(options)))
+
+    def push(self, group: str, **options: Any) -> Any:
+        made = self.module.PushConsumer(group, self.namesrv, **unwrapped(options))
+        return PushInThread(made) if self.blocking else made
+
+    def handler(self, call: Callable[[Sequence[ReceivedMessage]], object]) -> Any:
+        """A handler of this front that does what a plain function does."""
+        if self.blocking:
+            return call
+
+        async def handler(messages: Sequence[ReceivedMessage]) -> object:
+            return call(messages)
+
+        return handler
 
     def admin(self, **options: Any) -> Any:
         return self._make(self.module.AdminClient(self.namesrv, **unwrapped(options)))
@@ -82,6 +97,19 @@ class InThread:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.wrapped, name)
         return found if name in PLAIN else partial(in_thread, found)
+
+
+class PushInThread(InThread):
+    """A blocking push consumer: what is no wait there is none here."""
+
+    def subscribe(self, *arguments: Any, **named: Any) -> Any:
+        return self.wrapped.subscribe(*arguments, **named)
+
+    def pause(self) -> None:
+        self.wrapped.pause()
+
+    def resume(self) -> None:
+        self.wrapped.resume()
 
 
 async def in_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

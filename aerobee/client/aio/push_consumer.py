@@ -1,0 +1,223 @@
+"""The async push consumer. Decisions are in `steps.pushing` and its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from aerobee.client.aio.part import Part
+from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
+from aerobee.client.push_config import PushOptions, push_config
+from aerobee.client.steps.effects import Signal
+from aerobee.client.steps.pushing import PushMember
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aerobee.client.aio.client import Client
+    from aerobee.client.filters import Expression
+    from aerobee.client.handling import Handler, Verdict
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.held_queue import HeldQueue
+    from aerobee.client.steps.pushing import Batch
+
+__all__ = ["PushConsumer"]
+
+H = TypeVar("H", bound="Handler")
+
+CLOSE_S = 4.0
+TURN_S = 0.01
+"""A worker whose handler never waits lets others have a turn so often."""
+
+
+class PushConsumer(Part):
+    """Calls a handler for messages as they come, and has those delivered again that failed.
+
+        consumer = PushConsumer("billing", "127.0.0.1:9876")
+
+        @consumer.subscribe("orders")
+        async def on_orders(messages): ...
+
+        await consumer.run()
+
+    It begins in `async with`, or in `run`. A handler that returns is done with its messages; one
+    that raises has them again later, see RetryLater, Reject and BatchFailed. Plain functions run
+    in threads. The options are those of PushOptions.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None:
+        config, rest = push_config(group, options)
+        super().__init__(namesrv, client, rest)
+        self._config = config
+        self._member = PushMember(self._client.instance, config, self._pull)
+        self._handlers: dict[str, Handler] = {}
+        self._plain: set[str] = set()
+        """Topics whose handler is a plain function."""
+        self._threads: anyio.CapacityLimiter | None = None
+        self._working = 0
+        self._drained = anyio.Event()
+        self._closed = anyio.Event()
+        self._scopes: set[anyio.CancelScope] = set()
+
+    # ── Which messages ──
+
+    def subscribe(
+        self, topic: str, expression: Expression = "*", handler: H | None = None
+    ) -> Callable[[H], H]:
+        """Have messages of a topic handled; as a decorator, or with `handler`.
+
+        `expression` is `*`, tags as `A || B`, or a Filter. Every member of a group has the same
+        topics. Raises: ConfigurationError.
+        """
+
+        def with_handler(handler: H) -> H:
+            if topic in self._handlers:
+                raise ConfigurationError(f"topic {topic} has a handler")
+            self._member.add_subscription(topic, expression)
+            self._handlers[topic] = handler
+            if not is_async(handler):
+                self._plain.add(topic)
+            return handler
+
+        if handler is not None:
+            with_handler(handler)
+        return with_handler
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues held now, those of the group's retry topic included."""
+        return frozenset(self._member.held)
+
+    def pause(self) -> None:
+        """Pull no more; what was pulled is handled."""
+        self._member.pause()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._member.resume()
+
+    # ── Life ──
+
+    async def run(self, *, handle_signals: bool = False) -> None:
+        """Consume until `aclose`, cancellation or, if asked for, SIGINT or SIGTERM; then drain.
+
+        Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
+        an SQL condition that the brokers do not serve.
+        """
+        async with self:
+            if not handle_signals:
+                await self._closed.wait()
+                return
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as arrived:
+                async for _ in arrived:
+                    return
+
+    async def _begin(self) -> None:
+        await self._client.perform(self._member.check_filters())
+        for steps in self._member.begin():
+            self._client.spawn(steps)
+        self._threads = anyio.CapacityLimiter(self._config.concurrency)
+        self._working = self._config.concurrency
+        for _ in range(self._config.concurrency):
+            self._client.working_group().start_soon(self._work)
+
+    async def _end_part(self) -> None:
+        """Wait for handlers at work, then for nobody. Cancelled, it still takes leave."""
+        try:
+            if self._begun and not self._ended:
+                self._member.stop()
+                with anyio.move_on_after(self._config.drain_timeout):
+                    await self._drained.wait()
+        finally:
+            await super()._end_part()
+
+    async def _end(self) -> None:
+        for scope in self._scopes:
+            scope.cancel()
+        await self._client.perform(self._member.close(CLOSE_S))
+        self._closed.set()
+
+    def _pull(self, held: HeldQueue) -> None:
+        self._client.spawn(self._member.pull_on(held))
+
+    # ── Work ──
+
+    async def _work(self) -> None:
+        """Handle batches until the consumer stops."""
+        wake = Signal()
+        try:
+            while not self._member.stopping:
+                # Cancelled, the scope takes one handler with it and not the worker.
+                with anyio.CancelScope() as scope:
+                    self._scopes.add(scope)
+                    await self._work_in(scope, wake)
+                self._scopes.discard(scope)
+        finally:
+            self._working -= 1
+            if not self._working:
+                self._drained.set()
+
+    async def _work_in(self, scope: anyio.CancelScope, wake: Signal) -> None:
+        member, clock = self._member, self._client.instance.clock.monotonic
+        turn_ends = 0.0
+        while not scope.cancel_called:
+            batch = member.take_batch() or await self._client.perform(member.next_batch(wake))
+            if batch is None:
+                return
+            batch.give_up = scope.cancel
+            verdict = await self._handle(batch)
+            if verdict is None:
+                member.finished(batch)
+            else:
+                await self._client.perform(member.settle(batch, verdict))
+            if batch.began >= turn_ends:
+                await anyio.lowlevel.checkpoint()
+                turn_ends = clock() + TURN_S
+
+    async def _handle(self, batch: Batch) -> Verdict | None:
+        topic = batch.messages[0].topic
+        handler = self._handlers.get(topic)
+        if handler is None:
+            return unhandled(topic)
+        result: object = None
+        with Guarded() as guard:
+            try:
+                if topic in self._plain:
+                    result = await self._in_thread(handler, batch)
+                else:
+                    result = await cast("Awaitable[object]", handler(batch.messages))
+            except asyncio.CancelledError as error:
+                if cancelled():
+                    raise
+                raise RuntimeError("what the handler waited for was cancelled") from error
+        return verdict_of_result(result) if guard.error is None else verdict_of_error(guard.error)
+
+    async def _in_thread(self, handler: Handler, batch: Batch) -> object:
+        call = partial(handler, batch.messages)
+        return await anyio.to_thread.run_sync(call, limiter=self._threads, abandon_on_cancel=True)
+
+
+def is_async(handler: Handler) -> bool:
+    """Whether calling it gives something to await."""
+    return iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__)
+
+
+def cancelled() -> bool:
+    """Whether somebody cancelled this task, and not only what it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

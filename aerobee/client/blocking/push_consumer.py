@@ -1,0 +1,179 @@
+"""The blocking push consumer. Decisions are in `steps.pushing` and its neighbours."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+from aerobee.client.blocking.client import SLICE_S
+from aerobee.client.blocking.part import Part
+from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
+from aerobee.client.push_config import PushOptions, push_config
+from aerobee.client.steps.effects import Signal
+from aerobee.client.steps.pushing import PushMember
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aerobee.client.blocking.client import Client
+    from aerobee.client.filters import Expression
+    from aerobee.client.handling import BlockingHandler, Verdict
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.held_queue import HeldQueue
+    from aerobee.client.steps.pushing import Batch
+
+__all__ = ["PushConsumer"]
+
+H = TypeVar("H", bound="BlockingHandler")
+
+CLOSE_S = 4.0
+
+
+class PushConsumer(Part):
+    """Calls a handler for messages as they come, and has those delivered again that failed.
+
+        consumer = PushConsumer("billing", "127.0.0.1:9876")
+        consumer.subscribe("orders", handler=on_orders)
+        consumer.run()
+
+    Handlers run in `concurrency` threads. A handler that returns is done with its messages; one
+    that raises has them again later, see RetryLater, Reject and BatchFailed. One that takes longer
+    than `handler_timeout` cannot be stopped: its messages come again, its thread stays with it. The
+    options are those of PushOptions.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None:
+        config, rest = push_config(group, options)
+        super().__init__(namesrv, client, rest)
+        self._config = config
+        self._member = PushMember(self._client.instance, config, self._pull)
+        self._handlers: dict[str, BlockingHandler] = {}
+        self._threads: list[threading.Thread] = []
+        self._closed = threading.Event()
+
+    # ── Which messages ──
+
+    def subscribe(
+        self, topic: str, expression: Expression = "*", handler: H | None = None
+    ) -> Callable[[H], H]:
+        """Have messages of a topic handled; as a decorator, or with `handler`.
+
+        `expression` is `*`, tags as `A || B`, or a Filter. Every member of a group has the same
+        topics. Raises: ConfigurationError.
+        """
+
+        def with_handler(handler: H) -> H:
+            with self._client.lock:
+                if topic in self._handlers:
+                    raise ConfigurationError(f"topic {topic} has a handler")
+                self._member.add_subscription(topic, expression)
+                self._handlers[topic] = handler
+            return handler
+
+        if handler is not None:
+            with_handler(handler)
+        return with_handler
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues held now, those of the group's retry topic included."""
+        with self._client.lock:
+            return frozenset(self._member.held)
+
+    def pause(self) -> None:
+        """Pull no more; what was pulled is handled."""
+        with self._client.lock:
+            self._member.pause()
+
+    def resume(self) -> None:
+        """Pull again."""
+        with self._client.lock:
+            self._member.resume()
+
+    # ── Life ──
+
+    def run(self) -> None:
+        """Consume until `close` or Ctrl-C, then drain.
+
+        Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
+        an SQL condition that the brokers do not serve.
+        """
+        with self:
+            try:
+                while not self._closed.wait(SLICE_S):
+                    pass
+            except KeyboardInterrupt:
+                return
+
+    def start(self) -> None:
+        """Begin without `with`.
+
+        Raises: NoNameServerError, ClientStateError, ConfigurationError, and SubscriptionError for
+        an SQL condition that the brokers do not serve.
+        """
+        super().start()
+        try:
+            self._perform(self._member.check_filters())
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        for steps in self._member.begin():
+            self._client.spawn(steps)
+        for number in range(self._config.concurrency):
+            thread = threading.Thread(
+                target=self._work, name=f"{self._config.group} {number}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _end(self) -> None:
+        with self._client.lock:
+            self._member.stop()
+        deadline = monotonic() + self._config.drain_timeout
+        for thread in self._threads:
+            while thread.is_alive() and monotonic() < deadline:
+                thread.join(SLICE_S)
+        self._client.perform(self._member.close(CLOSE_S))
+        self._closed.set()
+
+    def _pull(self, held: HeldQueue) -> None:
+        self._client.spawn(self._member.pull_on(held))
+
+    # ── Work ──
+
+    def _work(self) -> None:
+        """Handle batches until the consumer stops."""
+        member, lock, wake = self._member, self._client.lock, Signal()
+        while True:
+            with lock:
+                batch = member.take_batch()
+            batch = batch or self._client.perform(member.next_batch(wake))
+            if batch is None:
+                return
+            verdict = self._handle(batch)
+            if verdict is None:
+                with lock:
+                    member.finished(batch)
+            else:
+                self._client.perform(member.settle(batch, verdict))
+
+    def _handle(self, batch: Batch) -> Verdict | None:
+        topic = batch.messages[0].topic
+        handler = self._handlers.get(topic)
+        if handler is None:
+            return unhandled(topic)
+        result: object = None
+        with Guarded() as guard:
+            result = handler(batch.messages)
+        return verdict_of_result(result) if guard.error is None else verdict_of_error(guard.error)

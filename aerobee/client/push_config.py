@@ -1,0 +1,114 @@
+"""A push consumer's options, checked, and told apart from those of its client. Times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from aerobee.client.config import ClientOptions, ConsumeFrom, divided
+from aerobee.client.handling import MessageModel
+from aerobee.client.steps.consuming import ConsumerConfig
+from aerobee.client.steps.held_queue import Limits
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from aerobee.client.message import MessageQueue
+
+__all__ = ["PushConfig", "PushOptions", "push_config"]
+
+BATCH_MAX = 1024
+CONCURRENCY_MAX = 1000
+SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
+
+
+class PushOptions(ClientOptions, total=False):
+    """The keyword options of a push consumer, and those of a client of its own.
+
+    `start_from`: where the group begins in a queue without a stored offset. `model`: whether one
+    member gets a message or each. `orderly`: one handler at a time for each queue, in its order.
+    `concurrency`: handlers at work at once. `batch_size`: most messages that a handler is given.
+    `pull_batch`: most messages asked for at once. `max_reconsume`: tries after the first one, −1 is
+    16, or without end in order. `handler_timeout`: a handler that takes longer is given up, and its
+    messages come again. `suspend`: the wait before another try in order. `max_cached_messages` and
+    `max_span` bound what is kept ahead of each queue, `max_cached_bytes` that of all together.
+    `drain_timeout`: how long `aclose` waits for handlers at work. `commit_interval`: how often
+    offsets are stored. `on_assigned`, `on_revoked`: called with the queues that came or went.
+    """
+
+    start_from: ConsumeFrom | datetime
+    model: MessageModel
+    orderly: bool
+    concurrency: int
+    batch_size: int
+    pull_batch: int
+    max_reconsume: int
+    handler_timeout: float
+    suspend: float
+    max_cached_messages: int
+    max_cached_bytes: int
+    max_span: int
+    drain_timeout: float
+    commit_interval: float
+    on_assigned: Callable[[frozenset[MessageQueue]], object]
+    on_revoked: Callable[[frozenset[MessageQueue]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushConfig(ConsumerConfig):
+    """The same, with the gaps filled."""
+
+    model: MessageModel = MessageModel.CLUSTERING
+    orderly: bool = False
+    concurrency: int = 20
+    batch_size: int = 1
+    pull_batch: int = 32
+    max_reconsume: int = -1
+    handler_timeout: float = 900.0
+    suspend: float = 1.0
+    max_cached_messages: int = 1000
+    max_cached_bytes: int = 100 << 20
+    max_span: int = 2000
+    drain_timeout: float = 30.0
+    commit_interval: float = 5.0
+    on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
+    on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "auto_commit_interval", self.commit_interval)
+        ConsumerConfig.__post_init__(self)
+        within("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
+        within("batch_size", self.batch_size, 1, BATCH_MAX)
+        within("max_reconsume", self.max_reconsume, -1, 1 << 30)
+        within("max_cached_messages", self.max_cached_messages, 1, 65_535)
+        within("max_cached_bytes", self.max_cached_bytes, 1, 1 << 40)
+        within("max_span", self.max_span, 1, 65_535)
+        within("suspend", self.suspend, SUSPEND_MIN_S, SUSPEND_MAX_S)
+        within("handler_timeout", self.handler_timeout, 0.1, float("inf"))
+        within("drain_timeout", self.drain_timeout, 0.0, float("inf"))
+
+    @property
+    def broadcasting(self) -> bool:
+        """Whether each member gets every message."""
+        return self.model is MessageModel.BROADCASTING
+
+    @property
+    def limits(self) -> Limits:
+        """How far pulls go ahead of the handlers."""
+        # In order the first unfinished message is the one at work, so nothing can stick behind it.
+        span = None if self.orderly else self.max_span
+        return Limits(self.max_cached_messages, self.max_cached_bytes, span)
+
+
+def within(name: str, value: float, least: float, most: float) -> None:
+    """Refuse a number out of its range. Raises: ConfigurationError."""
+    if not least <= value <= most:
+        raise ConfigurationError(f"{name} is {value:g}: {least:g} to {most:g}")
+
+
+def push_config(group: str, options: PushOptions) -> tuple[PushConfig, ClientOptions]:
+    """The options of a push consumer and those of its client. Raises: ConfigurationError."""
+    own, rest = divided(options, PushConfig)
+    return PushConfig(group=group, **own), cast("ClientOptions", rest)

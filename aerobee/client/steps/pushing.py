@@ -1,0 +1,362 @@
+"""A push consumer's member of a group: hands batches to workers, settles what came of them.
+
+A worker of a front repeats: `next_batch`, call the handler, then `settle`. Idle workers wait each
+for a signal of its own, and one at a time is woken: so a handler that never waits costs no
+wake-ups. Source: client §9 (ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aerobee.client.config import ConsumeFrom
+from aerobee.client.filters import ALL, Filter
+from aerobee.client.handling import call_safely
+from aerobee.client.message import TOPIC_MAX, check_name
+from aerobee.client.steps.checking import check_served, described
+from aerobee.client.steps.consuming import Member
+from aerobee.client.steps.effects import Signal, Wait
+from aerobee.client.steps.held_queue import HeldQueue, Subscription
+from aerobee.client.steps.messages import MessageUnreadableError
+from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
+from aerobee.errors import AerobeeError, ClientStateError
+from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aerobee.client.filters import Expression
+    from aerobee.client.handling import Verdict
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.push_config import PushConfig
+    from aerobee.client.route import TopicRoute
+    from aerobee.client.steps.effects import Steps
+
+__all__ = ["Batch", "PushMember"]
+
+log = logging.getLogger("aerobee.client")
+
+AGAIN_S = 5.0
+"""When nobody takes a message back: until its handler is called once more."""
+IDLE_S = 3600.0
+OVERDUE_LEVEL = 3
+"""The delay level of messages whose handler took too long."""
+WATCH_AT_MOST_S = 5.0
+PAUSED_S = 1.0
+ROOM_CHECK_S = 0.25
+"""A queue may have room because others gave theirs back."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Messages of one queue in the hands of one worker."""
+
+    held: HeldQueue
+    messages: Sequence[ReceivedMessage]
+    began: float
+    given_up: bool = False
+    """Its handler took too long: what it says from here on counts no more."""
+    give_up: Callable[[], object] | None = None
+    """How the front stops the handler, where it can."""
+
+
+@dataclass(slots=True)
+class PushMember(Member):
+    """The state of one push consumer, and every step it takes."""
+
+    config: PushConfig
+    stopping: bool = False
+    """No more batches are handed out."""
+    paused: bool = False
+    resumed: Signal = field(default_factory=Signal)
+    running: dict[Batch, None] = field(default_factory=dict)
+    """Batches with workers, the oldest first."""
+    _again: deque[tuple[float, HeldQueue, Sequence[ReceivedMessage]]] = field(default_factory=deque)
+    """What nobody takes back, and from when on it is handed out once more."""
+    _idle: deque[Signal] = field(default_factory=deque)
+    _waking: bool = False
+    """An idle worker is woken and did not look yet."""
+
+    def begin(self) -> list[Steps[None]]:
+        """As of any member; who watches over handlers is carried out, too."""
+        self.cache.arrived.listen(self.wake_one)
+        self.rebalance_now.set()
+        if not self.config.broadcasting:
+            self._want(retry_topic(self.group), ALL)
+        return [*Member.begin(self), self.watch_over()]
+
+    # ── Which messages ──
+
+    def add_subscription(self, topic: str, expression: Expression) -> None:
+        """Share the queues of a topic with the group from the next round on.
+
+        Raises: ConfigurationError.
+        """
+        check_name("topic", topic, TOPIC_MAX)
+        self._want(topic, Filter.of(expression))
+        self.instance.subscriptions_changed()
+        self.rebalance_now.set()
+
+    def check_filters(self) -> Steps[None]:
+        """Refuse a condition that brokers do not serve. Raises: SubscriptionError."""
+        for subscription in tuple(self.subscriptions.values()):
+            yield from check_served(self.instance, self.group, subscription)
+
+    def _want(self, topic: str, wanted: Filter) -> None:
+        version = self.instance.clock.wall_ms()
+        # The retry topic comes last: it is the heartbeat for the others that makes it.
+        retry = self.subscriptions.pop(retry_topic(self.group), None)
+        self.subscriptions[topic] = Subscription(topic, wanted, version)
+        if retry is not None:
+            self.subscriptions.setdefault(retry.topic, retry)
+
+    def heartbeat(self) -> ConsumerData:
+        """The group as brokers should see it."""
+        last = self.config.start_from is ConsumeFrom.LAST
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_PASSIVELY",
+            message_model=self.config.model.value,
+            consume_from_where=f"CONSUME_FROM_{'LAST' if last else 'FIRST'}_OFFSET",
+            subscription_data_set=[described(s) for s in self.subscriptions.values()],
+            unit_mode=False,
+        )
+
+    # ── Which queues ──
+
+    def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
+        """Who shares the queues: the group, or in broadcasting nobody with us."""
+        if self.config.broadcasting:
+            return [self.instance.config.client_id]
+        return (yield from Member._members(self, route))
+
+    def _take_on(self, queue: MessageQueue) -> Steps[None]:
+        """Hold a queue from its start offset on. Raises: TransportError, BrokerError."""
+        if queue in self.held:
+            return
+        start_from = self.config.start_from
+        if queue.topic == retry_topic(self.group) and isinstance(start_from, ConsumeFrom):
+            # What is to come again was wanted once, wherever the group begins.
+            start_from = ConsumeFrom.FIRST
+        start = yield from self.offsets.start(queue, start_from)
+        if queue not in self.held and not self.closing.is_set:
+            held = HeldQueue(queue, start, self.cache, limits=self.config.limits)
+            self.held[queue] = held
+            self.held_now(held)
+
+    def rebalance(self) -> Steps[bool]:
+        """As of any member; who asked is told what came and what went."""
+        before = frozenset(self.held)
+        balanced = yield from Member.rebalance(self)
+        after = frozenset(self.held)
+        for told, changed in (
+            (self.config.on_revoked, before - after),
+            (self.config.on_assigned, after - before),
+        ):
+            if told is not None and changed:
+                call_safely(told, changed)
+        return balanced
+
+    def pull_on(self, held: HeldQueue) -> Steps[None]:
+        """Pull one held queue until it is dropped; what cannot be read is sent back."""
+        while not held.dropped:
+            if self.stopping:
+                yield Wait(self.closing, PAUSED_S)
+            elif self.paused:
+                yield Wait(self.resumed, PAUSED_S)
+            elif held.broken is not None:
+                yield from self._pass_over(held)
+            elif held.full:
+                held.room.clear()
+                yield Wait(held.room, ROOM_CHECK_S)
+            else:
+                subscription = self.subscription_of(held.queue.topic)
+                pause_s = yield from self.puller.pull(held, subscription)
+                if pause_s:
+                    yield Wait(held.interrupt, pause_s)
+
+    def pause(self) -> None:
+        """Pull no more; what was pulled is handed out."""
+        self.paused = True
+        self.resumed.clear()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self.paused = False
+        self.resumed.set()
+
+    def _pass_over(self, held: HeldQueue) -> Steps[None]:
+        """Go on behind a message that cannot be unpacked here: another member may have it."""
+        error = held.broken
+        if not isinstance(error, MessageUnreadableError):
+            self.instance.log_once(f"pull {held.queue}", "pulling %s failed: %s", held.queue, error)
+            yield Wait(held.interrupt, AGAIN_S)
+            held.broken = None
+            return
+        log.error("%s is sent back unread: %s", error.message.message_id, error)
+        if not self.config.broadcasting:
+            try:
+                yield from hand_back(
+                    self.instance, self.group, error.message, 0, self.config.max_reconsume
+                )
+            except AerobeeError as refused:
+                self.instance.log_once(f"pass {held.queue}", "%s: %s", held.queue, refused)
+                yield Wait(held.interrupt, AGAIN_S)
+                return
+        held.broken = None
+        held.next_offset = error.message.queue_offset + 1
+
+    # ── Handing out ──
+
+    def next_batch(self, wake: Signal) -> Steps[Batch | None]:
+        """What a worker is to do next, as soon as there is something; None when it is to end."""
+        while True:
+            batch = self.take_batch()
+            if batch is not None or self.stopping:
+                return batch
+            wake.clear()
+            self._idle.append(wake)
+            try:
+                yield Wait(wake, self._until_due())
+            finally:
+                if wake in self._idle:
+                    self._idle.remove(wake)
+                else:
+                    self._waking = False
+
+    def take_batch(self) -> Batch | None:
+        """What is there already, queue by queue; None without anything, or when stopping."""
+        if self.stopping:
+            return None
+        now = self.instance.clock.monotonic()
+        again = self._take_again(now) if self._again else None
+        if again is not None:
+            return again
+        ready = self._ready
+        if not ready:
+            ready.extend(held for held in self.held.values() if held.waiting)
+        while ready:
+            held = ready.popleft()
+            if not held.waiting or held.dropped:
+                continue
+            batch = self._batch(held, now)
+            if self._idle and (ready or held.waiting):
+                self.wake_one()
+            return batch
+        return None
+
+    def _batch(self, held: HeldQueue, now: float) -> Batch:
+        if held.queue.topic == retry_topic(self.group):
+            # One at a time: they may be of different topics.
+            messages = [replace(one, topic=one.original_topic) for one in held.take(1)]
+        else:
+            messages = held.take(self.config.batch_size)
+        batch = Batch(held, messages, now)
+        self.running[batch] = None
+        return batch
+
+    def _take_again(self, now: float) -> Batch | None:
+        while self._again and self._again[0][0] <= now:
+            _, held, messages = self._again.popleft()
+            if not held.dropped:
+                batch = Batch(held, messages, now)
+                self.running[batch] = None
+                return batch
+        return None
+
+    def _until_due(self) -> float:
+        if not self._again:
+            return IDLE_S
+        return max(0.0, self._again[0][0] - self.instance.clock.monotonic())
+
+    def wake_one(self) -> None:
+        """Have one idle worker look for work; while one is on its way, no other."""
+        if self._idle and not self._waking:
+            self._waking = True
+            self._idle.popleft().set()
+
+    # ── What came of it ──
+
+    def finished(self, batch: Batch) -> None:
+        """All messages of a batch are done."""
+        self.running.pop(batch, None)
+        if not batch.given_up:
+            for message in batch.messages:
+                batch.held.finish(message.queue_offset)
+
+    def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
+        """Finish what is done of a batch, send back what failed."""
+        self.running.pop(batch, None)
+        if batch.given_up:
+            return
+        failed = verdict.failed(batch.messages)
+        lost = {message.queue_offset for message in failed}
+        for message in batch.messages:
+            if message.queue_offset not in lost:
+                batch.held.finish(message.queue_offset)
+        yield from self._send_back(batch.held, failed, verdict.level)
+
+    def _send_back(
+        self, held: HeldQueue, failed: Sequence[ReceivedMessage], level: int
+    ) -> Steps[None]:
+        """Hand messages back to the broker; what it does not take stays here for a while."""
+        for message in failed:
+            if held.dropped:
+                # The queue is another's now, and its messages come again there.
+                return
+            if self.config.broadcasting:
+                log.warning("%s of %s failed and is dropped", message.message_id, held.queue)
+            else:
+                try:
+                    yield from send_back(
+                        self.instance, self.group, message, level, self.config.max_reconsume
+                    )
+                except AerobeeError as error:
+                    self._keep(held, message, error)
+                    continue
+            held.finish(message.queue_offset)
+
+    def _keep(self, held: HeldQueue, message: ReceivedMessage, error: AerobeeError) -> None:
+        log.warning("%s stays here, to be tried again: %s", message.message_id, error)
+        due = self.instance.clock.monotonic() + AGAIN_S
+        once_more = replace(message, reconsume_times=message.reconsume_times + 1)
+        self._again.append((due, held, [once_more]))
+        self.wake_one()
+
+    def watch_over(self) -> Steps[None]:
+        """Send back what handlers have for too long, until closed."""
+        limit_s = self.config.handler_timeout
+        while not self.closing.is_set:
+            yield Wait(self.closing, min(limit_s / 4, WATCH_AT_MOST_S))
+            late = self.instance.clock.monotonic() - limit_s
+            for batch in [one for one in self.running if one.began <= late and not one.given_up]:
+                yield from self._give_up_batch(batch)
+
+    def _give_up_batch(self, batch: Batch) -> Steps[None]:
+        batch.given_up = True
+        if batch.give_up is not None:
+            batch.give_up()
+        log.warning(
+            "a handler took more than %g s: %d messages of %s come again",
+            self.config.handler_timeout,
+            len(batch.messages),
+            batch.held.queue,
+        )
+        yield from self._send_back(batch.held, batch.messages, OVERDUE_LEVEL)
+
+    # ── Leaving ──
+
+    def stop(self) -> None:
+        """No more pulls and batches; workers end when they are done with what they have."""
+        self.stopping = True
+        for held in self.held.values():
+            held.interrupt.set()
+        while self._idle:
+            self._idle.popleft().set()
+
+    def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
+        """Not this way. Raises: ClientStateError."""
+        raise ClientStateError("a push consumer is told of its topics by add_subscription")

@@ -1,0 +1,321 @@
+"""Push consumers against a real broker, on every front. The delay levels are a second each."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+
+from aerobee import (
+    BatchFailed,
+    ConsumeFrom,
+    ConsumeResult,
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    Reject,
+    RetryLater,
+)
+from aerobee.errors import ConfigurationError
+from tests.aerobee.client.fronts import Front
+from tests.conftest import AnyBroker, StartBroker
+
+pytestmark = [pytest.mark.service, pytest.mark.anyio]
+
+Fresh = Callable[[str], str]
+WITHIN_S = 30
+FIRST = ConsumeFrom.FIRST
+
+
+@pytest.fixture(scope="module")
+def broker(start_broker: StartBroker) -> AnyBroker:
+    return start_broker(messageDelayLevel="1s 1s 1s 1s")
+
+
+async def send(front: Front, topic: str, *bodies: bytes) -> list[MessageQueue]:
+    async with front.producer() as producer:
+        results = await producer.send_batch([Message(topic, body) for body in bodies])
+    return [result.queue for result in results]
+
+
+async def until(true: Callable[[], object]) -> None:
+    with anyio.fail_after(WITHIN_S):
+        while not true():  # noqa: ASYNC110  (true of threads as well)
+            await anyio.sleep(0.01)
+
+
+class Seen:
+    """What a handler was given: bodies and tries, in order."""
+
+    def __init__(self, *, failing: Callable[[ReceivedMessage], Exception | None]) -> None:
+        self.failing = failing
+        self.calls: list[tuple[bytes, int]] = []
+        self.topics: set[str] = set()
+
+    def __call__(self, messages: Sequence[ReceivedMessage]) -> None:
+        error = None
+        for message in messages:
+            self.calls.append((message.body, message.reconsume_times))
+            self.topics.add(message.topic)
+            error = error or self.failing(message)
+        if error is not None:
+            raise error
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return sorted(body for body, _ in self.calls)
+
+
+def well(message: ReceivedMessage) -> None:
+    return None
+
+
+async def drained(front: Front, topic: str) -> list[bytes]:
+    """All messages of a topic, as far as there are any within a moment."""
+    async with front.consumer(f"reader-of-{topic.strip('%').replace('%', '-')}") as consumer:
+        await consumer.assign(await consumer.queues(topic))
+        for queue in consumer.assignment:
+            await consumer.seek(queue, FIRST)
+        found: list[ReceivedMessage] = []
+        with anyio.fail_after(WITHIN_S):
+            while not found:
+                found += await consumer.poll(timeout=1.0)
+    return [message.body for message in found]
+
+
+async def test_every_message_is_handled_once_and_stays_so(front: Front, fresh: Fresh) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    bodies = sorted(b"%d" % n for n in range(50))
+    await send(front, topic, *bodies)
+    for expected in (bodies, [b"later"]):
+        seen = Seen(failing=well)
+        consumer = front.push(group, start_from=FIRST)
+        consumer.subscribe(topic, handler=front.handler(seen))
+        async with consumer:
+            await until(lambda: len(seen.calls) >= len(expected))  # noqa: B023  (ends within the round)
+            assert seen.bodies == expected
+            assert {queue for queue in consumer.assignment if queue.topic == topic}
+        await send(front, topic, b"later")
+        assert seen.bodies == expected
+
+
+async def test_what_failed_comes_again_alone_under_its_own_topic(
+    front: Front, fresh: Fresh
+) -> None:
+    topic = fresh("topic")
+    await send(front, topic, *[b"good"] * 10, b"hard", *[b"good"] * 10)
+
+    def failing(message: ReceivedMessage) -> Exception | None:
+        hard = message.body == b"hard"
+        match message.reconsume_times if hard else -1:
+            case 0:
+                return ValueError("an error of the handler")
+            case 1:
+                return RetryLater(level=2)
+        return None
+
+    seen = Seen(failing=failing)
+    consumer = front.push(fresh("group"), start_from=FIRST)
+    consumer.subscribe(topic, "*", front.handler(seen))
+    async with consumer:
+        await until(lambda: len(seen.calls) >= 23)
+    assert Counter(body for body, _ in seen.calls) == {b"good": 20, b"hard": 3}
+    assert [tries for body, tries in seen.calls if body == b"hard"] == [0, 1, 2]
+    assert seen.topics == {topic}
+
+
+async def test_what_is_rejected_or_out_of_tries_is_a_dead_letter(
+    front: Front, fresh: Fresh
+) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"rejected", b"hopeless", b"good")
+    errors = {b"rejected": Reject("never"), b"hopeless": RetryLater(level=1)}
+    seen = Seen(failing=lambda message: errors.get(message.body))
+    consumer = front.push(group, start_from=FIRST, max_reconsume=1)
+    consumer.subscribe(topic, handler=front.handler(seen))
+    async with consumer:
+        await until(lambda: seen.calls.count((b"hopeless", 1)))
+        dead: list[bytes] = []
+        with anyio.fail_after(WITHIN_S):
+            while len(dead) < 2:
+                dead = await drained(front, f"%DLQ%{group}")
+    assert sorted(dead) == [b"hopeless", b"rejected"]
+    assert sorted(seen.calls) == [
+        (b"good", 0),
+        (b"hopeless", 0),
+        (b"hopeless", 1),
+        (b"rejected", 0),
+    ]
+
+
+async def test_of_a_batch_only_what_failed_comes_again(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, *[b"%d" % n for n in range(12)])
+    given: list[list[bytes]] = []
+
+    def handler(messages: Sequence[ReceivedMessage]) -> ConsumeResult:
+        given.append([message.body for message in messages])
+        bad = [n for n, one in enumerate(messages) if one.body == b"5" and not one.reconsume_times]
+        if bad:
+            raise BatchFailed(bad, level=1)
+        return ConsumeResult.SUCCESS
+
+    consumer = front.push(fresh("group"), start_from=FIRST, batch_size=4)
+    consumer.subscribe(topic, handler=front.handler(handler))
+    async with consumer:
+        await until(lambda: sum(map(len, given)) >= 13)
+    assert max(map(len, given)) <= 4
+    counts = Counter(body for batch in given for body in batch)
+    assert counts.pop(b"5") == 2
+    assert set(counts.values()) == {1}
+
+
+async def test_a_handler_that_takes_too_long_loses_its_messages(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"slow")
+    tries: list[int] = []
+    over = threading.Event()
+
+    async def asynchronous(messages: Sequence[ReceivedMessage]) -> None:
+        tries.append(messages[0].reconsume_times)
+        if len(tries) == 1:
+            await anyio.sleep_forever()
+
+    def blocking(messages: Sequence[ReceivedMessage]) -> None:
+        tries.append(messages[0].reconsume_times)
+        if len(tries) == 1:
+            over.wait(WITHIN_S)
+
+    consumer = front.push(fresh("group"), start_from=FIRST, handler_timeout=0.2)
+    consumer.subscribe(topic, handler=blocking if front.blocking else asynchronous)
+    async with consumer:
+        await until(lambda: len(tries) >= 2)
+        over.set()
+    assert tries == [0, 1]
+
+
+async def test_pulls_stop_while_handlers_are_behind(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, *[b"%d" % n for n in range(400)])
+    gate = Gate(front)
+    consumer = front.push(
+        fresh("group"),
+        start_from=FIRST,
+        concurrency=2,
+        max_cached_messages=10,
+        pull_batch=5,
+    )
+    consumer.subscribe(topic, handler=gate.handler)
+    member = (consumer.wrapped if front.blocking else consumer)._member
+    async with consumer:
+        await until(lambda: len(member.running) == 2)
+        await until(lambda: any(held.full for held in member.held.values()))
+        assert all(len(held.waiting) < 10 + 5 for held in member.held.values())
+        gate.open()
+        await until(lambda: len(gate.bodies) == 400)
+    assert len(set(gate.bodies)) == 400
+
+
+async def test_closing_waits_for_what_runs_and_hands_out_nothing_new(
+    front: Front, fresh: Fresh
+) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, *[b"%d" % n for n in range(20)])
+    gate = Gate(front)
+    consumer = front.push(group, start_from=FIRST, concurrency=1)
+    consumer.subscribe(topic, handler=gate.handler)
+    member = (consumer.wrapped if front.blocking else consumer)._member
+    async with anyio.create_task_group() as tasks, consumer:
+        await until(lambda: len(member.running) == 1)
+
+        async def open_when_stopping() -> None:
+            await until(lambda: member.stopping)
+            gate.open()
+
+        tasks.start_soon(open_when_stopping)
+    assert len(gate.bodies) == 1
+    rest = Seen(failing=well)
+    consumer = front.push(group, start_from=FIRST)
+    consumer.subscribe(topic, handler=front.handler(rest))
+    async with consumer:
+        await until(lambda: len(rest.calls) >= 19)
+    assert sorted([*gate.bodies, *rest.bodies]) == sorted(b"%d" % n for n in range(20))
+
+
+class Gate:
+    """A handler that does not return before it may."""
+
+    def __init__(self, front: Front) -> None:
+        self.bodies: list[bytes] = []
+        self._blocking = front.blocking
+        self._opened = threading.Event()
+
+    def open(self) -> None:
+        self._opened.set()
+
+    @property
+    def handler(self) -> Any:
+        return self._block if self._blocking else self._wait
+
+    async def _wait(self, messages: Sequence[ReceivedMessage]) -> None:
+        while not self._opened.is_set():  # noqa: ASYNC110  (set from any thread)
+            await anyio.sleep(0.005)
+        self.bodies += [message.body for message in messages]
+
+    def _block(self, messages: Sequence[ReceivedMessage]) -> None:
+        assert self._opened.wait(WITHIN_S)
+        self.bodies += [message.body for message in messages]
+
+
+async def test_two_members_share_and_are_told_of_it(front: Front, fresh: Fresh) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"x")
+    told: dict[str, list[frozenset[MessageQueue]]] = {"assigned": [], "revoked": []}
+
+    def mine(consumer: Any) -> int:
+        return sum(queue.topic == topic for queue in consumer.assignment)
+
+    first = front.push(
+        group, on_assigned=told["assigned"].append, on_revoked=told["revoked"].append
+    )
+    second = front.push(group)
+    for consumer in (first, second):
+        consumer.subscribe(topic, handler=front.handler(Seen(failing=well)))
+    async with first:
+        await until(lambda: mine(first) == 4)
+        async with second:
+            await until(lambda: mine(first) == mine(second) == 2)
+            assert not first.assignment & second.assignment
+        await until(lambda: mine(first) == 4)
+    gained = {queue for queues in told["assigned"] for queue in queues if queue.topic == topic}
+    lost = {queue for queues in told["revoked"] for queue in queues if queue.topic == topic}
+    assert (len(gained), len(lost)) == (4, 2)
+
+
+async def test_a_plain_function_is_a_handler_everywhere(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    await send(front, topic, b"one")
+    seen = Seen(failing=well)
+    consumer = front.push(fresh("group"), start_from=FIRST)
+
+    decorated = consumer.subscribe(topic)(seen)
+    assert decorated is seen
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.run)
+        await until(lambda: seen.bodies == [b"one"])
+        await consumer.aclose()
+
+
+async def test_options_that_cannot_work_are_refused(front: Front, fresh: Fresh) -> None:
+    with pytest.raises(ConfigurationError, match="concurrency is 0"):
+        front.push("g", concurrency=0)
+    with pytest.raises(ConfigurationError, match="delay level 19"):
+        RetryLater(level=19)
+    consumer = front.push("g")
+    consumer.subscribe("T", handler=print)
+    with pytest.raises(ConfigurationError, match="has a handler"):
+        consumer.subscribe("T", handler=print)
+    with pytest.raises(ConfigurationError, match="names no tag"):
+        consumer.subscribe("U", "||", handler=print)

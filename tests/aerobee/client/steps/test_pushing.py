@@ -1,0 +1,170 @@
+"""A push consumer's member as a play: who is woken, and what becomes of messages that failed."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aerobee.client.handling import MessageModel, Verdict
+from aerobee.client.message import MessageQueue
+from aerobee.client.push_config import PushConfig
+from aerobee.client.steps import pushing
+from aerobee.client.steps.effects import Ask, Effect, Signal, Wait
+from aerobee.client.steps.pushing import Batch, PushMember
+from aerobee.errors import ConnectError
+from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.headers.client import GetConsumerListByGroup, Heartbeat
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.offset import (
+    GetMaxOffset,
+    GetMinOffset,
+    QueryConsumerOffset,
+    UpdateConsumerOffset,
+)
+from aerobee.remoting.wire.headers.pull import LitePullMessage
+from aerobee.remoting.wire.headers.send import ConsumerSendMsgBack, SendMessageV2
+from tests.aerobee.client.steps.stage import Stage, answer, route
+from tests.aerobee.client.steps.test_consuming import pulled
+from tests.aerobee.client.steps.test_sending import stored
+
+T0 = MessageQueue("T", "broker-a", 0)
+RETRY = MessageQueue("%RETRY%g", "broker-a", 0)
+
+
+class Consumer:
+    """A member that holds T0 alone and the retry queue."""
+
+    def __init__(self, **options: Any) -> None:
+        self.stage = stage = Stage()
+        stage.answers(GetRouteInfo, route("broker-a", queues=1))
+        stage.answers(Heartbeat, answer())
+        members = json.dumps({"consumerIdList": ["me@1"]}).encode()
+        stage.answers(GetConsumerListByGroup, answer(body=members))
+        stage.answers(QueryConsumerOffset, answer(22))
+        stage.answers(GetMaxOffset, answer(offset=0))
+        stage.answers(GetMinOffset, answer(offset=0))
+        stage.answers(UpdateConsumerOffset, answer())
+        stage.answers(ConsumerSendMsgBack, answer())
+        stage.answers(SendMessageV2, stored)
+        config = PushConfig(group="g", **options)
+        self.member = PushMember(stage.instance, config, lambda held: None)
+        self.member.begin()
+        self.member.add_subscription("T", "*")
+        assert stage.perform(self.member.rebalance())
+
+    def pull(self, *offsets: int, then: int, **options: Any) -> None:
+        self.stage.answers(LitePullMessage, pulled(*offsets, then=then, **options))
+        held = self.member.held[T0]
+        self.stage.perform(self.member.puller.pull(held, self.member.subscription_of("T")))
+
+    def batch(self) -> Batch:
+        batch = self.member.take_batch()
+        assert batch is not None
+        return batch
+
+    @property
+    def committable(self) -> int:
+        return self.member.held[T0].commit_point
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return Consumer()
+
+
+def idle(consumer: Consumer) -> tuple[Iterator[Effect], Signal]:
+    """A worker that waits."""
+    wake = Signal()
+    steps = consumer.member.next_batch(wake)
+    assert isinstance(next(steps), Wait)
+    return steps, wake
+
+
+def test_the_group_hears_of_its_retry_topic_and_reads_it_from_its_beginning(
+    consumer: Consumer,
+) -> None:
+    assert set(consumer.member.held) == {T0, RETRY}
+    [ask] = consumer.stage.asked(Heartbeat)
+    [group] = HeartbeatData.from_bytes(ask.body).consumer_data_set
+    assert {one.topic for one in group.subscription_data_set} == {"T", "%RETRY%g"}
+    assert group.consume_type == "CONSUME_PASSIVELY"
+
+
+def test_an_arrival_wakes_one_worker_and_that_one_the_next(consumer: Consumer) -> None:
+    workers = [idle(consumer) for _ in range(3)]
+    consumer.pull(0, 1, then=2)
+    assert [wake.is_set for _, wake in workers] == [True, False, False]
+    with pytest.raises(StopIteration):
+        next(workers[0][0])
+    assert [wake.is_set for _, wake in workers] == [True, True, False]
+
+
+def test_what_failed_is_sent_back_and_done_with(consumer: Consumer) -> None:
+    consumer.pull(0, 1, then=2)
+    first, second = consumer.batch(), consumer.batch()
+    consumer.member.finished(second)
+    assert consumer.committable == 0
+    consumer.stage.perform(consumer.member.settle(first, Verdict(level=4)))
+    assert consumer.committable == 2
+    [ask] = consumer.stage.asked(ConsumerSendMsgBack)
+    fields = ask.header.ext()
+    assert (fields["delayLevel"], fields["maxReconsumeTimes"]) == ("4", "16")
+
+
+def test_what_its_broker_does_not_take_is_sent_as_a_new_message(consumer: Consumer) -> None:
+    consumer.stage.answers(ConsumerSendMsgBack, ConnectError("no"))
+    consumer.pull(0, then=1)
+    consumer.stage.perform(consumer.member.settle(consumer.batch(), Verdict()))
+    assert consumer.committable == 1
+    [ask] = consumer.stage.asked(SendMessageV2)
+    fields = ask.header.ext()
+    assert (fields["b"], fields["j"], fields["l"]) == ("%RETRY%g", "1", "16")
+    assert "RETRY_TOPIC\x01T\x02" in fields["i"]
+    assert "DELAY\x013\x02" in fields["i"]
+
+
+def test_what_nobody_takes_stays_and_is_handed_out_once_more(consumer: Consumer) -> None:
+    consumer.stage.answers(ConsumerSendMsgBack, ConnectError("no"))
+    consumer.stage.answers(SendMessageV2, ConnectError("no"))
+    consumer.pull(0, then=1)
+    consumer.stage.perform(consumer.member.settle(consumer.batch(), Verdict()))
+    assert consumer.committable == 0
+    assert consumer.member.take_batch() is None
+    consumer.stage.now_s += pushing.AGAIN_S
+    again = consumer.batch()
+    assert again.messages[0].reconsume_times == 1
+    consumer.member.finished(again)
+    assert consumer.committable == 1
+
+
+def test_what_cannot_be_read_is_sent_back_and_holds_up_nothing(consumer: Consumer) -> None:
+    consumer.pull(0, 1, then=2, sys_flag=1)
+    held = consumer.member.held[T0]
+    steps = consumer.member.pull_on(held)
+    sent_back = next(steps)
+    steps.send(answer())
+    assert isinstance(sent_back, Ask)
+    assert isinstance(sent_back.header, ConsumerSendMsgBack)
+    assert (held.broken, held.next_offset) == (None, 1)
+    steps.close()
+
+
+def test_nothing_is_pulled_far_beyond_a_message_that_is_stuck() -> None:
+    consumer = Consumer(max_span=10)
+    consumer.pull(0, 5, then=6)
+    consumer.batch()
+    assert not consumer.member.held[T0].full
+    consumer.pull(11, then=12)
+    consumer.batch()
+    assert consumer.member.held[T0].full
+
+
+def test_in_broadcasting_a_failure_is_dropped_and_there_is_no_retry_topic() -> None:
+    consumer = Consumer(model=MessageModel.BROADCASTING)
+    assert set(consumer.member.held) == {T0}
+    consumer.pull(0, then=1)
+    consumer.stage.perform(consumer.member.settle(consumer.batch(), Verdict()))
+    assert consumer.committable == 1
+    assert not consumer.stage.asked(ConsumerSendMsgBack)
+    assert not consumer.stage.asked(GetConsumerListByGroup)
