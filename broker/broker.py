@@ -72,45 +72,26 @@ class Broker:
         self.consumers = add(ConsumersFeature(core, topics))
         consumers = self.consumers.tables
         self.transactions = add(TransactionsFeature(core, topics, consumers))
+        halves = self.transactions.table
         self.dedupe = None if "dedupe" in without else add(DedupeFeature(core))
         self.timers = None if "timers" in without else add(TimersFeature(core, topics))
         wheel = None if self.timers is None else self.timers.wheel
         self.delay = add(DelayFeature(core))
-        self.send = add(
-            SendFeature(
-                core,
-                topics=self.topics,
-                consumers=consumers,
-                transactions=self.transactions.table,
-                dedupe=self.dedupe,
-            )
-        )
+        self.send = add(SendFeature(core, self.topics, consumers, halves, dedupe=self.dedupe))
         self.pull = add(PullFeature(core, topics, consumers))
         self.pop: PopFeature | None = None
         if "pop" not in without:
             access = self.pull.access
-            self.pop = add(
-                PopFeature(core, topics=topics, consumers=consumers, access=access, timers=wheel)
-            )
+            self.pop = add(PopFeature(core, topics, consumers, access=access, timers=wheel))
         routes = self.namesrv.route_table
-        self.assignment = add(
-            AssignmentFeature(core, topics=topics, consumers=consumers, routes=routes)
-        )
+        self.assignment = add(AssignmentFeature(core, topics, consumers, routes=routes))
         self.query = add(QueryFeature(core))
-        self.metrics = add(
-            MetricsFeature(
-                core,
-                topics=topics,
-                consumers=consumers,
-                transactions=self.transactions.table,
-                timers=wheel,
-            )
-        )
+        self.metrics = add(MetricsFeature(core, topics, consumers, halves, timers=wheel))
         self.admin = add(
             AdminFeature(
                 core,
-                topics=topics,
-                consumers=consumers,
+                topics,
+                consumers,
                 sampling=self.metrics.sampling,
                 delays=self.delay.offsets,
                 timers=wheel,

@@ -28,9 +28,9 @@ class AdminFeature(Feature):
     def __init__(
         self,
         core: Core,
-        *,
         topics: TopicTable,
         consumers: ConsumerTables,
+        *,
         sampling: Sampling,
         delays: DelayOffsetTable,
         timers: TimerFigures | None,

@@ -23,7 +23,7 @@ class AssignmentFeature(Feature):
     """The table of request modes, and the requests about who consumes what."""
 
     def __init__(
-        self, core: Core, *, topics: TopicTable, consumers: ConsumerTables, routes: RouteTable
+        self, core: Core, topics: TopicTable, consumers: ConsumerTables, *, routes: RouteTable
     ) -> None:
         self.modes = RequestModeTable(on_change=self._changed)
         self.file = core.tables.asked(self.modes, "messageRequestMode.json")

@@ -1,1 +1,1 @@
-"""What every feature stands on: puts, pools, pace, names, places for requests that wait."""
+"""What every feature stands on: settings, clock, store, counters, rounds, puts, pace, names."""

@@ -6,11 +6,11 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee.broker.core.arrivals import Arrivals
 from aerobee.broker.core.pace import Pace
 from aerobee.broker.core.puts import Puts
 from aerobee.broker.core.rounds import Rounds
-from aerobee.broker.core.waiting_places import PlaceLimits
+from aerobee.broker.holds.arrivals import Arrivals
+from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.metrics.stats import BrokerStats
 from aerobee.broker.saved.tables import Tables
 from aerobee.remoting.server.connection import packed_host
@@ -62,10 +62,10 @@ class Core:
         """The turns of a work that piles up: clients come first."""
         return Pace(self.clock, lambda: self.rounds.reactor.stats.requests)
 
-    def place_limits(self, total: int) -> PlaceLimits:
-        """How many requests may be held, where there are so many places in all."""
+    def hold_limits(self, total: int) -> HoldLimits:
+        """How many requests one feature may hold: `total`, and what the settings say."""
         broker = self.config.broker
-        return PlaceLimits(
+        return HoldLimits(
             total, broker.max_held_requests_of_connection, broker.max_held_requests_of_group
         )
 

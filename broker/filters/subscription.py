@@ -10,7 +10,7 @@ from aerobee.broker.errors import FilterInvalid
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter, sql_filter
 from aerobee.store.format.tags import TagFilter
 
-__all__ = ["TAGS_CHARS_MAX", "Filter", "filter_of", "tag_filter"]
+__all__ = ["TAGS_CHARS_MAX", "Filter", "filter_of", "passes", "tag_filter"]
 
 TAG_FILTERS: Final = 1_024
 """Tag expressions whose codes are kept."""
@@ -52,3 +52,12 @@ def filter_of(expression_type: str | None, text: str | None) -> Filter:
     if not text:
         raise FilterInvalid("the expression is empty")
     return sql_filter(text)
+
+
+def passes(matches: Filter | None, tags_code: int, properties: bytes) -> bool:
+    """Whether a message with these properties passes a filter; None takes all."""
+    if matches is None:
+        return True
+    if isinstance(matches, SqlFilter):
+        return matches.matches(properties)
+    return matches.matches(tags_code)

@@ -25,10 +25,10 @@ class MetricsFeature(Feature):
     def __init__(
         self,
         core: Core,
-        *,
         topics: TopicTable,
         consumers: ConsumerTables,
         transactions: Transactions,
+        *,
         timers: TimerFigures | None,
     ) -> None:
         remoting = core.rounds.reactor.stats

@@ -43,9 +43,9 @@ class PopFeature(Feature):
     def __init__(
         self,
         core: Core,
-        *,
         topics: TopicTable,
         consumers: ConsumerTables,
+        *,
         access: ReadAccess,
         timers: Timers | None,
     ) -> None:
@@ -55,7 +55,7 @@ class PopFeature(Feature):
         self._order_file = core.tables.changing(self.orders, "consumerOrderInfo.json")
         self.periodic = (Periodic(self._order_file, ORDERS_S),)
         limits = PopLimits(
-            core.place_limits(broker.max_pop_polling_size),
+            core.hold_limits(broker.max_pop_polling_size),
             broker.pop_polling_size,
             broker.pop_polling_map_size,
         )

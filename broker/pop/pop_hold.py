@@ -11,23 +11,25 @@ Source: semantics §11.1 (PopLongPollingService).
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import trio
 
-from aerobee.broker.core.deadlines import Deadlines
-from aerobee.broker.core.waiting_places import PlaceLimits, WaitingPlaces
-from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import passes
+from aerobee.broker.holds.deadlines import Deadlines
+from aerobee.broker.holds.held_request import HeldRequest
+from aerobee.broker.holds.quota import HoldLimits, HoldQuota
 from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.broker.core.waiting_places import Connected
     from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.holds.held_request import Connected
 
-__all__ = ["ALL_QUEUES", "TICK_S", "WAKE_POPS", "PopHold", "PopLimits", "Waiting"]
+__all__ = ["ALL_QUEUES", "TICK_S", "WAKE_POPS", "HeldPop", "PopHold", "PopLimits"]
 
 ALL_QUEUES: Final = -1
 """The queue id of who waits for every queue of a topic."""
@@ -40,67 +42,27 @@ EXPIRE_POPS: Final = 500
 
 
 class PopLimits(NamedTuple):
-    """How many may wait: by place, for one queue and group, and in how many topics and groups."""
+    """How many may wait: in all, for one queue and group, and in how many topics and groups."""
 
-    places: PlaceLimits = PlaceLimits()
+    quota: HoldLimits = HoldLimits()
     of_queue: int = 1_024
     lines: int = 100_000
 
 
-class Waiting:
-    """One parked request. `resume(last)` runs it again; if that is not the last time, a new one may
-    be parked. `look_at` is when it looks again though nothing comes, at most `deadline`.
+@dataclass(slots=True, eq=False, kw_only=True)
+class HeldPop(HeldRequest):
+    """One held pop or notification.
+
+    `resume(last)` runs it again; if that is not the last time, it may be held once more.
     """
 
-    __slots__ = (
-        "connection",
-        "deadline",
-        "done",
-        "group",
-        "kind",
-        "look_at",
-        "matches",
-        "places",
-        "queue_id",
-        "resume",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        connection: Connected,
-        topic: str,
-        group: str,
-        queue_id: int,
-        *,
-        kind: str,
-        matches: Filter | None,
-        deadline: float,
-        look_at: float | None = None,
-        resume: Callable[[bool], None],
-        places: int = 1,
-    ) -> None:
-        self.connection = connection
-        self.topic = topic
-        self.group = group
-        self.queue_id = queue_id
-        self.kind = kind
-        """Waiters of one kind share what comes; another kind hears of it as well."""
-        self.matches = matches
-        self.deadline = deadline
-        self.look_at = deadline if look_at is None else min(look_at, deadline)
-        self.resume = resume
-        self.places = places
-        self.done = False
-
-    def wants(self, tags_code: int, properties: bytes) -> bool:
-        """Whether a message with these properties ends the wait."""
-        matches = self.matches
-        if matches is None:
-            return True
-        if isinstance(matches, SqlFilter):
-            return matches.matches(properties)
-        return matches.matches(tags_code)
+    topic: str
+    queue_id: int
+    kind: str
+    """Requests of one kind share what comes; another kind is woken by it as well."""
+    look_at: float
+    """When it runs again though nothing comes, at most `deadline`."""
+    resume: Callable[[bool], None]
 
 
 class Line:
@@ -109,15 +71,15 @@ class Line:
     __slots__ = ("queues",)
 
     def __init__(self) -> None:
-        self.queues: dict[int, deque[Waiting]] = {}
+        self.queues: dict[int, deque[HeldPop]] = {}
 
-    def first(self, queue_id: int, tags_code: int, properties: bytes) -> Waiting | None:
+    def first(self, queue_id: int, tags_code: int, properties: bytes) -> HeldPop | None:
         """Who waits longest for this queue and wants the message."""
         refused: Filter | None = None
         for waiting in self.queues.get(queue_id, ()):
             if refused is not None and waiting.matches is refused:
                 continue
-            if waiting.wants(tags_code, properties):
+            if passes(waiting.matches, tags_code, properties):
                 return waiting
             refused = waiting.matches
         return None
@@ -150,12 +112,12 @@ class PopHold:
     ) -> None:
         self._limits = limits
         self._finish_round = finish_round
-        self._places: WaitingPlaces[Waiting] = WaitingPlaces(limits.places)
+        self._quota: HoldQuota[HeldPop] = HoldQuota(limits.quota)
         self._listening = listening
         self._lines: dict[LineKey, Line] = {}
         self._by_topic: dict[str, dict[LineKey, Line]] = {}
-        self._deadlines: Deadlines[Waiting] = Deadlines()
-        self._woken: deque[tuple[Waiting, bool]] = deque()
+        self._deadlines: Deadlines[HeldPop] = Deadlines()
+        self._woken: deque[tuple[HeldPop, bool]] = deque()
         self._somebody = trio.Event()
         """Set while any waits."""
         self._more = trio.Event()
@@ -164,7 +126,7 @@ class PopHold:
     @property
     def parked(self) -> int:
         """How many wait."""
-        return self._places.count
+        return self._quota.count
 
     @property
     def waking(self) -> bool:
@@ -173,27 +135,24 @@ class PopHold:
 
     # -- parking ---------------------------------------------------------------------------------
 
-    def park(self, waiting: Waiting) -> bool:
+    def park(self, waiting: HeldPop) -> bool:
         """Hold it; False when there is no room."""
         key = LineKey(waiting.topic, waiting.group, waiting.kind)
         line = self._lines.get(key)
         queue = None if line is None else line.queues.get(waiting.queue_id)
-        places, limits = self._places, self._limits
+        quota, limits = self._quota, self._limits
         if (line is None and len(self._lines) >= limits.lines) or (
             queue is not None and len(queue) >= limits.of_queue
         ):
             return False
-        while not places.take(waiting):
-            other = places.gives_way(waiting)
-            if other is None:
-                return False
-            self._mark(other, last=True)
+        if not quota.admit(waiting, evict=self._mark_last):
+            return False
         line = self._lines.get(key) or self._open(key)
         line.queues.setdefault(waiting.queue_id, deque()).append(waiting)
-        if places.count == 1:
+        if quota.count == 1:
             self._listening(True)
             self._somebody.set()
-        self._deadlines.add(waiting.look_at, waiting, places.count)
+        self._deadlines.add(waiting.look_at, waiting, quota.count)
         return True
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
@@ -282,7 +241,7 @@ class PopHold:
 
     def closed(self, connection: Connected) -> None:
         """A connection is gone, and who waited there with it."""
-        for waiting in self._places.of(connection):
+        for waiting in self._quota.of(connection):
             self._release(waiting)
             waiting.resume = nothing
 
@@ -313,11 +272,14 @@ class PopHold:
                 self._finish_round()
             await trio.lowlevel.checkpoint()
 
-    def _mark(self, waiting: Waiting, *, last: bool) -> None:
+    def _mark_last(self, waiting: HeldPop) -> None:
+        self._mark(waiting, last=True)
+
+    def _mark(self, waiting: HeldPop, *, last: bool) -> None:
         self._release(waiting)
         self._woken.append((waiting, last))
 
-    def _release(self, waiting: Waiting) -> None:
+    def _release(self, waiting: HeldPop) -> None:
         key = LineKey(waiting.topic, waiting.group, waiting.kind)
         line = self._lines[key]
         queue = line.queues[waiting.queue_id]
@@ -330,8 +292,8 @@ class PopHold:
             if not line.queues:
                 self._close(key)
         waiting.done = True
-        self._places.leave(waiting)
-        if not self._places.count:
+        self._quota.release(waiting)
+        if not self._quota.count:
             self._listening(False)
             self._somebody = trio.Event()
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 import trio
 from msgspec.structs import astuple
 
-from aerobee.broker.core.waiting_places import places_for
 from aerobee.broker.errors import CONTENT_ERRORS, Refused
 from aerobee.broker.filters.sql_filter import SqlFilter
-from aerobee.broker.pop.pop_hold import Waiting
+from aerobee.broker.holds.quota import weight_of
+from aerobee.broker.pop.pop_hold import HeldPop
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.headers.pop import Notification, PopMessage
 from aerobee.store.errors import NotInMemory
@@ -89,19 +89,21 @@ def park(
             asked.connection.answer(asked.command, answer)
 
     header = asked.header
-    look_at = None if free_in_ms is None else trio.current_time() + free_in_ms / 1000
+    look_at = asked.deadline
+    if free_in_ms is not None:
+        look_at = min(look_at, trio.current_time() + free_in_ms / 1000)
     return hold.park(
-        Waiting(
-            asked.connection,
-            header.topic,
-            header.consumer_group,
-            header.queue_id,
+        HeldPop(
+            connection=asked.connection,
+            topic=header.topic,
+            group=header.consumer_group,
+            queue_id=header.queue_id,
             kind=kind,
             matches=matches,
             deadline=asked.deadline,
             look_at=look_at,
             resume=resume,
-            places=places_for(_chars(header), shared=not isinstance(matches, SqlFilter)),
+            weight=weight_of(_chars(header), shared=not isinstance(matches, SqlFilter)),
         )
     )
 

@@ -28,7 +28,7 @@ class PullFeature(Feature):
         broker = core.config.broker
         self.access = ReadAccess(broker, topics=topics, groups=consumers.groups, clock=core.clock)
         self.held = self.hold = Hold(
-            core.store.max_offset, core.place_limits(broker.max_held_pulls), core.rounds.flush
+            core.store.max_offset, core.hold_limits(broker.max_held_pulls), core.rounds.flush
         )
         core.arrivals.add(self.hold.arrived)
         self.requests = Pull(core, access=self.access, consumers=consumers, hold=self.hold)

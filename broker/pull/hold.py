@@ -4,30 +4,33 @@ Law: a pull is parked in the same step in which it saw the end of its queue, so 
 Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer carries
 everything that the round brought. A pull that wakes always answers. Marking costs the same however
 many wait for a queue; they are answered a slice at a time, so that others get their turn.
-Places are bounded in all, by connection and by group (`core/waiting_places.py`).
+How many may be held is bounded in all, by connection and by group (`holds/quota.py`).
 Source: spec of the Java side (PullRequestHoldService).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 import trio
 
-from aerobee.broker.core.deadlines import Deadlines
-from aerobee.broker.core.waiting_places import WaitingPlaces
-from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.filters.subscription import passes
+from aerobee.broker.holds.deadlines import Deadlines
+from aerobee.broker.holds.held_request import HeldRequest
+from aerobee.broker.holds.quota import HoldQuota
 from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from aerobee.broker.core.waiting_places import Connected, PlaceLimits
     from aerobee.broker.filters.subscription import Filter
+    from aerobee.broker.holds.held_request import Connected
+    from aerobee.broker.holds.quota import HoldLimits
 
-__all__ = ["DEADLINE_TICK_S", "SWEEP_S", "Held", "Hold"]
+__all__ = ["DEADLINE_TICK_S", "SWEEP_S", "HeldPull", "Hold"]
 
 DEADLINE_TICK_S = 0.05
 """How late after its deadline a held pull may be answered."""
@@ -39,45 +42,15 @@ SWEEP_S = 5.0
 """How often the end of each queue is compared, for pulls whose filter no arrival matched."""
 
 
-class Held:
-    """One parked pull. `resume` runs the whole pull again, with parking disallowed."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class HeldPull(HeldRequest):
+    """One held pull. `resume` runs the whole pull again, which is not held a second time."""
 
-    __slots__ = (
-        "connection",
-        "deadline",
-        "done",
-        "group",
-        "line",
-        "matches",
-        "places",
-        "queue",
-        "queue_offset",
-        "resume",
-    )
-
-    def __init__(
-        self,
-        connection: Connected,
-        group: str,
-        queue: tuple[str, int],
-        queue_offset: int,
-        matches: Filter | None,
-        deadline: float,
-        resume: Callable[[], None],
-        *,
-        places: int = 1,
-    ) -> None:
-        self.connection = connection
-        self.group = group
-        self.queue = queue
-        self.queue_offset = queue_offset
-        self.matches = matches
-        self.deadline = deadline
-        self.resume = resume
-        self.places = places
-        self.done = False
-        self.line: Line
-        """Set by `Hold.park`."""
+    queue: tuple[str, int]
+    queue_offset: int
+    resume: Callable[[], None]
+    line: Line = field(init=False)
+    """Set by `Hold.park`."""
 
 
 class Line:
@@ -87,25 +60,16 @@ class Line:
 
     def __init__(self, matches: Filter | None) -> None:
         self.matches = matches
-        self.held: dict[Held, None] = {}
+        self.held: dict[HeldPull, None] = {}
         self.highest = 0
         """No pull in here asked for more than this offset."""
-
-    def wants(self, tags_code: int, properties: bytes) -> bool:
-        """Whether a message with these properties passes the filter."""
-        matches = self.matches
-        if matches is None:
-            return True
-        if isinstance(matches, SqlFilter):
-            return matches.matches(properties)
-        return matches.matches(tags_code)
 
 
 class Hold:
     """All held pulls by (topic, queue id) and filter; `flush` sends what the clock made ready.
 
-    Law: a pull that is not done has a place, and is in `_lines` until it is in `_woken`. One in
-    `_deadlines` or `_woken` may be done; its place is free then.
+    Law: a pull that is not done counts in the quota, and is in `_lines` until it is in `_woken`.
+    One in `_deadlines` or `_woken` may be done, and counts no longer then.
     """
 
     at_once = WAKE_PULLS
@@ -114,36 +78,33 @@ class Hold:
     def __init__(
         self,
         max_offset: Callable[[str, int], int],
-        limits: PlaceLimits,
+        limits: HoldLimits,
         flush: Callable[[], None] = lambda: None,
     ) -> None:
         self._max_offset = max_offset
         self._flush = flush
-        self._places: WaitingPlaces[Held] = WaitingPlaces(limits)
+        self._quota: HoldQuota[HeldPull] = HoldQuota(limits)
         self._lines: dict[tuple[str, int], dict[int, Line]] = {}
         """Queue → lines by the identity of their filter, which the line keeps alive."""
-        self._deadlines: Deadlines[Held] = Deadlines()
-        self._woken: deque[Held] = deque()
+        self._deadlines: Deadlines[HeldPull] = Deadlines()
+        self._woken: deque[HeldPull] = deque()
         self._more = trio.Event()
 
     @property
     def parked(self) -> int:
         """How many pulls are held."""
-        return self._places.count
+        return self._quota.count
 
     @property
     def waking(self) -> bool:
         """Whether pulls that were woken are still to be answered."""
         return bool(self._woken)
 
-    def park(self, held: Held) -> bool:
+    def park(self, held: HeldPull) -> bool:
         """Hold a pull that found nothing at the end of its queue; False when there is no room."""
-        places = self._places
-        while not places.take(held):
-            other = places.gives_way(held)
-            if other is None:
-                return False
-            self._wake_one(other)
+        quota = self._quota
+        if not quota.admit(held, evict=self._wake_one):
+            return False
         lines = self._lines.get(held.queue)
         if lines is None:
             lines = self._lines[held.queue] = {}
@@ -153,12 +114,12 @@ class Hold:
         line.held[held] = None
         line.highest = max(line.highest, held.queue_offset)
         held.line = line
-        self._deadlines.add(held.deadline, held, places.count)
+        self._deadlines.add(held.deadline, held, quota.count)
         return True
 
     def closed(self, connection: Connected) -> None:
         """A connection is gone, and its pulls with it."""
-        for held in self._places.of(connection):
+        for held in self._quota.of(connection):
             self._release(held)
             held.resume = nothing
 
@@ -175,7 +136,7 @@ class Hold:
         lines = self._lines.get((topic, queue_id))
         if lines is None:
             return
-        for line in [one for one in lines.values() if one.wants(tags_code, properties)]:
+        for line in [one for one in lines.values() if passes(one.matches, tags_code, properties)]:
             if max_offset > line.highest:
                 self._wake_line((topic, queue_id), line)
             else:
@@ -258,13 +219,13 @@ class Hold:
         for held in [one for one in line.held if max_offset > one.queue_offset]:
             self._wake_one(held)
 
-    def _wake_one(self, held: Held) -> None:
+    def _wake_one(self, held: HeldPull) -> None:
         self._release(held)
         self._woken.append(held)
 
-    def _release(self, held: Held) -> None:
+    def _release(self, held: HeldPull) -> None:
         held.done = True
-        self._places.leave(held)
+        self._quota.release(held)
         line = held.line
         del line.held[held]
         if not line.held:

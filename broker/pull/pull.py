@@ -14,13 +14,13 @@ import trio
 
 from aerobee.broker.answers import FOUND, PULL_CODES
 from aerobee.broker.consumers.clients import BROADCASTING
-from aerobee.broker.core.waiting_places import places_for
 from aerobee.broker.delay.delay_levels import SCHEDULE_TOPIC
 from aerobee.broker.errors import CONTENT_ERRORS, PropertyFilterOff, Refused
 from aerobee.broker.filters.sql_filter import SQL92, SqlFilter
 from aerobee.broker.filters.subscription import filter_of
+from aerobee.broker.holds.quota import weight_of
 from aerobee.broker.pull.access import BROKER_FORBIDDEN, forbidden
-from aerobee.broker.pull.hold import Held
+from aerobee.broker.pull.hold import HeldPull
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
@@ -229,15 +229,15 @@ class Pull:
 
         queue = (header.topic, header.queue_id)
         deadline = trio.current_time() + min(max(wait_ms, 0), HOLD_MAX_MS) / 1000
-        held = Held(
-            connection,
-            header.consumer_group,
-            queue,
-            header.queue_offset,
-            matches,
-            deadline,
-            resume,
-            places=places_for(
+        held = HeldPull(
+            connection=connection,
+            group=header.consumer_group,
+            queue=queue,
+            queue_offset=header.queue_offset,
+            matches=matches,
+            deadline=deadline,
+            resume=resume,
+            weight=weight_of(
                 len(header.subscription or ""), shared=not isinstance(matches, SqlFilter)
             ),
         )

@@ -32,10 +32,10 @@ class SendFeature(Feature):
     def __init__(
         self,
         core: Core,
-        *,
         topics: TopicsFeature,
         consumers: ConsumerTables,
         transactions: Transactions,
+        *,
         dedupe: DedupeFeature | None,
     ) -> None:
         self.destinations = Destinations(

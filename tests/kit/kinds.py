@@ -49,7 +49,6 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.CLOCKS: {
         "consumers": ("member_changes",),
         "core": (
-            "deadlines",
             "housekeeping",
             "pace",
             "puts",

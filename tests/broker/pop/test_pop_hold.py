@@ -8,17 +8,17 @@ import pytest
 import trio
 import trio.testing
 
-from aerobee.broker.core.deadlines import STALE_DEADLINES
-from aerobee.broker.core.waiting_places import PlaceLimits
 from aerobee.broker.filters.sql_filter import SqlFilter
+from aerobee.broker.holds.deadlines import STALE_DEADLINES
+from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.pop.pop_hold import (
     ALL_QUEUES,
     EXPIRE_POPS,
     TICK_S,
     WAKE_POPS,
+    HeldPop,
     PopHold,
     PopLimits,
-    Waiting,
 )
 from aerobee.store.format.tags import TagFilter, tags_code
 from tests.broker.peers import Peer
@@ -51,15 +51,15 @@ class Bench:
         peer: Peer | None = None,
     ) -> bool:
         return self.hold.park(
-            Waiting(
-                peer or Peer(),
-                topic,
-                group,
-                queue_id,
+            HeldPop(
+                connection=peer or Peer(),
+                topic=topic,
+                group=group,
+                queue_id=queue_id,
                 kind=kind,
                 matches=matches,
                 deadline=deadline,
-                look_at=look_at,
+                look_at=deadline if look_at is None else look_at,
                 resume=lambda last: self.woke.append(name + "*" * last),
             )
         )
@@ -152,8 +152,8 @@ def test_a_queue_that_is_free_wakes_one_of_its_group() -> None:
 @pytest.mark.parametrize(
     ("limits", "fits"),
     [
-        (PopLimits(PlaceLimits(total=2)), [True, True, False, False]),
-        (PopLimits(PlaceLimits(of_group=2)), [True, True, True, False]),
+        (PopLimits(HoldLimits(total=2)), [True, True, False, False]),
+        (PopLimits(HoldLimits(of_group=2)), [True, True, True, False]),
         (PopLimits(of_queue=1), [True, False, True, True]),
         (PopLimits(lines=1), [True, True, False, True]),
     ],
@@ -279,7 +279,7 @@ def test_a_peer_that_closes_leaves_its_places_to_others() -> None:
 
 
 def test_when_all_places_are_taken_who_has_most_is_answered_for_good() -> None:
-    bench = Bench(PopLimits(PlaceLimits(total=4)))
+    bench = Bench(PopLimits(HoldLimits(total=4)))
     greedy = Peer()
     for number in range(4):
         bench.park(f"greedy {number}", peer=greedy)

@@ -8,10 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from aerobee.broker.core.deadlines import STALE_DEADLINES
-from aerobee.broker.core.waiting_places import PlaceLimits
 from aerobee.broker.filters.sql_filter import SqlFilter
-from aerobee.broker.pull.hold import DEADLINE_TICK_S, SWEEP_S, WAKE_PULLS, Held, Hold
+from aerobee.broker.holds.deadlines import STALE_DEADLINES
+from aerobee.broker.holds.quota import HoldLimits
+from aerobee.broker.pull.hold import DEADLINE_TICK_S, SWEEP_S, WAKE_PULLS, HeldPull, Hold
 from aerobee.store.format.tags import TagFilter, tags_code
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Bench:
     """A hold over one queue whose end the test moves, and the names of the pulls that woke."""
 
     def __init__(
-        self, limits: PlaceLimits | None = None, flush: Callable[[], None] = lambda: None
+        self, limits: HoldLimits | None = None, flush: Callable[[], None] = lambda: None
     ) -> None:
         self.end = 5
         self.hold = Hold(
             lambda topic, queue_id: self.end if (topic, queue_id) == QUEUE else 0,
-            limits or PlaceLimits(),
+            limits or HoldLimits(),
             flush,
         )
         self.woke: list[str] = []
@@ -54,21 +54,21 @@ class Bench:
         deadline: float = 100.0,
         peer: Peer | None = None,
         group: str = "g",
-        places: int = 1,
+        weight: int = 1,
         matches: Filter | None = None,
     ) -> bool:
         matches = matches if tags is None else TagFilter.parse(tags)
         matches = matches if sql is None else SqlFilter(sql)
         connection = peer or Peer()
-        held = Held(
-            connection,
-            group,
-            QUEUE,
-            at,
-            matches,
-            deadline,
-            lambda: self.woke.append(name),
-            places=places,
+        held = HeldPull(
+            connection=connection,
+            group=group,
+            queue=QUEUE,
+            queue_offset=at,
+            matches=matches,
+            deadline=deadline,
+            resume=lambda: self.woke.append(name),
+            weight=weight,
         )
         return self.hold.park(held)
 
@@ -158,7 +158,7 @@ def test_a_message_below_the_asked_offset_wakes_nobody() -> None:
 
 
 def test_a_peer_that_closes_leaves_nothing_and_is_never_answered() -> None:
-    bench = Bench(PlaceLimits(total=1))
+    bench = Bench(HoldLimits(total=1))
     peer = Peer()
     bench.park("gone", peer=peer)
     bench.hold.closed(peer)
@@ -181,20 +181,20 @@ def test_a_pull_that_was_woken_is_not_answered_when_its_peer_closes_before_the_r
 
 
 def test_one_connection_holds_no_more_than_its_share() -> None:
-    bench = Bench(PlaceLimits(of_connection=2))
+    bench = Bench(HoldLimits(of_connection=2))
     peer = Peer()
     assert [bench.park(str(number), peer=peer) for number in range(3)] == [True, True, False]
     assert bench.park("other")
 
 
 def test_one_group_holds_no_more_than_its_share() -> None:
-    bench = Bench(PlaceLimits(of_group=2))
+    bench = Bench(HoldLimits(of_group=2))
     assert [bench.park(str(number)) for number in range(3)] == [True, True, False]
     assert bench.park("other", group="h")
 
 
 def test_when_all_places_are_taken_who_has_most_gives_way_and_no_other() -> None:
-    bench = Bench(PlaceLimits(total=10))
+    bench = Bench(HoldLimits(total=10))
     greedy, modest = Peer(), Peer()
     for number in range(8):
         bench.park(f"greedy {number}", peer=greedy)
@@ -209,13 +209,13 @@ def test_when_all_places_are_taken_who_has_most_gives_way_and_no_other() -> None
 
 
 def test_a_pull_with_a_long_filter_takes_as_many_places_as_it_costs() -> None:
-    bench = Bench(PlaceLimits(total=10, of_connection=6))
+    bench = Bench(HoldLimits(total=10, of_connection=6))
     peer = Peer()
-    assert bench.park("long", peer=peer, places=5)
-    assert not bench.park("long too", peer=peer, places=2)
+    assert bench.park("long", peer=peer, weight=5)
+    assert not bench.park("long too", peer=peer, weight=2)
     assert bench.park("short", peer=peer)
-    assert bench.park("other", places=4)
-    assert bench.park("displaces", places=3)
+    assert bench.park("other", weight=4)
+    assert bench.park("displaces", weight=3)
     bench.hold.wake()
     assert bench.woke == ["long"]
 

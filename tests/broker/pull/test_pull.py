@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from aerobee.broker.consumers.clients import BROADCASTING, CLUSTERING, Client, subscription_of
 from aerobee.broker.consumers.groups import SubscriptionGroupConfig
-from aerobee.broker.core.waiting_places import PlaceLimits
+from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.pull import pull as module
 from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
 from aerobee.remoting.wire.codes import ResponseCode as Code
@@ -442,7 +442,7 @@ async def test_only_the_end_of_a_queue_is_held(tmp_path: Path) -> None:
 async def test_nothing_is_held_beyond_the_limit(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        desk.hold._places.limits = PlaceLimits(total=1)
+        desk.hold._quota.limits = HoldLimits(total=1)
         assert desk.begin(pull_header(sys_flag=HOLD)) is None
         assert (await desk.pull(sys_flag=HOLD)).code == Code.PULL_NOT_FOUND
 

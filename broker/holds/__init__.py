@@ -1,0 +1,1 @@
+"""Long polling: what pulls and pops that wait for a message have in common."""

@@ -1,0 +1,147 @@
+"""How many requests may be held: in all, for one connection, for one group; and who is evicted.
+
+When the quota is used up, a request of a connection that holds less evicts the oldest request of
+one that holds more: whoever parks too many pays for it, and nobody else does. A request with a long
+filter weighs more than one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+
+from aerobee.broker.holds.held_request import HeldRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.broker.holds.held_request import Connected
+
+__all__ = ["HoldLimits", "HoldQuota", "weight_of"]
+
+SHORT_CHARS: Final = 1_024
+"""Texts of a request that are no longer add nothing to its weight: their filter is shared."""
+CHARS_PER_WEIGHT: Final = 32
+"""Of longer ones: a filter takes thirty times the memory of its text, and a request about 1 KiB."""
+SCANNED_PER_REQUEST: Final = 10
+"""Connections that a request which finds the quota used up pays for: all of them are scanned for
+those with more than their share once so many were paid for."""
+
+
+class HoldLimits(NamedTuple):
+    """The weight that may be held: in all, for one connection, for one group."""
+
+    total: int = 100_000
+    of_connection: int = 20_000
+    of_group: int = 80_000
+
+
+H = TypeVar("H", bound=HeldRequest)
+
+
+class Share(Generic[H]):
+    """What one connection holds, the oldest request first, and the sum of their weights."""
+
+    __slots__ = ("requests", "weight")
+
+    def __init__(self) -> None:
+        self.requests: dict[H, None] = {}
+        self.weight = 0
+
+
+class HoldQuota(Generic[H]):
+    """Law: `weight` is the sum over `by_connection`, and over `by_group`; `count` the requests."""
+
+    def __init__(self, limits: HoldLimits) -> None:
+        self.limits = limits
+        self.by_connection: dict[Connected, Share[H]] = {}
+        self.by_group: dict[str, int] = {}
+        self.weight = 0
+        self.count = 0
+        self._largest: list[Connected] = []
+        """Connections that had more than their share at the last scan, the largest last."""
+        self._asked = 0
+
+    def admit(self, request: H, evict: Callable[[H], None]) -> bool:
+        """Count a request, if its connection and its group may hold it.
+
+        `evict` releases another one for it, as often as that is needed.
+        """
+        limits, connection, weight = self.limits, request.connection, request.weight
+        while True:
+            share = self.by_connection.get(connection)
+            would_hold = weight if share is None else share.weight + weight
+            of_group = self.by_group.get(request.group, 0) + weight
+            if would_hold > limits.of_connection or of_group > limits.of_group:
+                return False
+            if self.weight + weight <= limits.total:
+                break
+            victim = self._victim(would_hold)
+            if victim is None:
+                return False
+            evict(victim)
+        if share is None:
+            share = self.by_connection[connection] = Share()
+        share.requests[request] = None
+        share.weight = would_hold
+        self.by_group[request.group] = of_group
+        self.weight += weight
+        self.count += 1
+        connection.held += 1
+        return True
+
+    def release(self, request: H) -> None:
+        """Count it no longer."""
+        connection, group, weight = request.connection, request.group, request.weight
+        share = self.by_connection[connection]
+        del share.requests[request]
+        share.weight -= weight
+        if not share.requests:
+            del self.by_connection[connection]
+        self.by_group[group] -= weight
+        if not self.by_group[group]:
+            del self.by_group[group]
+        self.weight -= weight
+        self.count -= 1
+        connection.held -= 1
+
+    def of(self, connection: Connected) -> list[H]:
+        """All held requests of a connection."""
+        share = self.by_connection.get(connection)
+        return [] if share is None else list(share.requests)
+
+    def _victim(self, would_hold: int) -> H | None:
+        """The oldest request of a connection with more than its share, and more than `would_hold`.
+
+        None: there is none, or too few have asked since the last scan.
+        """
+        self._asked += 1
+        if not self._largest and self._asked * SCANNED_PER_REQUEST >= len(self.by_connection):
+            self._asked = 0
+            self._scan()
+        while self._largest:
+            largest = self.by_connection.get(self._largest[-1])
+            if largest is None or largest.weight <= self._fair():
+                self._largest.pop()
+            elif largest.weight <= would_hold:
+                return None
+            else:
+                return next(iter(largest.requests))
+        return None
+
+    def _fair(self) -> int:
+        """What each would hold with one connection more."""
+        return self.weight // (len(self.by_connection) + 1)
+
+    def _scan(self) -> None:
+        """Find the connections that hold more than their share."""
+        fair = self._fair()
+        large = [one for one, share in self.by_connection.items() if share.weight > fair]
+        self._largest = sorted(large, key=lambda one: self.by_connection[one].weight)
+
+
+def weight_of(chars: int, *, shared: bool = True) -> int:
+    """What a request weighs that brings so many characters of text with it.
+
+    `shared`: what is made of a short text is kept once for all requests.
+    """
+    return 1 if shared and chars <= SHORT_CHARS else 1 + chars // CHARS_PER_WEIGHT
