@@ -11,6 +11,7 @@ from aerobee.client.blocking.part import Part
 from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
 from aerobee.client.push_config import PushOptions, push_config
 from aerobee.client.steps.effects import Signal
+from aerobee.client.steps.orderly import OrderlyMember
 from aerobee.client.steps.pushing import PushMember
 from aerobee.errors import ConfigurationError
 
@@ -55,7 +56,8 @@ class PushConsumer(Part):
         config, rest = push_config(group, options)
         super().__init__(namesrv, client, rest)
         self._config = config
-        self._member = PushMember(self._client.instance, config, self._pull)
+        made = OrderlyMember if config.orderly else PushMember
+        self._member = made(self._client.instance, config, self._pull)
         self._handlers: dict[str, BlockingHandler] = {}
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()

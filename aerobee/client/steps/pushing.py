@@ -240,13 +240,16 @@ class PushMember(Member):
             ready.extend(held for held in self.held.values() if held.waiting)
         while ready:
             held = ready.popleft()
-            if not held.waiting or held.dropped:
-                continue
-            batch = self._batch(held, now)
-            if self._idle and (ready or held.waiting):
-                self.wake_one()
-            return batch
+            if self.may_take(held, now):
+                batch = self._batch(held, now)
+                if self._idle and (ready or held.waiting):
+                    self.wake_one()
+                return batch
         return None
+
+    def may_take(self, held: HeldQueue, now: float) -> bool:
+        """Whether a worker may have messages of this queue now."""
+        return bool(held.waiting) and not held.dropped
 
     def _batch(self, held: HeldQueue, now: float) -> Batch:
         if held.queue.topic == retry_topic(self.group):

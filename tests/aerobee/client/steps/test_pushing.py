@@ -9,12 +9,20 @@ import pytest
 from aerobee.client.handling import MessageModel, Verdict
 from aerobee.client.message import MessageQueue
 from aerobee.client.push_config import PushConfig
-from aerobee.client.steps import pushing
-from aerobee.client.steps.effects import Ask, Effect, Signal, Wait
+from aerobee.client.steps import orderly, pushing
+from aerobee.client.steps.effects import Ask, Effect, Signal, Steps, Wait
+from aerobee.client.steps.orderly import OrderlyMember
 from aerobee.client.steps.pushing import Batch, PushMember
 from aerobee.errors import ConnectError
 from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
-from aerobee.remoting.wire.headers.client import GetConsumerListByGroup, Heartbeat
+from aerobee.remoting.wire.bodies.queue_lock import LockBatchRequest, LockBatchResponse
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import (
+    GetConsumerListByGroup,
+    Heartbeat,
+    LockBatchMq,
+    UnlockBatchMq,
+)
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.offset import (
     GetMaxOffset,
@@ -46,9 +54,12 @@ class Consumer:
         stage.answers(GetMinOffset, answer(offset=0))
         stage.answers(UpdateConsumerOffset, answer())
         stage.answers(ConsumerSendMsgBack, answer())
+        stage.answers(LockBatchMq, granted)
+        stage.answers(UnlockBatchMq, answer())
         stage.answers(SendMessageV2, stored)
         config = PushConfig(group="g", **options)
-        self.member = PushMember(stage.instance, config, lambda held: None)
+        made = OrderlyMember if config.orderly else PushMember
+        self.member = made(stage.instance, config, lambda held: None)
         self.member.begin()
         self.member.add_subscription("T", "*")
         assert stage.perform(self.member.rebalance())
@@ -66,6 +77,12 @@ class Consumer:
     @property
     def committable(self) -> int:
         return self.member.held[T0].commit_point
+
+
+def granted(ask: Ask) -> Command:
+    """The lock of everything that was asked for."""
+    wanted = LockBatchRequest.from_bytes(ask.body).mq_set
+    return answer(body=LockBatchResponse(lock_ok_mq_set=wanted).to_bytes())
 
 
 @pytest.fixture
@@ -168,3 +185,53 @@ def test_in_broadcasting_a_failure_is_dropped_and_there_is_no_retry_topic() -> N
     assert consumer.committable == 1
     assert not consumer.stage.asked(ConsumerSendMsgBack)
     assert not consumer.stage.asked(GetConsumerListByGroup)
+
+
+def test_a_queue_that_another_has_locked_is_left_to_it_and_asked_for_again() -> None:
+    consumer = Consumer(orderly=True)
+    assert set(consumer.member.held) == {T0, RETRY}
+    consumer.stage.perform(consumer.member._give_up(T0))
+    assert len(consumer.stage.asked(UnlockBatchMq)) == 1
+    consumer.stage.answers(LockBatchMq, answer(body=LockBatchResponse().to_bytes()))
+    assert not consumer.stage.perform(consumer.member.rebalance())
+    assert set(consumer.member.held) == {RETRY}
+    consumer.stage.answers(LockBatchMq, granted)
+    assert consumer.stage.perform(consumer.member.rebalance())
+    assert set(consumer.member.held) == {T0, RETRY}
+
+
+def test_in_order_a_queue_has_one_worker_and_is_not_given_up_under_it() -> None:
+    consumer = Consumer(orderly=True)
+    consumer.pull(0, 1, then=2)
+    batch = consumer.batch()
+    assert consumer.member.take_batch() is None
+    consumer.member.rebalance_now.clear()
+    consumer.stage.perform(consumer.member._give_up(T0))
+    assert T0 in consumer.member.held
+    consumer.member.finished(batch)
+    assert consumer.member.rebalance_now.is_set
+    assert consumer.member.take_batch() is None
+    consumer.stage.perform(consumer.member._give_up(T0))
+    assert T0 not in consumer.member.held
+    [commit] = consumer.stage.asked(UpdateConsumerOffset)
+    assert commit.header.ext()["commitOffset"] == "1"
+
+
+def until_next_wait(steps: Steps[None]) -> Steps[None]:
+    """What steps ask until they wait again."""
+    answer: Any = None
+    while not isinstance(effect := steps.send(answer), Wait):
+        answer = yield effect
+
+
+def test_nothing_is_handed_out_under_a_lock_that_may_be_over() -> None:
+    consumer = Consumer(orderly=True)
+    consumer.pull(0, then=1)
+    consumer.stage.now_s += orderly.LOCK_LIVES_S
+    assert consumer.member.take_batch() is None
+    held = consumer.member.held[T0]
+    watch = consumer.member.watch_over()
+    next(watch)
+    consumer.stage.perform(until_next_wait(watch))
+    assert held.dropped
+    assert T0 not in consumer.member.held

@@ -1,0 +1,62 @@
+"""Queues that a client has for itself: asked for, kept and given back at the brokers.
+
+Source: client §9.5, semantics §12 (RebalanceImpl.lock).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.client.message import MessageQueue
+from aerobee.client.steps.answers import body_of, expect
+from aerobee.client.steps.effects import Ask
+from aerobee.errors import AerobeeError
+from aerobee.remoting.wire.bodies import queue_lock
+from aerobee.remoting.wire.headers.client import LockBatchMq, UnlockBatchMq
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.instance import Instance
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["lock_queues", "unlock_queues"]
+
+WITHIN_S = 1.0
+
+
+def lock_queues(
+    instance: Instance, group: str, queues: Iterable[MessageQueue]
+) -> Steps[frozenset[MessageQueue]]:
+    """Which of these queues of one broker are ours alone now, or still. Raises: AerobeeError."""
+    wanted = list(queues)
+    ask = _request(instance, group, LockBatchMq(), wanted)
+    answer = expect(ask, (yield ask), wanted[0].broker_name)
+    granted = body_of(ask, answer, queue_lock.LockBatchResponse).lock_ok_mq_set
+    return frozenset(MessageQueue(one.topic, one.broker_name, one.queue_id) for one in granted)
+
+
+def unlock_queues(instance: Instance, group: str, queues: Iterable[MessageQueue]) -> Steps[None]:
+    """Give queues of one broker back; where it is not told, the locks end by themselves."""
+    wanted = list(queues)
+    try:
+        ask = _request(instance, group, UnlockBatchMq(), wanted)
+        expect(ask, (yield ask), wanted[0].broker_name)
+    except AerobeeError as error:
+        name = wanted[0].broker_name
+        instance.log_once(f"unlock {name}", "broker %s was not told of locks: %s", name, error)
+
+
+def _request(instance: Instance, group: str, header: Header, queues: Iterable[MessageQueue]) -> Ask:
+    wanted = list(queues)
+    body = queue_lock.LockBatchRequest(
+        client_id=instance.config.client_id,
+        consumer_group=group,
+        mq_set=[
+            queue_lock.MessageQueue(topic=topic, broker_name=name, queue_id=number)
+            for topic, name, number in wanted
+        ],
+    )
+    address = instance.master(wanted[0].broker_name)
+    return Ask(address=address, header=header, body=body.to_bytes(), timeout_s=WITHIN_S)

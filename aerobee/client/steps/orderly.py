@@ -1,0 +1,198 @@
+"""An orderly push consumer's member: one handler at a time for each queue, in its order.
+
+A queue is locked at its broker before it is read, and given back only when no handler works on it.
+What failed is handed out again after a pause, and nothing behind it before. Source: client §9.5
+(ConsumeMessageOrderlyService).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.effects import Wait
+from aerobee.client.steps.locking import lock_queues, unlock_queues
+from aerobee.client.steps.pushing import AGAIN_S, IDLE_S, Batch, PushMember
+from aerobee.client.steps.sending_back import hand_back
+from aerobee.errors import AerobeeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from aerobee.client.handling import Verdict
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.held_queue import HeldQueue
+
+__all__ = ["OrderlyMember"]
+
+log = logging.getLogger("aerobee.client")
+
+RENEW_S = 20.0
+LOCK_LIVES_S = 30.0
+"""A lock that was not renewed for so long counts as lost; brokers keep it for twice as long."""
+NEVER = float("inf")
+DEAD_LETTER = -1
+
+
+@dataclass(slots=True)
+class OrderlyMember(PushMember):
+    """The state of one orderly push consumer, and every step it takes."""
+
+    _refused: set[MessageQueue] = field(default_factory=set)
+    """Queues that another member still has locked."""
+
+    # ── Which queues ──
+
+    def rebalance(self) -> Steps[bool]:
+        """As of any push consumer; not balanced while others have locks of our share."""
+        self._refused.clear()
+        balanced = yield from PushMember.rebalance(self)
+        return balanced and not self._refused
+
+    def _take_on(self, queue: MessageQueue) -> Steps[None]:
+        """Hold a queue once it is ours alone. Raises: TransportError, BrokerError."""
+        held = self.held.get(queue)
+        if held is not None:
+            if held.again_at == NEVER:
+                held.again_at = 0.0
+                self.wake_one()
+            return
+        asked_at = self.instance.clock.monotonic()
+        if not self.config.broadcasting and not (
+            yield from lock_queues(self.instance, self.group, [queue])
+        ):
+            self._refused.add(queue)
+            return
+        yield from PushMember._take_on(self, queue)
+        if queue in self.held:
+            self.held[queue].locked_at = asked_at
+
+    def _give_up(self, queue: MessageQueue) -> Steps[None]:
+        """Leave a queue to others, once no handler works on it; its last `settle` sees to that."""
+        held = self.held.get(queue)
+        if held is None:
+            return
+        held.again_at = NEVER
+        if not held.busy:
+            yield from PushMember._give_up(self, queue)
+            yield from self._unlock([queue])
+
+    def _unlock(self, queues: Iterable[MessageQueue]) -> Steps[None]:
+        if not self.config.broadcasting:
+            for some in by_broker(queues):
+                yield from unlock_queues(self.instance, self.group, some)
+
+    def watch_over(self) -> Steps[None]:
+        """Renew the locks until closed. Handlers may take as long as they like."""
+        while not (self.closing.is_set or self.config.broadcasting):
+            yield Wait(self.closing, RENEW_S)
+            for some in by_broker(self.held):
+                yield from self._renew(some)
+
+    def _renew(self, queues: list[MessageQueue]) -> Steps[None]:
+        asked_at = self.instance.clock.monotonic()
+        about = f"lock {queues[0].broker_name}"
+        try:
+            granted = yield from lock_queues(self.instance, self.group, queues)
+        except AerobeeError as error:
+            self.instance.log_once(about, "locks of %s not renewed: %s", self.group, error)
+            return
+        self.instance.works_again(about)
+        for queue in queues:
+            held = self.held.get(queue)
+            if held is None:
+                continue
+            if queue in granted and asked_at - held.locked_at < LOCK_LIVES_S:
+                held.locked_at = asked_at
+            else:
+                # Somebody else may have been at work here: begin at the stored offset.
+                log.warning("the lock of %s was lost", queue)
+                del self.held[queue]
+                held.drop()
+                self.rebalance_now.set()
+
+    # ── Handing out ──
+
+    def may_take(self, held: HeldQueue, now: float) -> bool:
+        """Whether a worker may have messages of this queue now."""
+        if held.busy or held.dropped or not held.waiting or held.again_at > now:
+            return False
+        return self.config.broadcasting or now - held.locked_at < LOCK_LIVES_S
+
+    def _batch(self, held: HeldQueue, now: float) -> Batch:
+        held.busy = True
+        return PushMember._batch(self, held, now)
+
+    def _until_due(self) -> float:
+        due = (held.again_at for held in self.held.values() if held.waiting and not held.busy)
+        earliest = min(due, default=NEVER)
+        return max(0.0, min(earliest - self.instance.clock.monotonic(), IDLE_S))
+
+    # ── What came of it ──
+
+    def finished(self, batch: Batch) -> None:
+        """All messages of a batch are done; the next ones of its queue may be handed out."""
+        PushMember.finished(self, batch)
+        self._leave(batch.held)
+
+    def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
+        """Have a batch that failed handed out again after a pause; what has no try left, never."""
+        self.running.pop(batch, None)
+        held, pause_s = batch.held, verdict.suspend_s or self.config.suspend
+        again: list[ReceivedMessage] = []
+        for message in () if held.dropped else batch.messages:
+            if verdict.given_up or self._exhausted(message):
+                try:
+                    yield from self._bury(message)
+                except AerobeeError as error:
+                    log.warning("%s stays here, to be tried again: %s", message.message_id, error)
+                    pause_s = AGAIN_S
+                else:
+                    held.finish(message.queue_offset)
+                    continue
+            again.append(replace(message, reconsume_times=message.reconsume_times + 1))
+        if not held.dropped and again:
+            held.put_back(again)
+            if held.again_at != NEVER:
+                held.again_at = self.instance.clock.monotonic() + pause_s
+        self._leave(held)
+
+    def _exhausted(self, message: ReceivedMessage) -> bool:
+        return 0 <= self.config.max_reconsume <= message.reconsume_times
+
+    def _bury(self, message: ReceivedMessage) -> Steps[None]:
+        if self.config.broadcasting:
+            log.warning("%s of %s failed and is dropped", message.message_id, message.queue)
+        else:
+            yield from hand_back(self.instance, self.group, message, DEAD_LETTER, 0)
+
+    def _leave(self, held: HeldQueue) -> None:
+        held.busy = False
+        if held.again_at == NEVER:
+            # Another member waits for it.
+            self.rebalance_now.set()
+        elif held.waiting:
+            self.wake_one()
+
+    # ── Leaving ──
+
+    def close(self, within_s: float) -> Steps[None]:
+        """Commit, unlock, unregister, drop everything."""
+        self.closing.set()
+        yield from self._commit_if_possible()
+        yield from self._unlock(tuple(self.held))
+        yield from PushMember.close(self, within_s)
+
+
+def by_broker(queues: Iterable[MessageQueue]) -> Iterator[list[MessageQueue]]:
+    """The queues of each broker."""
+    for _, some in groupby(sorted(queues, key=broker_of), key=broker_of):
+        yield list(some)
+
+
+def broker_of(queue: MessageQueue) -> str:
+    """The name of its broker."""
+    return queue.broker_name
