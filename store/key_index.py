@@ -24,17 +24,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.checked_reads import Damaged
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.checkpoint_file import CheckpointFile
-    from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.disk import Disk
     from aerobee.store.files.index_file import Recent
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.results import Recovery
-    from aerobee.store.services.dispatch import Dispatcher
-    from aerobee.store.space import StoreSpace
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.shared import Contents, Runtime
 
 __all__ = ["QUERY_BYTES_MAX", "KeyIndex"]
 
@@ -52,38 +47,25 @@ class KeyIndex:
     def __init__(
         self,
         config: StoreConfig,
-        commit_log: CommitLog,
-        dispatcher: Dispatcher,
-        disk: Disk,
-        clock: Clock,
-        stats: StoreStats,
+        contents: Contents,
+        runtime: Runtime,
         directory: Path,
         checkpoint: CheckpointFile,
-        space: StoreSpace,
         *,
         on_failed: Callable[[OSError], None],
         report: Callable[[Damaged], None],
     ) -> None:
         """`on_failed` hears of a failed sync, which is final for the run; `report` of damage."""
-        self._log = commit_log
+        self._log = contents.commit_log
         self._report = report
-        self._disk = disk
+        self._disk = runtime.disk
         self._checkpoint = checkpoint
-        self._between_flushes = space.between_flushes
+        self._between_flushes = contents.between_flushes
         self._shape = IndexShape(config.max_hash_slot_num, config.max_index_num)
-        files = Indexes(disk, directory, self._shape)
+        files = Indexes(runtime.disk, directory, self._shape)
         self.service = IndexService(
-            config,
-            commit_log,
-            dispatcher,
-            files,
-            disk,
-            clock,
-            stats,
-            promise=self._promise,
-            on_failed=on_failed,
+            config, contents, files, runtime, promise=self._promise, on_failed=on_failed
         )
-        space.queues.followers.append(self.service.delete_before)
 
     @property
     def file_bytes(self) -> int:

@@ -28,13 +28,15 @@ from aerobee.store.key_index import KeyIndex
 from aerobee.store.reader import QueueReader
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.services import start_check
+from aerobee.store.services.checkpoint import CheckpointService
 from aerobee.store.services.dispatch import Arrival, Dispatcher, DispatchService
-from aerobee.store.services.flush import LogFlush
-from aerobee.store.services.queue_flush import QueueFlush
+from aerobee.store.services.flush import LogFlush, LogFlushHooks
+from aerobee.store.services.queue_flush import QueueFlush, QueueFlushHooks
 from aerobee.store.services.recovery import recover
 from aerobee.store.services.recovery_points import RecoveryPoints
 from aerobee.store.services.recovery_start import clamped
 from aerobee.store.set_aside import SetAside
+from aerobee.store.shared import Contents, Runtime
 from aerobee.store.space import StoreSpace
 from aerobee.store.stats import StoreStats
 from aerobee.store.writer import Writer
@@ -95,79 +97,62 @@ class MessageStore:
         self.message = partial(self.reader.message, self.queues)
         self._lock = LockFile(disk, root / names.LOCK)
         self._abort = AbortFile(disk, root / names.ABORT)
-        self._checkpoint = CheckpointFile(disk, root / names.CHECKPOINT)
+        self._checkpoint_file = CheckpointFile(disk, root / names.CHECKPOINT)
         self._last_stop = LastStopFile(disk, root / names.LAST_STOP)
-        self.points = RecoveryPoints(
-            self.commit_log, self.queues, self.dispatcher, self._checkpoint, self._lock, disk
+        self._make_services(
+            Contents(self.commit_log, self.queues, self.dispatcher, trio.Lock()),
+            Runtime(disk, clock, self.stats),
         )
-        self._make_services()
+
+    def _make_services(self, contents: Contents, runtime: Runtime) -> None:
+        config, log = self.config, self.commit_log
+        self._thread = SyncThread()
+        self.index = KeyIndex(
+            config,
+            contents,
+            runtime,
+            self.root / names.INDEX,
+            self._checkpoint_file,
+            on_failed=self._sync_failed,
+            report=self.reader.checked.report,
+        )
+        self.space = StoreSpace(
+            config,
+            contents,
+            runtime,
+            self.flags,
+            root=self.root,
+            followers=(self.index.service.delete_before,),
+            on_failed=self._sync_failed,
+        )
+        log.new_segment = self.space.allocator.new_segment
+        self.writer = Writer(config, contents, self.space.allocator, self.flags, runtime)
+        self.put = self.writer.put
+        self.put_batch = self.writer.put_batch
+        answered = LogFlushHooks(self._advance, lambda: self.after_flush(), self._sync_failed)
+        self._log_flush = LogFlush(config, log, self._thread, runtime, answered)
+        self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
+        self._checkpoint = CheckpointService(
+            self._checkpoint_file,
+            contents,
+            self._log_flush,
+            runtime,
+            index_timestamp=lambda: self.index.service.durable_timestamp,
+        )
+        self._queue_flush = QueueFlush(
+            config,
+            contents,
+            self._log_flush,
+            self._checkpoint,
+            self.points,
+            runtime,
+            QueueFlushHooks(self._sync_failed, self._queues_stuck),
+        )
         self._dispatch_service = DispatchService(
             self._advance,
             lambda: self.dispatcher.behind(self.confirm_offset),
             lambda: self.after_flush(),
         )
-
-    def _make_services(self) -> None:
-        config, log, queues, dispatcher = self.config, self.commit_log, self.queues, self.dispatcher
-        disk, clock, stats = self._disk, self._clock, self.stats
-        self._thread = SyncThread()
-        self.space = StoreSpace(
-            config,
-            log,
-            queues,
-            dispatcher,
-            disk,
-            clock,
-            stats,
-            self.flags,
-            root=self.root,
-            on_failed=self._sync_failed,
-        )
-        log.new_segment = self.space.allocator.new_segment
-        self.writer = Writer(
-            config, log, queues, dispatcher, self.space.allocator, self.flags, clock, stats
-        )
-        self.put = self.writer.put
-        self.put_batch = self.writer.put_batch
-        self._log_flush = LogFlush(
-            config,
-            log,
-            self._thread,
-            clock,
-            stats,
-            on_flushed=self._advance,
-            on_answered=lambda: self.after_flush(),
-            on_failed=self._sync_failed,
-        )
-        self.index = KeyIndex(
-            config,
-            log,
-            dispatcher,
-            disk,
-            clock,
-            stats,
-            self.root / names.INDEX,
-            self._checkpoint,
-            self.space,
-            on_failed=self._sync_failed,
-            report=self.reader.checked.report,
-        )
-        self._queue_flush = QueueFlush(
-            config,
-            queues,
-            dispatcher,
-            self._log_flush,
-            log,
-            self._checkpoint,
-            disk,
-            clock,
-            stats,
-            points=self.points,
-            one_round=self.space.between_flushes,
-            on_failed=self._sync_failed,
-            on_stuck=self._queues_stuck,
-        )
-        self._queue_flush.index_timestamp = lambda: self.index.service.durable_timestamp
 
     # ── Life ──
 
@@ -214,13 +199,13 @@ class MessageStore:
         with start_check.refusing(self.root):
             folders = (self.commit_log.queue.directory, self.queues.directory)
             with start_check.opening(self._disk, self._abort, folders) as clean:
-                self._checkpoint.load()
+                self._checkpoint_file.load()
                 self.commit_log.load()
                 self.queues.load(self.points.extents.load())
                 recovery = recover(
                     self.commit_log,
                     self.queues,
-                    self._checkpoint.value,
+                    self._checkpoint_file.value,
                     clean=clean,
                     clock=self._clock,
                     levels=self.levels,
@@ -239,13 +224,13 @@ class MessageStore:
 
     def _begin_at(self, recovery: Recovery) -> None:
         last = recovery.last_store_timestamp
-        known = clamped(self._checkpoint.value, last)
+        known = clamped(self._checkpoint_file.value, last)
         self._log_flush.physic_timestamp = known.physic_msg_timestamp
-        self._queue_flush.logics_timestamp = known.logics_msg_timestamp
+        self._checkpoint.logics_timestamp = known.logics_msg_timestamp
         if not recovery.clean:  # Recovery has synced all of the log.
             self._log_flush.physic_timestamp = last
             if recovery.queues_end == recovery.end_offset:
-                self._queue_flush.logics_timestamp = last
+                self._checkpoint.logics_timestamp = last
         self.dispatcher.dispatched = self.reader.begun = self.commit_log.max_offset
         self.dispatcher.last_store_timestamp = last
         self.dispatcher.last_position = recovery.last_position

@@ -17,23 +17,19 @@ from aerobee.store.files.reserve_file import ReserveFile, reserve_bytes
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import ARCHIVE, RESERVE
 from aerobee.store.services.allocate import Allocator
-from aerobee.store.services.cleanup import Cleanup
+from aerobee.store.services.cleanup import Cleanup, CleanupHooks
 from aerobee.store.services.cleanup_queues import QueueCleanup
 from aerobee.store.services.warm import Warmer
 from aerobee.store.services.watermark import DiskWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Disk
     from aerobee.store.flags import RunningFlags
-    from aerobee.store.services.dispatch import Dispatcher
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.services.cleanup_queues import Follower
+    from aerobee.store.shared import Contents, Runtime
 
 __all__ = ["StoreSpace"]
 
@@ -46,49 +42,38 @@ class StoreSpace:
     def __init__(
         self,
         config: StoreConfig,
-        commit_log: CommitLog,
-        queues: ConsumeQueues,
-        dispatcher: Dispatcher,
-        disk: Disk,
-        clock: Clock,
-        stats: StoreStats,
+        contents: Contents,
+        runtime: Runtime,
         flags: RunningFlags,
         *,
         root: Path,
+        followers: Sequence[Follower],
         on_failed: Callable[[OSError], None],
     ) -> None:
-        """`on_failed` hears of a sync that failed, which is final for the run."""
+        """`followers` are told where the log begins, `on_failed` of a sync that failed: final."""
+        commit_log, disk = contents.commit_log, runtime.disk
         self._disk = disk
         self._flags = flags
-        self.between_flushes = trio.Lock()
-        """Held while queue files are written, and while whole queues go."""
         self.watch = DiskWatch(
             config, disk, commit_log.queue.directory, root, on_change=self._set_disk_full
         )
         self.allocator = Allocator(
             commit_log,
             disk,
-            stats,
+            runtime.stats,
             on_missing=self.watch.no_segment,
             on_recovered=self.watch.segment_again,
         )
         self.warmer = Warmer(config, commit_log, disk)
-        self.queues = QueueCleanup(
-            config, queues, disk, stats, between_flushes=self.between_flushes
-        )
+        self.queues = QueueCleanup(config, contents, runtime, followers)
         self.cleanup = Cleanup(
             config,
-            commit_log,
+            contents,
             self.queues,
             self.watch,
-            disk,
-            clock,
-            stats,
             ArchiveMarks(disk, root / ARCHIVE),
-            dispatched=lambda: dispatcher.dispatched,
-            local_hour=local_hour,
-            on_pass=self._after_pass,
-            on_failed=on_failed,
+            runtime,
+            CleanupHooks(local_hour, self._after_pass, on_failed),
         )
         self.reserve = ReserveFile(
             disk, root / RESERVE, reserve_bytes(config.mapped_file_size_commit_log_bytes)

@@ -32,15 +32,11 @@ from aerobee.store.services.dispatch import DispatchRequest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queue import ConsumeQueue
-    from aerobee.store.files.consume_queues import ConsumeQueues
     from aerobee.store.flags import RunningFlags
     from aerobee.store.services.allocate import Allocator
-    from aerobee.store.services.dispatch import Dispatcher
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.shared import Contents, Runtime
 
 __all__ = ["Writer"]
 
@@ -90,22 +86,19 @@ class Writer:
     def __init__(
         self,
         config: StoreConfig,
-        commit_log: CommitLog,
-        queues: ConsumeQueues,
-        dispatcher: Dispatcher,
+        contents: Contents,
         allocator: Allocator,
         flags: RunningFlags,
-        clock: Clock,
-        stats: StoreStats,
+        runtime: Runtime,
     ) -> None:
         self.config = config
-        self._log = commit_log
-        self._queues = queues
-        self._dispatcher = dispatcher
+        self._log = contents.commit_log
+        self._queues = contents.queues
+        self._dispatcher = contents.dispatcher
         self._allocator = allocator
         self._flags = flags
-        self._clock = clock
-        self._stats = stats
+        self._clock = runtime.clock
+        self._stats = runtime.stats
         self._warned_long_topic = False
 
     def put(

@@ -20,6 +20,7 @@ go with their segments.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,18 +34,15 @@ from aerobee.store.services.retention import Elapsed, Level, LogFile, Reason, is
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.archive_marks import ArchiveMarks
-    from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.disk import Disk
     from aerobee.store.files.mapped_file import MappedFile
     from aerobee.store.services.cleanup_queues import QueueCleanup
     from aerobee.store.services.retention import Deletion
     from aerobee.store.services.watermark import DiskWatch
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["MANUAL_PASSES", "Cleanup"]
+__all__ = ["MANUAL_PASSES", "Cleanup", "CleanupHooks"]
 
 FIRST_PASS_S: Final = 60.0
 """Nothing is deleted before: a broker that was down for long serves its consumers first."""
@@ -65,6 +63,18 @@ class _Held(NamedTuple):
     since_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class CleanupHooks:
+    """What a pass asks of others, and whom it tells."""
+
+    local_hour: Callable[[int], int]
+    """The hour of the day at a time in ms."""
+    on_pass: Callable[[], Awaitable[None]]
+    """Runs after each look at the disks."""
+    on_failed: Callable[[OSError], None]
+    """A directory could not be synced: final for the run."""
+
+
 class Cleanup:
     """Deletes log segments by age and by disk usage.
 
@@ -76,37 +86,25 @@ class Cleanup:
     def __init__(
         self,
         config: StoreConfig,
-        commit_log: CommitLog,
+        contents: Contents,
         queues: QueueCleanup,
         watch: DiskWatch,
-        disk: Disk,
-        clock: Clock,
-        stats: StoreStats,
         marks: ArchiveMarks,
-        *,
-        dispatched: Callable[[], int],
-        local_hour: Callable[[int], int],
-        on_pass: Callable[[], Awaitable[None]],
-        on_failed: Callable[[OSError], None],
+        runtime: Runtime,
+        hooks: CleanupHooks,
     ) -> None:
-        """`dispatched` is the first byte that queues still need, `on_pass` runs after each pass.
-
-        `on_failed` hears of a directory that could not be synced: final for the run.
-        """
         self.config = config
         self.queues = queues
-        self._log = commit_log
+        self._log = contents.commit_log
+        self._dispatcher = contents.dispatcher
         self._watch = watch
-        self._disk = disk
-        self._clock = clock
-        self._stats = stats
+        self._disk = runtime.disk
+        self._clock = clock = runtime.clock
+        self._stats = runtime.stats
+        self._hooks = hooks
         self._marks = marks
         self._archived: frozenset[int] = frozenset()
         """Starts of the segments that are archived, by the last look."""
-        self._dispatched = dispatched
-        self._local_hour = local_hour
-        self._on_pass = on_pass
-        self._on_failed = on_failed
         self._made = clock.now_ms(), clock.monotonic()
         """What both clocks said first: a jump during the start counts like any other."""
         self._elapsed = Elapsed(*self._made)
@@ -152,7 +150,7 @@ class Cleanup:
         if jump_ms:
             log.warning("cleanup.clock_jumped", jump_ms=jump_ms)
         await self._watch.look()
-        await self._on_pass()
+        await self._hooks.on_pass()
         if self._held and not self._stopped:
             await self._release()
 
@@ -171,7 +169,7 @@ class Cleanup:
         self.manual_passes -= manual
         await self.look_at_marks()
         await self._retry_hanged()
-        hour = self._local_hour(self._clock.now_ms())
+        hour = self._hooks.local_hour(self._clock.now_ms())
         level = self._watch.level
         if is_due(self.config, level, hour, manual=manual):
             await self._delete_planned(level)
@@ -199,6 +197,11 @@ class Cleanup:
     def _may_delete(self) -> bool:
         return self._hanged is None and not self._stopped
 
+    @property
+    def _needed_from(self) -> int:
+        """The first byte of the log that is not on disk yet, or that queues still need."""
+        return min(self._log.flushed, self._dispatcher.dispatched)
+
     async def _plan(self, level: Level) -> list[Deletion]:
         if not self._may_delete:
             return []
@@ -212,7 +215,7 @@ class Cleanup:
             self.config,
             level,
             excess_bytes=self._watch.excess_bytes(self._log.segment_bytes) - self.held_bytes,
-            keep_from=min(self._log.flushed, self._dispatched()),
+            keep_from=self._needed_from,
             crowded=self._watch.crowded,
         )
 
@@ -238,7 +241,7 @@ class Cleanup:
     async def _delete(self, deletion: Deletion) -> None:
         """Out of the log, then off the disk; readers that have it keep it."""
         file = self._log.queue.take_first()
-        assert file.end <= min(self._log.flushed, self._dispatched()), (file, "still needed")
+        assert file.end <= self._needed_from, (file, "still needed")
         stats = self._stats
         stats.segments_deleted += 1
         stats.segments_forced += deletion.reason is Reason.SPACE
@@ -266,7 +269,7 @@ class Cleanup:
         except SyncFailed as error:
             # Who knows whether the name comes back; the file behind it must be whole then.
             self._stopped = True
-            self._on_failed(error)
+            self._hooks.on_failed(error)
         except OSError as error:
             self._hanged, self._hanged_since_s = file, self._clock.monotonic()
             log.warning("cleanup.delete_failed", path=str(file.path), error=str(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import structlog
 import trio
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.consume_queue import ConsumeQueue
-    from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Disk
     from aerobee.store.files.unit_search import UnitSearch
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.shared import Contents, Runtime
+
+    Follower: TypeAlias = Callable[[int], Awaitable[object]]
 
 __all__ = ["DeletedRange", "QueueCleanup"]
 
@@ -51,23 +51,20 @@ class QueueCleanup:
     def __init__(
         self,
         config: StoreConfig,
-        queues: ConsumeQueues,
-        disk: Disk,
-        stats: StoreStats,
-        *,
-        between_flushes: trio.Lock,
+        contents: Contents,
+        runtime: Runtime,
+        followers: Sequence[Follower] = (),
     ) -> None:
-        """While `between_flushes` is held, nothing writes to queue files."""
+        """`followers` are told the new first byte of the log, behind the queues."""
         self.config = config
-        self._queues = queues
-        self._disk = disk
-        self._stats = stats
-        self._between_flushes = between_flushes
+        self._queues = contents.queues
+        self._disk = runtime.disk
+        self._stats = runtime.stats
+        self._between_flushes = contents.between_flushes
         self._one_at_a_time = trio.Lock()
         self.followed = 0
         """Where the log began when the queues were last corrected; a start does so as well."""
-        self.followers: list[Callable[[int], Awaitable[object]]] = []
-        """Told the new first byte of the log, behind the queues; the index will be one."""
+        self._followers = followers
         self.on_deleted: Callable[[Sequence[DeletedRange]], Awaitable[object]] | None = None
         """Told what consumers can no longer get."""
 
@@ -77,7 +74,7 @@ class QueueCleanup:
             return
         async with self._one_at_a_time:
             ranges, whole = await self._correct(min_offset)
-        for follower in self.followers:
+        for follower in self._followers:
             await follower(min_offset)
         if whole:
             self.followed = min_offset

@@ -8,6 +8,7 @@ would succeed falsely. Nothing here decides what a failure means to clients.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,12 @@ from aerobee.store.errors import SyncFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.commit_log import CommitLog, SyncPlan
     from aerobee.store.files.sync_thread import SyncThread
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.shared import Runtime
 
-__all__ = ["LogFlush"]
+__all__ = ["LogFlush", "LogFlushHooks"]
 
 PAGE_BYTES = 4_096
 SLOW_S = 1.0
@@ -47,6 +47,18 @@ class Waiting(msgspec.Struct):
     callback: Callable[[bool], None]
 
 
+@dataclass(frozen=True, slots=True)
+class LogFlushHooks:
+    """Who hears of the syncs of the log."""
+
+    on_flushed: Callable[[], None]
+    """The position moved."""
+    on_answered: Callable[[], None]
+    """A group of callbacks was called."""
+    on_failed: Callable[[OSError], None]
+    """A sync failed: final for the run."""
+
+
 class LogFlush:
     """Makes the commit log durable. Source: store format §3.2, §3.3 (GroupCommitService).
 
@@ -58,22 +70,15 @@ class LogFlush:
         config: StoreConfig,
         commit_log: CommitLog,
         thread: SyncThread,
-        clock: Clock,
-        stats: StoreStats,
-        *,
-        on_flushed: Callable[[], None],
-        on_answered: Callable[[], None],
-        on_failed: Callable[[OSError], None],
+        runtime: Runtime,
+        hooks: LogFlushHooks,
     ) -> None:
-        """`on_flushed` runs when the position moved, `on_answered` after a group of callbacks."""
         self.config = config
         self._log = commit_log
         self._thread = thread
-        self._clock = clock
-        self._stats = stats
-        self._on_flushed = on_flushed
-        self._on_answered = on_answered
-        self._on_failed = on_failed
+        self._clock = runtime.clock
+        self._stats = runtime.stats
+        self._hooks = hooks
         self.waiting: deque[Waiting] = deque()
         self.failure: OSError | None = None
         self.stopping = False
@@ -182,8 +187,8 @@ class LogFlush:
         waiting, flushed = self.waiting, self._log.flushed
         while waiting and waiting[0].end_offset <= flushed:
             waiting.popleft().callback(True)
-        self._on_flushed()
-        self._on_answered()
+        self._hooks.on_flushed()
+        self._hooks.on_answered()
 
     def _measure(self, seconds: float) -> None:
         self._stats.log_syncs += 1
@@ -210,13 +215,13 @@ class LogFlush:
             raise failure
         self.failure = failure
         log.error("flush.failed", file="commitlog", error=str(failure), flushed=self._log.flushed)
-        self._on_failed(failure)
+        self._hooks.on_failed(failure)
         self._refuse(len(self.waiting))
 
     def _refuse(self, count: int) -> None:
         for _ in range(count):
             self.waiting.popleft().callback(False)
-        self._on_answered()
+        self._hooks.on_answered()
 
     # ── Clocks ──
 

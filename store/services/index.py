@@ -31,15 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.disk import Disk
     from aerobee.store.files.index_file import Recent
     from aerobee.store.files.indexes import Indexes
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.services.dispatch import Dispatcher, DispatchRequest
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.services.dispatch import DispatchRequest
+    from aerobee.store.shared import Contents, Runtime
 
 __all__ = ["PENDING_MAX", "IndexService"]
 
@@ -77,12 +74,9 @@ class IndexService:
     def __init__(
         self,
         config: StoreConfig,
-        commit_log: CommitLog,
-        dispatcher: Dispatcher,
+        contents: Contents,
         files: Indexes,
-        disk: Disk,
-        clock: Clock,
-        stats: StoreStats,
+        runtime: Runtime,
         *,
         promise: Callable[[int], Awaitable[None]],
         on_failed: Callable[[OSError], None],
@@ -91,12 +85,12 @@ class IndexService:
 
         `on_failed` hears of a sync that failed, which is final for the run.
         """
-        self._log = commit_log
-        self._dispatcher = dispatcher
+        self._log = contents.commit_log
+        self._dispatcher = contents.dispatcher
         self.files = files
-        self._disk = disk
-        self._clock = clock
-        self._stats = stats
+        self._disk = runtime.disk
+        self._clock = runtime.clock
+        self._stats = runtime.stats
         self._promise = promise
         self._on_failed = on_failed
         self._hasher = KeyHasher()

@@ -6,6 +6,7 @@ checkpoint. What cannot be written now is tried again; a sync that failed is fin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -18,19 +19,14 @@ from aerobee.store.services.flush import PAGE_BYTES, SLOW_S
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.store.clock import Clock
     from aerobee.store.config import StoreConfig
-    from aerobee.store.files.checkpoint_file import CheckpointFile
-    from aerobee.store.files.commit_log import CommitLog
     from aerobee.store.files.consume_queue import ConsumeQueue, TailWrite
-    from aerobee.store.files.consume_queues import ConsumeQueues
-    from aerobee.store.files.disk import Disk
-    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.services.checkpoint import CheckpointService
     from aerobee.store.services.flush import LogFlush
     from aerobee.store.services.recovery_points import RecoveryPoints, Taken
-    from aerobee.store.stats import StoreStats
+    from aerobee.store.shared import Contents, Runtime
 
-__all__ = ["QueueFlush"]
+__all__ = ["QueueFlush", "QueueFlushHooks"]
 
 UNWRITTEN_UNITS_MAX = 200_000
 """Units in memory that start a round before its time."""
@@ -39,55 +35,45 @@ WRITE_TRIES = 30
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class QueueFlushHooks:
+    """Who hears what does not reach the disk."""
+
+    on_failed: Callable[[OSError], None]
+    """A sync failed: final for the run."""
+    on_stuck: Callable[[OSError | None], None]
+    """Units cannot be written; with None, they can again."""
+
+
 class QueueFlush:
     """Writes consume queues, makes them durable, then the checkpoint. Source: store format §3.3."""
 
     def __init__(
         self,
         config: StoreConfig,
-        queues: ConsumeQueues,
-        dispatcher: Dispatcher,
+        contents: Contents,
         log_flush: LogFlush,
-        commit_log: CommitLog,
-        checkpoint: CheckpointFile,
-        disk: Disk,
-        clock: Clock,
-        stats: StoreStats,
-        *,
+        checkpoint: CheckpointService,
         points: RecoveryPoints,
-        one_round: trio.Lock,
-        on_failed: Callable[[OSError], None],
-        on_stuck: Callable[[OSError | None], None],
+        runtime: Runtime,
+        hooks: QueueFlushHooks,
     ) -> None:
-        """`on_stuck` tells that units cannot be written, and with None that they can again.
-
-        `one_round` is held during a round: two at once would make the same file twice, and nobody
-        else may touch queue files then.
-        """
         self.config = config
-        self._queues = queues
-        self._dispatcher = dispatcher
+        self._queues = contents.queues
         self._log_flush = log_flush
-        self._log = commit_log
+        self._log = contents.commit_log
         self._checkpoint = checkpoint
         self._points = points
-        self._disk = disk
-        self._clock = clock
-        self._stats = stats
-        self._on_failed = on_failed
-        self._on_stuck = on_stuck
-        self.logics_timestamp = 0
-        """Every message stored up to this time, in ms, has its unit on disk."""
-        self.index_timestamp: Callable[[], int] = self._index_unchanged
-        """Up to which store time, in ms, all index files are on disk."""
+        self._disk = runtime.disk
+        self._clock = runtime.clock
+        self._stats = runtime.stats
+        self._hooks = hooks
         self.failure: OSError | None = None
         self._write_failures = 0
         self._dispatched_then = 0
         self._wanted = trio.Event()
-        self._one_round = one_round
-
-    def _index_unchanged(self) -> int:
-        return self._checkpoint.value.index_msg_timestamp
+        # Two rounds at once would make the same file twice.
+        self._one_round = contents.between_flushes
 
     def look(self) -> None:
         """Start a round before its time when very many units are only in memory. Hot."""
@@ -122,15 +108,18 @@ class QueueFlush:
             return False
         if thorough:
             self._log_flush.look_again(final=final)
-        covered = self._covered_timestamp(final=final)
+        covered = self._checkpoint.covered(final=final)
         taken = self._points.take()
         if not await self._write():
             return False
         least = 1 if thorough else self.config.flush_consume_queue_least_pages * PAGE_BYTES
         if not await self._sync(max(1, least), taken):
             return False
-        if thorough and not await self._store_checkpoint(covered):
-            return False
+        try:
+            if thorough:
+                await self._checkpoint.write(covered)
+        except OSError as error:
+            return self._not_synced(error, "checkpoint")
         try:
             await self._points.store(taken, sync=thorough or self.config.sync_flush)
         except OSError as error:
@@ -138,18 +127,6 @@ class QueueFlush:
         if thorough:
             await self._points.extents.save()
         return True
-
-    def _covered_timestamp(self, *, final: bool) -> int:
-        """Up to which store time every message has a unit, written or about to be."""
-        dispatcher = self._dispatcher
-        stored = dispatcher.last_store_timestamp
-        # The next message may still get the millisecond of the last one.
-        more = not final and self._clock.now_ms() <= stored
-        if more or dispatcher.behind(self._log.max_offset):
-            stored -= 1
-        if dispatcher.first_gap_timestamp is not None:
-            stored = min(stored, dispatcher.first_gap_timestamp - 1)
-        return stored
 
     async def _write(self) -> bool:
         """Write the units of all queues, so many queues at a time: others have their turn."""
@@ -167,12 +144,12 @@ class QueueFlush:
             self._write_failures += 1
             if self._write_failures in (1, WRITE_TRIES):
                 log.error("flush.queue_write_failed", error=str(error), tries=self._write_failures)
-            self._on_stuck(error)
+            self._hooks.on_stuck(error)
             return False
         if self._write_failures:
             self._write_failures = 0
             log.info("flush.queue_write_recovered")
-            self._on_stuck(None)
+            self._hooks.on_stuck(None)
         self._queues.mark_written(writes)
         return True
 
@@ -211,22 +188,7 @@ class QueueFlush:
         if isinstance(error, SyncFailed):
             self.failure = error
             log.error("flush.failed", file=file, error=str(error))
-            self._on_failed(error)
+            self._hooks.on_failed(error)
         else:
             log.warning("flush.delayed", file=file, error=str(error))
         return False
-
-    async def _store_checkpoint(self, covered: int) -> bool:
-        self.logics_timestamp = max(self.logics_timestamp, covered)
-        try:
-            await self._disk.in_thread(
-                self._checkpoint.write,
-                self._log_flush.physic_timestamp,
-                self.logics_timestamp,
-                self.index_timestamp(),
-            )
-        except OSError as error:
-            return self._not_synced(error, "checkpoint")
-        physic_ms, logics_ms = self._log_flush.physic_timestamp, self.logics_timestamp
-        log.debug("checkpoint.written", physic_ms=physic_ms, logics_ms=logics_ms)
-        return True

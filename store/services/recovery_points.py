@@ -18,12 +18,10 @@ from aerobee.store.services.extents import ExtentSaves
 
 if TYPE_CHECKING:
     from aerobee.store.files.checkpoint_file import CheckpointFile
-    from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.consume_queues import ConsumeQueues
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.lock_file import LockFile
     from aerobee.store.results import Recovery
-    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.shared import Contents
 
 __all__ = ["RecoveryPoints", "Taken"]
 
@@ -48,16 +46,14 @@ class RecoveryPoints:
 
     def __init__(
         self,
-        commit_log: CommitLog,
-        queues: ConsumeQueues,
-        dispatcher: Dispatcher,
+        contents: Contents,
         checkpoint: CheckpointFile,
         lock: LockFile,
         disk: Disk,
     ) -> None:
-        self._log = commit_log
-        self._queues = queues
-        self._dispatcher = dispatcher
+        self._log = contents.commit_log
+        self._queues = queues = contents.queues
+        self._dispatcher = contents.dispatcher
         self._checkpoint = checkpoint
         self._lock = lock
         self._disk = disk

@@ -165,6 +165,7 @@ AT_THE_ROOT: Final = {
     "config": Kind.WORDS,
     "errors": Kind.WORDS,
     "results": Kind.WORDS,
+    "shared": Kind.WORDS,
     "stats": Kind.WORDS,
 }
 """Modules at the root of a package that are no roots, so that its other files may import them."""

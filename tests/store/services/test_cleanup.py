@@ -98,10 +98,10 @@ async def test_a_broker_that_has_no_message_yet_cleans_up_nothing(
 
 @pytest.mark.trio
 async def test_at_other_hours_nothing_goes_unless_someone_asks(
-    tmp_path: Path, mock_clock: MockClock
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("aerobee.store.space.local_hour", lambda now_ms: 5)
     async with filled(tmp_path, SmallDisk(tmp_path), 4, delete_when="04") as store:
-        store.space.cleanup._local_hour = lambda now_ms: 5
         await pass_h(mock_clock, 80)
         assert segments(tmp_path) == [0, 1, 2, 3]
         store.space.cleanup.request()
@@ -338,11 +338,11 @@ async def test_expired_segments_wait_for_their_archive_and_go_with_their_marks(
 
 @pytest.mark.trio
 async def test_asking_by_hand_deletes_nothing_that_waits(
-    tmp_path: Path, mock_clock: MockClock
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("aerobee.store.space.local_hour", lambda now_ms: 5)
     disk = SmallDisk(tmp_path)
     async with filled(tmp_path, disk, 3, delete_when="04", wait_for_archive=True) as store:
-        store.space.cleanup._local_hour = lambda now_ms: 5
         await pass_h(mock_clock, 80)
         store.space.cleanup.request()
         await pass_s(mock_clock, 30)

@@ -11,9 +11,10 @@ import trio
 
 from aerobee.store.config import FlushDiskType
 from aerobee.store.results import GetStatus, PutStatus
-from aerobee.store.services.cleanup_queues import DeletedRange
+from aerobee.store.services.cleanup_queues import DeletedRange, QueueCleanup
+from aerobee.store.shared import Contents, Runtime
 from tests.kit.faulty_disk import Fault, FaultyDisk
-from tests.kit.running_store import durable, running_store
+from tests.kit.running_store import TrioClock, durable, running_store
 from tests.kit.store_model import QUEUE_BYTES, draft, read_queue
 
 if TYPE_CHECKING:
@@ -172,9 +173,13 @@ async def test_followers_hear_where_the_log_begins(
         heard.append(min_offset)
 
     async with quiet_store(tmp_path) as (store, _):
-        store.space.queues.followers.append(follow)
         put(store, "T", 9)
         await lose(store, 1)
+        contents = Contents(store.commit_log, store.queues, store.dispatcher, trio.Lock())
+        runtime = Runtime(FaultyDisk(tmp_path), TrioClock(), store.stats)
+        queues = QueueCleanup(store.config, contents, runtime, [follow])
+        for _ in range(2):
+            await queues.follow(store.commit_log.min_offset)
         assert heard == [4_096]
 
 

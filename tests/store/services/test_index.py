@@ -246,14 +246,14 @@ async def test_the_promise_about_a_file_is_taken_back_before_it_changes(tmp_path
     put(store, "a")
     assert await store.close()
     stored = store.commit_log.last_store_timestamp
-    assert store._checkpoint.value.index_msg_timestamp == stored
+    assert store._checkpoint_file.value.index_msg_timestamp == stored
     store, _ = open_store(tmp_path, Disk())
-    assert store._checkpoint.value.index_msg_timestamp == stored
+    assert store._checkpoint_file.value.index_msg_timestamp == stored
     put(store, "b")
     await store.index.service.step()
-    assert store._checkpoint.value.index_msg_timestamp == 0
+    assert store._checkpoint_file.value.index_msg_timestamp == 0
     assert await store.close()
-    assert store._checkpoint.value.index_msg_timestamp >= stored
+    assert store._checkpoint_file.value.index_msg_timestamp >= stored
 
 
 @pytest.mark.trio
@@ -266,12 +266,12 @@ async def test_the_promise_about_a_file_is_taken_back_when_a_crash_lets_it_go(
     assert await store.close()
     disk = FaultyDisk(tmp_path)
     store, _ = open_store(tmp_path, disk)
-    assert store._checkpoint.value.index_msg_timestamp > 0
+    assert store._checkpoint_file.value.index_msg_timestamp > 0
     disk.kill()
     store, recovery = open_store(tmp_path, Disk())
     assert not recovery.clean
     assert store.index.service.files.files == []
-    assert store._checkpoint.value.index_msg_timestamp == 0
+    assert store._checkpoint_file.value.index_msg_timestamp == 0
     assert store.index.service.durable_timestamp == 0
     await settle(store)
     check_index(store)

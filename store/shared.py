@@ -1,0 +1,38 @@
+"""What the parts of one store share: what they run on, and what the store holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import trio
+
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.files.consume_queues import ConsumeQueues
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.stats import StoreStats
+
+__all__ = ["Contents", "Runtime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What every part runs on: system calls, time, counters."""
+
+    disk: Disk
+    clock: Clock
+    stats: StoreStats
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The log, the queues that follow it, and dispatch, which feeds them."""
+
+    commit_log: CommitLog
+    queues: ConsumeQueues
+    dispatcher: Dispatcher
+    between_flushes: trio.Lock
+    """Held while queue files and the checkpoint are written, and while whole queues go."""
