@@ -32,10 +32,10 @@ import trio
 
 from aerobee.store.clock import SystemClock
 from aerobee.store.config import StoreConfig
-from aerobee.store.files.commit_log import CommitLog
 from aerobee.store.files.disk import Disk
 from aerobee.store.format import names
 from aerobee.store.format.record import MessageDraft, encode
+from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.message_store import MessageStore
 from bench.broker import DEFAULT_SIZES, build_load
 from bench.machine import describe

@@ -14,32 +14,31 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-from aerobee.store.files.abort_file import AbortFile
-from aerobee.store.files.checkpoint_file import CheckpointFile
-from aerobee.store.files.commit_log import CommitLog
-from aerobee.store.files.consume_queues import ConsumeQueues
-from aerobee.store.files.last_stop import LastStop, LastStopFile
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.files.sync_thread import SyncThread
 from aerobee.store.flags import Flag, RunningFlags
+from aerobee.store.flush.checkpoint import CheckpointService
+from aerobee.store.flush.checkpoint_file import CheckpointFile
+from aerobee.store.flush.log_flush import LogFlush, LogFlushHooks
+from aerobee.store.flush.queue_flush import QueueFlush, QueueFlushHooks
+from aerobee.store.flush.recovery_points import RecoveryPoints
 from aerobee.store.format import names
 from aerobee.store.format.unit import DelayLevels
-from aerobee.store.key_index import KeyIndex
-from aerobee.store.reader import QueueReader
+from aerobee.store.index.key_index import KeyIndex
+from aerobee.store.log.commit_log import CommitLog
+from aerobee.store.messages.reader import QueueReader
+from aerobee.store.messages.writer import Writer
+from aerobee.store.queues.consume_queues import ConsumeQueues
+from aerobee.store.queues.dispatch import Arrival, Dispatcher, DispatchService
+from aerobee.store.recovery import start_check
+from aerobee.store.recovery.abort_file import AbortFile
+from aerobee.store.recovery.last_stop import LastStop, LastStopFile
+from aerobee.store.recovery.recovery import recover
 from aerobee.store.results import GetResult, GetStatus
-from aerobee.store.services import start_check
-from aerobee.store.services.checkpoint import CheckpointService
-from aerobee.store.services.dispatch import Arrival, Dispatcher, DispatchService
-from aerobee.store.services.flush import LogFlush, LogFlushHooks
-from aerobee.store.services.queue_flush import QueueFlush, QueueFlushHooks
-from aerobee.store.services.recovery import recover
-from aerobee.store.services.recovery_points import RecoveryPoints
-from aerobee.store.services.recovery_start import clamped
 from aerobee.store.set_aside import SetAside
 from aerobee.store.shared import Contents, Runtime
-from aerobee.store.space import StoreSpace
+from aerobee.store.space.store_space import StoreSpace
 from aerobee.store.stats import StoreStats
-from aerobee.store.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -224,7 +223,7 @@ class MessageStore:
 
     def _begin_at(self, recovery: Recovery) -> None:
         last = recovery.last_store_timestamp
-        known = clamped(self._checkpoint_file.value, last)
+        known = self._checkpoint_file.value.clamped(last)
         self._log_flush.physic_timestamp = known.physic_msg_timestamp
         self._checkpoint.logics_timestamp = known.logics_msg_timestamp
         if not recovery.clean:  # Recovery has synced all of the log.

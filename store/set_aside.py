@@ -32,7 +32,7 @@ PERIOD_S: Final = 10.0
 REASON_CHARS: Final = 200
 UNFORESEEN: Final = (AttributeError, LookupError, TypeError)
 
-log = structlog.get_logger("store.content")
+log = structlog.get_logger(__name__)
 
 
 class SetAside:

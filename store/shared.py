@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     import trio
 
     from aerobee.store.clock import Clock
-    from aerobee.store.files.commit_log import CommitLog
-    from aerobee.store.files.consume_queues import ConsumeQueues
     from aerobee.store.files.disk import Disk
-    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.queues.consume_queues import ConsumeQueues
+    from aerobee.store.queues.dispatch import Dispatcher
     from aerobee.store.stats import StoreStats
 
 __all__ = ["Contents", "Runtime"]

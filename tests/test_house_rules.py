@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.kinds import BROKER, Kind, kind_of
+from tests.kit.kinds import STORE_FOLDERS, TABLES, Kind, kind_of
 from tests.kit.source_tree import (
     LINKED,
     ROOT,
@@ -98,12 +98,32 @@ def test_files_import_their_own_kind_and_those_before_it() -> None:
 
 def test_every_file_that_has_a_kind_exists() -> None:
     named = {
-        ".".join(part for part in ("broker", folder, name) if part)
-        for folders in BROKER.values()
+        ".".join(part for part in (package, folder, name) if part)
+        for package, table in TABLES.items()
+        for folders in table.values()
         for folder, names in folders.items()
         for name in names
     }
     assert named <= set(MODULES), lines(*(named - set(MODULES)))
+
+
+def test_folders_of_the_store_import_one_way() -> None:
+    """What lies at its root is for all of them, but for the door and what stands on it."""
+    order = {name: number for number, name in enumerate(STORE_FOLDERS)}
+    stored = [module for module in MODULES.values() if module.top == "store" and module.room]
+    assert {module.room for module in stored} == order.keys()
+    page = (ROOT / "docs" / "design.md").read_text()
+    assert not [name for name in order if f"| `{name}/` |" not in page], "design.md lists them"
+    wrong = []
+    for module in stored:
+        for found in ours(module, typing=True):
+            target = MODULES.get(found.target)
+            if target is None or target.top != "store" or target.path.name == "__init__.py":
+                continue
+            above = kind_of(target) in (Kind.DECISIONS, Kind.ROOTS) and not target.room
+            if above or (target.room and order[target.room] > order[module.room]):
+                wrong.append(found)
+    assert not wrong, lines(*wrong)
 
 
 def test_the_two_sides_of_a_connection_do_not_know_each_other() -> None:
@@ -152,7 +172,8 @@ def test_decisions_see_no_socket_and_no_file() -> None:
         if kind_of(module) is Kind.DECISIONS and module.top == "broker"
         for found in module.imports
         if found.top in {"socket", "os", "mmap", "select", "pathlib", "shutil"}
-        or below(found.target, ("store.files", "remoting.server.selector"))
+        or (found.top == "store" and kind_of(MODULES[found.target]) is Kind.HANDS)
+        or below(found.target, ("remoting.server.selector",))
     ]
     assert not [found for found in wrong if not found.typing], lines(*wrong)
 

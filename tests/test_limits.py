@@ -121,11 +121,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     # The most that one request makes the loop do
     "SEND_BATCH_MESSAGE 320": (
         TOO_MUCH,
-        "store/test_writer.py::test_a_long_batch_is_stored_in_parts_between_which_others_put",
+        "store/messages/test_writer.py::test_a_long_batch_is_stored_in_parts_between_which_others_put",
         "G1",
     ),
     "PULL_MESSAGE 11, 361, POP 200050": (
-        "store/test_reader.py::test_one_read_looks_at_so_many_units_whatever_was_asked_for",
+        "store/messages/test_reader.py::test_one_read_looks_at_so_many_units_whatever_was_asked_for",
         "G1",
     ),
     "QUERY_MESSAGE 12": (

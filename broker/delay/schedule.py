@@ -33,8 +33,8 @@ from aerobee.store.results import UNSTORABLE, PutStatus, location_of
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
-    from aerobee.store.files.consume_queue import ConsumeQueue
     from aerobee.store.format.record import Record
+    from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.results import GetResult
 
 __all__ = ["Schedule"]

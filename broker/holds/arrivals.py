@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
-    from aerobee.store.services.dispatch import Arrival
+    from aerobee.store.queues.dispatch import Arrival
 
 __all__ = ["Arrivals"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.arrivals import SlowRound
     from aerobee.remoting.server.pools import Pool
     from aerobee.store.clock import Clock
-    from aerobee.store.services.dispatch import Dispatcher
+    from aerobee.store.queues.dispatch import Dispatcher
     from aerobee.store.stats import Durations
 
 __all__ = ["SLOW_PUT_MS", "SlowRounds", "begun_since"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.metrics.stats import BrokerStats
-    from aerobee.store.services.cleanup_queues import DeletedRange
+    from aerobee.store.space.cleanup_queues import DeletedRange
 
 __all__ = ["LINES_MAX", "UnreadReport"]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aerobee.broker.timers.timing_counts import TimingCounts
     from aerobee.store.errors import Piece
     from aerobee.store.format.record import Record
-    from aerobee.store.timer_store import Chain, Due, TimerStore
+    from aerobee.store.timers.timer_store import Chain, Due, TimerStore
 
 __all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
 

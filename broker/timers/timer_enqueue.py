@@ -17,14 +17,14 @@ from aerobee.broker.timers.timer_properties import ROLLED, Timed
 from aerobee.store.format.tags import java_hash
 from aerobee.store.format.timer import DELETE, WHEEL_TOPIC, slot_time
 from aerobee.store.results import location_of
-from aerobee.store.timer_store import Due
+from aerobee.store.timers.timer_store import Due
 
 if TYPE_CHECKING:
     from aerobee.broker.core.core import Core
     from aerobee.broker.timers.timer_delivery import TimerPuts
     from aerobee.store.format.record import Record
     from aerobee.store.results import GetResult
-    from aerobee.store.timer_store import TimerStore
+    from aerobee.store.timers.timer_store import TimerStore
 
 __all__ = ["TimerEnqueue"]
 

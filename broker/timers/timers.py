@@ -20,7 +20,7 @@ from aerobee.store.errors import SyncFailed
 from aerobee.store.flags import Flag
 from aerobee.store.format.record import read
 from aerobee.store.format.timer import WHEEL_SLOTS, WHEEL_TOPIC
-from aerobee.store.timer_store import TimerStore
+from aerobee.store.timers.timer_store import TimerStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aerobee.broker.timers.timing_counts import TimingCounts
     from aerobee.store.config import StoreConfig
     from aerobee.store.files.mapped_file import MappedFile
-    from aerobee.store.timer_store import Save
+    from aerobee.store.timers.timer_store import Save
 
 __all__ = ["Timers", "window_ms"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MappedFileQueue"]
 
-log = structlog.get_logger("store.start")
+log = structlog.get_logger(__name__)
 
 
 class MappedFileQueue:

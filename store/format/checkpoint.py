@@ -38,5 +38,13 @@ class Checkpoint(NamedTuple):
         """As `min_timestamp`, and in the index too."""
         return min(self.min_timestamp, self.index_msg_timestamp)
 
+    def clamped(self, last_store_timestamp: int) -> Checkpoint:
+        """The same with no time later than that of the log's last record, in ms."""
+        return self._replace(
+            physic_msg_timestamp=min(self.physic_msg_timestamp, last_store_timestamp),
+            logics_msg_timestamp=min(self.logics_msg_timestamp, last_store_timestamp),
+            index_msg_timestamp=min(self.index_msg_timestamp, last_store_timestamp),
+        )
+
 
 CHECKPOINT = Layout(Checkpoint, size=40)

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aerobee.store.errors import StoreLocked, StoreUnusable
-from aerobee.store.files.checkpoint_file import CheckpointFile
-from aerobee.store.files.commit_log import CommitLog
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.names import (
     ABORT,
     CHECKPOINT,
@@ -26,7 +25,8 @@ from aerobee.store.format.names import (
     segment_start,
 )
 from aerobee.store.format.queue_reader import QueueReader, queues_below, usual_size
-from aerobee.store.services.start_check import refuse_foreign
+from aerobee.store.log.commit_log import CommitLog
+from aerobee.store.recovery.start_check import refuse_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,7 +12,6 @@ import sys
 from array import array
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aerobee.store.files.index_file import IndexFile
 from aerobee.store.format.faults import NoRecord
 from aerobee.store.format.index import (
     INDEX_ENTRY,
@@ -30,6 +29,7 @@ from aerobee.store.format.names import INDEX, is_index_name
 from aerobee.store.format.properties import value_of
 from aerobee.store.format.record import parse
 from aerobee.store.format.sparse import used_end
+from aerobee.store.index.index_file import IndexFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.store.errors import StoreLocked
-from aerobee.store.files.abort_file import AbortFile
-from aerobee.store.files.commit_log import CommitLog
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.lock_file import LockFile
 from aerobee.store.format.faults import IN_THE_LOG, IN_THE_QUEUES
 from aerobee.store.format.names import ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX, LOCK
+from aerobee.store.log.commit_log import CommitLog
+from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.tools.directory import opened
 from aerobee.store.tools.findings import Findings
 from aerobee.store.tools.passage import Passage

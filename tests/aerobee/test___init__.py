@@ -40,7 +40,7 @@ def loaded(code: str, *heavy: str) -> str:
         ),
         (
             "from aerobee import Producer",
-            ("aerobee.store.files", "aerobee.store.services", "aerobee.store.message_store"),
+            ("aerobee.store.files", "aerobee.store.log", "aerobee.store.message_store"),
         ),
         ("from aerobee.blocking import Producer, PullConsumer", ("anyio", "asyncio", "trio")),
         (

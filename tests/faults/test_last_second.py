@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee.store.errors import StoreDamaged
-from aerobee.store.files.recovery_point import RecoveryPointFile
+from aerobee.store.flush.recovery_point import RecoveryPointFile
 from aerobee.store.format.names import RECOVERY_POINT, segment_name
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, closed
 from aerobee.store.format.record import HEAD, encode, read

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.kit.source_tree import Module
 
-__all__ = ["BROKER", "Kind", "kind_of"]
+__all__ = ["STORE_FOLDERS", "TABLES", "Kind", "kind_of"]
 
 
 class Kind(IntEnum):
@@ -137,16 +137,136 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
 }
 """Files of the broker that are no words, by folder."""
 
+STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
+    Kind.HANDS: {
+        "": (
+            "clock",
+            "set_aside",
+        ),
+        "files": (
+            "descriptors",
+            "disk",
+            "local_time",
+            "lock_file",
+            "mapped_file",
+            "mapped_file_queue",
+            "open_files",
+            "sync_thread",
+        ),
+        "flush": (
+            "checkpoint_file",
+            "recovery_point",
+        ),
+        "index": (
+            "index_file",
+            "index_shape",
+            "indexes",
+        ),
+        "log": (
+            "commit_log",
+            "segment_head",
+        ),
+        "messages": (
+            "checked_reads",
+            "cold_reads",
+        ),
+        "queues": (
+            "consume_queue",
+            "consume_queues",
+            "queue_extents",
+            "queue_files",
+            "queue_units",
+            "unit_search",
+        ),
+        "recovery": (
+            "abort_file",
+            "last_stop",
+        ),
+        "space": (
+            "archive_marks",
+            "reserve_file",
+        ),
+        "timers": (
+            "timer_check",
+            "timer_log",
+            "timer_store",
+            "timer_wheel",
+        ),
+    },
+    Kind.CLOCKS: {
+        "flush": (
+            "checkpoint",
+            "extents",
+            "log_flush",
+            "queue_flush",
+            "recovery_points",
+        ),
+        "index": ("index_service",),
+        "log": (
+            "allocate",
+            "warm",
+        ),
+        "queues": ("dispatch",),
+        "recovery": (
+            "damage",
+            "recovery",
+            "recovery_start",
+            "start_check",
+        ),
+        "space": (
+            "cleanup",
+            "cleanup_queues",
+            "watermark",
+        ),
+    },
+    Kind.DECISIONS: {
+        "": ("selection",),
+        "index": ("key_index",),
+        "messages": (
+            "reader",
+            "writer",
+        ),
+        "tools": (
+            "directory",
+            "dump",
+            "fields",
+            "findings",
+            "index",
+            "passage",
+            "repair",
+            "stats",
+            "units",
+            "verify",
+        ),
+    },
+    Kind.ROOTS: {
+        "": ("message_store",),
+        "space": ("store_space",),
+    },
+}
+"""Files of the store that are no words, by folder."""
+STORE_FOLDERS: Final = (
+    "format",
+    "files",
+    "log",
+    "queues",
+    "flush",
+    "messages",
+    "index",
+    "timers",
+    "space",
+    "recovery",
+    "tools",
+)
+"""Each folder of the store imports only itself and those before it, for type checkers too."""
+
+TABLES: Final = {"broker": BROKER, "store": STORE}
 FOLDERS: Final = {
     "remoting.wire": Kind.WORDS,
     "remoting.server": Kind.HANDS,
     "remoting.client": Kind.HANDS,
-    "store.format": Kind.WORDS,
-    "store.files": Kind.HANDS,
-    "store.services": Kind.CLOCKS,
-    "store.tools": Kind.DECISIONS,
 }
-"""Store and remoting have one kind for each folder."""
+"""Remoting has one kind for each folder."""
 WORDS_AMONG_HANDS: Final = frozenset(
     f"remoting.server.{name}"
     for name in (
@@ -161,18 +281,16 @@ WORDS_AMONG_HANDS: Final = frozenset(
 )
 """Files that are purer than their folder."""
 AT_THE_ROOT: Final = {
-    "clock": Kind.HANDS,
     "config": Kind.WORDS,
     "errors": Kind.WORDS,
-    "results": Kind.WORDS,
-    "shared": Kind.WORDS,
     "stats": Kind.WORDS,
 }
-"""Modules at the root of a package that are no roots, so that its other files may import them."""
+"""Modules at the root of remoting that are no roots, so that its other files may import them."""
 
 _BY_NAME = {
-    ".".join(part for part in ("broker", folder, name) if part): kind
-    for kind, folders in BROKER.items()
+    ".".join(part for part in (package, folder, name) if part): kind
+    for package, table in TABLES.items()
+    for kind, folders in table.items()
     for folder, names in folders.items()
     for name in names
 }
@@ -182,7 +300,7 @@ def kind_of(module: Module) -> Kind | None:
     """The kind of a file; None for those that no rule is about."""
     if module.path.name == "__init__.py" or module.top == "aerobee":
         return None
-    if module.top == "broker":
+    if module.top in TABLES:
         if module.path.name == "feature.py":
             return Kind.ROOTS
         return _BY_NAME.get(module.name, Kind.WORDS)

@@ -80,7 +80,7 @@ def lie() -> None:
 
 def slow_down(microseconds: int) -> None:
     """Make every append keep the loop for so long, as a machine does that is too slow."""
-    from aerobee.store.files.commit_log import CommitLog
+    from aerobee.store.log.commit_log import CommitLog
 
     append = CommitLog.append
 

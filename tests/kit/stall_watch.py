@@ -107,7 +107,7 @@ def main() -> None:
     from aerobee.broker import controller
     from aerobee.broker.process.loop_ticker import LoopTicker
     from aerobee.cli.main import main as aerobee
-    from aerobee.store.services import cleanup
+    from aerobee.store.space import cleanup
 
     path = Path(sys.argv.pop(1))
 

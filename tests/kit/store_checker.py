@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.store.files.checkpoint_file import CheckpointFile
 from aerobee.store.files.disk import Disk
+from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.names import ABORT, CHECKPOINT, is_spare
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.unit import UNIT_SIZE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from aerobee.store.config import StoreConfig
-from aerobee.store.files.checkpoint_file import CheckpointFile
+from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.faults import BLANK
 from aerobee.store.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, segment_start
 from aerobee.store.format.properties import closed

@@ -10,7 +10,7 @@ import structlog.testing
 from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
 from aerobee.broker.metrics.stats import BrokerStats
 from aerobee.broker.pull.unread import LINES_MAX, UnreadReport
-from aerobee.store.services.cleanup_queues import DeletedRange
+from aerobee.store.space.cleanup_queues import DeletedRange
 
 if TYPE_CHECKING:
     import trio

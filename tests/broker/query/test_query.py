@@ -12,8 +12,8 @@ from aerobee.broker.query.query import QueryProcessor
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers import query as headers
-from aerobee.store import key_index
 from aerobee.store.files.disk import Disk
+from aerobee.store.index import key_index
 from tests.broker.peers import Peer, request
 from tests.kit.running_store import running_store
 from tests.kit.store_model import draft

@@ -19,3 +19,7 @@ def test_the_index_time_is_taken_as_it_is() -> None:
 def test_values_come_back() -> None:
     value = Checkpoint(1, 2, 3, 4, 5)
     assert CHECKPOINT.read(CHECKPOINT.write(value)) == value
+
+
+def test_no_time_of_the_checkpoint_is_later_than_the_log() -> None:
+    assert Checkpoint(9, 8, 2, 7, 7).clamped(5) == Checkpoint(5, 5, 2, 7, 7)

@@ -18,9 +18,9 @@ from aerobee.spark.jobs.archive import Archive, archive
 from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
 from aerobee.spark.storefiles.files import segments_of
-from aerobee.store.files.archive_marks import ArchiveMarks
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import segment_name
+from aerobee.store.space.archive_marks import ArchiveMarks
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.jobs.killing import (
     STEP_WITHIN_S,

@@ -12,9 +12,9 @@ import pytest
 from aerobee.errors import AerobeeError
 from aerobee.spark.jobs.manifest import Entry, Manifest, crc_of_file, make_marks, mark, marked
 from aerobee.spark.jobs.places import Place
-from aerobee.store.files.archive_marks import ArchiveMarks
 from aerobee.store.files.disk import Disk
 from aerobee.store.format.names import mark_name, segment_name
+from aerobee.store.space.archive_marks import ArchiveMarks
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,261 @@
+"""When the log reaches the disk: by group commit or by interval.
+
+Producers wait here for `flushed`; everything appended while one sync runs shares the next one. The
+first failed sync is final for the run: the kernel forgets what it could not write, so a second try
+would succeed falsely. Nothing here decides what a failure means to clients.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+import trio
+
+from aerobee.store.errors import SyncFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.sync_thread import SyncThread
+    from aerobee.store.log.commit_log import CommitLog, SyncPlan
+    from aerobee.store.shared import Runtime
+
+__all__ = ["LogFlush", "LogFlushHooks"]
+
+PAGE_BYTES = 4_096
+SLOW_S = 1.0
+SYNC_AGAIN_S = 0.1
+"""Before a sync is tried again that could not begin, for want of descriptors or memory."""
+SYNC_TRIES_AT_STOP = 50
+"""How often a stop tries that."""
+
+log = structlog.get_logger(__name__)
+
+
+class Waiting(msgspec.Struct):
+    """A sender that is answered once the log is on disk up to `end_offset`."""
+
+    end_offset: int
+    deadline: float
+    """By the monotonic clock."""
+    callback: Callable[[bool], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFlushHooks:
+    """Who hears of the syncs of the log."""
+
+    on_flushed: Callable[[], None]
+    """The position moved."""
+    on_answered: Callable[[], None]
+    """A group of callbacks was called."""
+    on_failed: Callable[[OSError], None]
+    """A sync failed: final for the run."""
+
+
+class LogFlush:
+    """Makes the commit log durable. Source: store format §3.2, §3.3 (GroupCommitService).
+
+    Law: at most one sync is under way; `waiting` is in order of end offsets.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        commit_log: CommitLog,
+        thread: SyncThread,
+        runtime: Runtime,
+        hooks: LogFlushHooks,
+    ) -> None:
+        self.config = config
+        self._log = commit_log
+        self._thread = thread
+        self._clock = runtime.clock
+        self._stats = runtime.stats
+        self._hooks = hooks
+        self.waiting: deque[Waiting] = deque()
+        self.failure: OSError | None = None
+        self.stopping = False
+        """Nothing is waited for very long any more."""
+        self.physic_timestamp = 0
+        """Every record stored up to this time, in ms, is on disk."""
+        self._plan: SyncPlan | None = None
+        self._plan_now_ms = 0
+        self._began = 0.0
+        self._results: deque[BaseException | None] = deque()
+        self._ended = trio.Event()
+        self._waited = trio.Event()
+
+    @property
+    def groups(self) -> bool:
+        """Whether answers wait for the disk."""
+        return self.config.sync_flush
+
+    def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
+        """Call back once the log is on disk up to there; with False after the time limit. Hot.
+
+        The sync itself begins with the next `request`.
+        """
+        if self._log.flushed >= end_offset:
+            callback(True)
+        elif self.failure is not None:
+            callback(False)
+        else:
+            deadline = self._clock.monotonic() + self.config.sync_flush_timeout_ms / 1000
+            if not self.waiting:
+                self._waited.set()
+            self.waiting.append(Waiting(end_offset, deadline, callback))
+
+    def request(self) -> None:
+        """Begin a sync of everything appended so far, unless one is under way. Hot."""
+        if self._plan is not None or self.failure is not None or not self._thread.running:
+            return
+        if self._log.flushed == self._log.max_offset:
+            return
+        self._plan = plan = self._log.plan_sync()
+        self._plan_now_ms = self._clock.now_ms()
+        self._began = self._clock.monotonic()
+        self._thread.submit(partial(self._sync, plan), self._sync_ended)
+
+    def _sync(self, plan: SyncPlan) -> None:
+        """Sync what the plan names; until that can begin, senders wait. For the sync thread.
+
+        Raises: SyncFailed, or OSError when a stop has tried often enough.
+        """
+        tries = 0
+        while True:
+            try:
+                self._log.sync(plan)
+            except SyncFailed:
+                raise
+            except OSError as error:
+                if not tries:
+                    log.warning("flush.delayed", file="commitlog", error=str(error))
+                tries += 1
+                if self.stopping and tries >= SYNC_TRIES_AT_STOP:
+                    raise
+                self._thread.pause(SYNC_AGAIN_S)
+            else:
+                return
+
+    async def reach(self, end_offset: int) -> bool:
+        """Wait until the log is on disk up to there, however long; False when that cannot be."""
+        while self._log.flushed < end_offset and self.failure is None:
+            self.request()
+            await self._ended.wait()
+            self.complete()
+        return self._log.flushed >= end_offset
+
+    async def run(self) -> None:
+        """Complete syncs that end, time out senders, and flush by interval; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._expire)
+            nursery.start_soon(self._tick)
+            while True:
+                await self._ended.wait()
+                self.complete()
+
+    # ── One sync ──
+
+    def _sync_ended(self, failure: BaseException | None) -> None:
+        self._results.append(failure)
+        self._ended.set()
+
+    def complete(self) -> None:
+        """Take in what the thread has done: positions, the next sync, then the answers."""
+        if not self._results:
+            return
+        self._ended = trio.Event()
+        failure = self._results.popleft()
+        plan, self._plan = self._plan, None
+        assert plan is not None
+        if failure is not None:
+            self._fail(failure)
+            return
+        self._log.complete(plan)
+        self._measure(self._clock.monotonic() - self._began)
+        self._move_physic(plan)
+        # Those that came meanwhile are on their way to the disk while these get their answers.
+        if self.groups or self.waiting:
+            self.request()
+        waiting, flushed = self.waiting, self._log.flushed
+        while waiting and waiting[0].end_offset <= flushed:
+            waiting.popleft().callback(True)
+        self._hooks.on_flushed()
+        self._hooks.on_answered()
+
+    def _measure(self, seconds: float) -> None:
+        self._stats.log_syncs += 1
+        self._stats.sync_seconds.add(seconds)
+        if seconds > SLOW_S:
+            log.warning("flush.slow", elapsed_ms=round(seconds * 1000), file="commitlog")
+
+    def _move_physic(self, plan: SyncPlan) -> None:
+        stored = plan.store_timestamp
+        if stored:
+            # A later record may still get the same millisecond while the clock shows it.
+            covered = stored if self._plan_now_ms > stored else stored - 1
+            self.physic_timestamp = max(self.physic_timestamp, covered)
+
+    def look_again(self, *, final: bool) -> None:
+        """With everything on disk the last store time is covered, once it cannot be given again."""
+        stored = self._log.last_store_timestamp
+        past = final or self._clock.now_ms() > stored
+        if past and stored and self._log.flushed == self._log.max_offset:
+            self.physic_timestamp = max(self.physic_timestamp, stored)
+
+    def _fail(self, failure: BaseException) -> None:
+        if not isinstance(failure, OSError):
+            raise failure
+        self.failure = failure
+        log.error("flush.failed", file="commitlog", error=str(failure), flushed=self._log.flushed)
+        self._hooks.on_failed(failure)
+        self._refuse(len(self.waiting))
+
+    def _refuse(self, count: int) -> None:
+        for _ in range(count):
+            self.waiting.popleft().callback(False)
+        self._hooks.on_answered()
+
+    # ── Clocks ──
+
+    async def _expire(self) -> None:
+        while True:
+            if not self.waiting:
+                self._waited = trio.Event()
+                await self._waited.wait()
+                # Whoever was waiting may have been answered before this turn.
+                continue
+            await trio.sleep(max(0.0, self.waiting[0].deadline - self._clock.monotonic()))
+            now = self._clock.monotonic()
+            late = sum(one.deadline <= now for one in self.waiting)
+            if late:
+                self._stats.sync_timeouts += late
+                log.warning("flush.timed_out", messages=late, flushed=self._log.flushed)
+                self._refuse(late)
+
+    async def _tick(self) -> None:
+        """Flush by interval; under SYNC_FLUSH for what nobody waits for."""
+        thorough_at = self._clock.monotonic()
+        while True:
+            await trio.sleep(self.config.flush_interval_commit_log_ms / 1000)
+            now = self._clock.monotonic()
+            thorough = self.config.flush_commit_log_thorough_interval_ms / 1000
+            if self.groups or now - thorough_at >= thorough or self._enough():
+                self.request()
+            if now - thorough_at >= thorough:
+                thorough_at = now
+
+    def _enough(self) -> bool:
+        """Whether enough pages are dirty, or a segment has been filled."""
+        last = self._log.queue.last
+        if last is None or last.start > self._log.flushed:
+            return last is not None
+        pages = self._log.max_offset // PAGE_BYTES - self._log.flushed // PAGE_BYTES
+        return pages >= max(1, self.config.flush_commit_log_least_pages)

@@ -1,0 +1,194 @@
+"""When consume queues reach the disk, and the checkpoint that says so.
+
+Units flow in from dispatch, into memory; a round writes them, syncs their files, then writes the
+checkpoint. What cannot be written now is tried again; a sync that failed is final for the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from aerobee.store.errors import SyncFailed
+from aerobee.store.flush.log_flush import PAGE_BYTES, SLOW_S
+from aerobee.store.queues.consume_queues import slices_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.flush.checkpoint import CheckpointService
+    from aerobee.store.flush.log_flush import LogFlush
+    from aerobee.store.flush.recovery_points import RecoveryPoints, Taken
+    from aerobee.store.queues.consume_queue import ConsumeQueue, TailWrite
+    from aerobee.store.shared import Contents, Runtime
+
+__all__ = ["QueueFlush", "QueueFlushHooks"]
+
+UNWRITTEN_UNITS_MAX = 200_000
+"""Units in memory that start a round before its time."""
+WRITE_TRIES = 30
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFlushHooks:
+    """Who hears what does not reach the disk."""
+
+    on_failed: Callable[[OSError], None]
+    """A sync failed: final for the run."""
+    on_stuck: Callable[[OSError | None], None]
+    """Units cannot be written; with None, they can again."""
+
+
+class QueueFlush:
+    """Writes consume queues, makes them durable, then the checkpoint. Source: store format §3.3."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        contents: Contents,
+        log_flush: LogFlush,
+        checkpoint: CheckpointService,
+        points: RecoveryPoints,
+        runtime: Runtime,
+        hooks: QueueFlushHooks,
+    ) -> None:
+        self.config = config
+        self._queues = contents.queues
+        self._log_flush = log_flush
+        self._log = contents.commit_log
+        self._checkpoint = checkpoint
+        self._points = points
+        self._disk = runtime.disk
+        self._clock = runtime.clock
+        self._stats = runtime.stats
+        self._hooks = hooks
+        self.failure: OSError | None = None
+        self._write_failures = 0
+        self._dispatched_then = 0
+        self._wanted = trio.Event()
+        # Two rounds at once would make the same file twice.
+        self._one_round = contents.between_flushes
+
+    def look(self) -> None:
+        """Start a round before its time when very many units are only in memory. Hot."""
+        if self._stats.dispatched - self._dispatched_then > UNWRITTEN_UNITS_MAX:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """A round per interval, a thorough one per thorough interval; until cancelled."""
+        thorough_at = self._clock.monotonic()
+        while True:
+            with trio.move_on_after(self.config.flush_interval_consume_queue_ms / 1000):
+                await self._wanted.wait()
+            now = self._clock.monotonic()
+            due = self.config.flush_consume_queue_thorough_interval_ms / 1000
+            thorough = now - thorough_at >= due
+            thorough_at = now if thorough else thorough_at
+            await self.round(thorough=thorough)
+
+    async def round(self, *, thorough: bool, final: bool = False) -> bool:
+        """Write all units; sync queues with enough dirty pages, or with `thorough` everything.
+
+        Order of a round: log if it is a thorough one, queues, checkpoint, recovery point, extents.
+        With `final` nothing is appended any more. Returns whether all of it went well.
+        """
+        async with self._one_round:
+            return await self._round(thorough, final)
+
+    async def _round(self, thorough: bool, final: bool) -> bool:
+        self._wanted = trio.Event()
+        self._dispatched_then = self._stats.dispatched
+        if thorough and not await self._log_flush.reach(self._log.max_offset):
+            return False
+        if thorough:
+            self._log_flush.look_again(final=final)
+        covered = self._checkpoint.covered(final=final)
+        taken = self._points.take()
+        if not await self._write():
+            return False
+        least = 1 if thorough else self.config.flush_consume_queue_least_pages * PAGE_BYTES
+        if not await self._sync(max(1, least), taken):
+            return False
+        try:
+            if thorough:
+                await self._checkpoint.write(covered)
+        except OSError as error:
+            return self._not_synced(error, "checkpoint")
+        try:
+            await self._points.store(taken, sync=thorough or self.config.sync_flush)
+        except OSError as error:
+            return self._not_synced(error, "recoverypoint")
+        if thorough:
+            await self._points.extents.save()
+        return True
+
+    async def _write(self) -> bool:
+        """Write the units of all queues, so many queues at a time: others have their turn."""
+        for queues in self._queues.slices():
+            writes = self._queues.unwritten(queues)
+            if writes and not await self._write_out(writes):
+                return False
+            await trio.lowlevel.checkpoint()
+        return True
+
+    async def _write_out(self, writes: list[TailWrite]) -> bool:
+        try:
+            await self._disk.in_thread(self._queues.write, writes)
+        except OSError as error:
+            self._write_failures += 1
+            if self._write_failures in (1, WRITE_TRIES):
+                log.error("flush.queue_write_failed", error=str(error), tries=self._write_failures)
+            self._hooks.on_stuck(error)
+            return False
+        if self._write_failures:
+            self._write_failures = 0
+            log.info("flush.queue_write_recovered")
+            self._hooks.on_stuck(None)
+        self._queues.mark_written(writes)
+        return True
+
+    async def _sync(self, least_bytes: int, taken: Taken | None) -> bool:
+        """Sync the queues with so many bytes that never were, some at a time."""
+        if self.failure is not None:
+            return False
+        if self._points.wants_all_synced(len(self._queues.unsynced)):
+            least_bytes = 1
+        for queues in slices_of(list(self._queues.unsynced)):
+            behind = [
+                (queue, queue.written) for queue in queues if queue.unsynced_bytes >= least_bytes
+            ]
+            if behind and not await self._sync_out(behind):
+                return False
+            await trio.lowlevel.checkpoint()
+        if least_bytes == 1:
+            self._points.queues_synced(taken)
+        return True
+
+    async def _sync_out(self, behind: list[tuple[ConsumeQueue, int]]) -> bool:
+        paths = [path for queue, _ in behind for path in queue.unsynced_paths()]
+        began = self._clock.monotonic()
+        try:
+            await self._disk.in_thread(self._queues.sync, paths)
+        except OSError as error:
+            return self._not_synced(error, "consumequeue")
+        self._stats.queue_syncs += len(paths)
+        if (elapsed := self._clock.monotonic() - began) > SLOW_S:
+            log.warning("flush.slow", elapsed_ms=round(elapsed * 1000), file="consumequeue")
+        self._queues.mark_synced(behind)
+        return True
+
+    def _not_synced(self, error: OSError, file: str) -> bool:
+        """A sync that failed is final; one that could not begin is part of the next round."""
+        if isinstance(error, SyncFailed):
+            self.failure = error
+            log.error("flush.failed", file=file, error=str(error))
+            self._hooks.on_failed(error)
+        else:
+            log.warning("flush.delayed", file=file, error=str(error))
+        return False

@@ -1,0 +1,172 @@
+"""What a crash may rely on: taken by each round of the queue flush, written when it is true.
+
+A point is taken in the loop, in front of the round that writes the units of everything dispatched
+so far. It is true when that round has ended and the log is on disk up to there, and only then it is
+written; under ASYNC_FLUSH that may be some rounds later, and meanwhile the oldest one waits. So a
+kill costs the walk of about a second of the log, whatever was written before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from aerobee.store.flush.extents import ExtentSaves
+from aerobee.store.flush.recovery_point import RecoveryPoint, RecoveryPointFile
+from aerobee.store.format.names import QUEUE_EXTENTS, RECOVERY_POINT
+
+if TYPE_CHECKING:
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.lock_file import LockFile
+    from aerobee.store.flush.checkpoint_file import CheckpointFile
+    from aerobee.store.results import Recovery
+    from aerobee.store.shared import Contents
+
+__all__ = ["RecoveryPoints", "Taken"]
+
+SYNC_BYTES: Final = 64 << 20
+"""So much log is behind the last point that a power cut leaves, and the next one is synced too."""
+QUEUES_BEHIND_BYTES: Final = 8 << 20
+"""So much log is behind `queues_end`, and a round syncs the queues, if they are few."""
+SYNC_QUEUES: Final = 256
+"""Few are these; more wait for a thorough round."""
+
+
+class Taken(NamedTuple):
+    """A point that may not be true yet."""
+
+    log_end: int
+    units: int
+    last: int
+
+
+class RecoveryPoints:
+    """The recovery points of one store."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        checkpoint: CheckpointFile,
+        lock: LockFile,
+        disk: Disk,
+    ) -> None:
+        self._log = contents.commit_log
+        self._queues = queues = contents.queues
+        self._dispatcher = contents.dispatcher
+        self._checkpoint = checkpoint
+        self._lock = lock
+        self._disk = disk
+        self._file = RecoveryPointFile(disk, checkpoint.path.with_name(RECOVERY_POINT))
+        self.extents = ExtentSaves(queues, lock, disk, checkpoint.path.with_name(QUEUE_EXTENTS))
+        self._owner = ""
+        self._boot = ""
+        self._number = 0
+        self._waiting: Taken | None = None
+        self._written = (-1, -1, -1)
+        """`log_end` and `queues_end` of the last point, and how many queues there were."""
+        self._synced = 0
+        """`log_end` of the last point that was synced."""
+        self.queues_end = 0
+        """Every message before this byte of the log has its unit on disk."""
+        self._queues_units = 0
+        """The ends of all queues there, added up."""
+
+    # ── Start ──
+
+    def load(self) -> RecoveryPoint | None:
+        """The one that the last run left, without its `boot` if the system was started since.
+
+        None when another broker was here since. Nor does it count without a checkpoint: who gives
+        up what is damaged removes that. Raises: OSError.
+        """
+        point = self._file.load()
+        if point is None:
+            return None
+        self._number, self._queues_units = point.number, point.queues_units
+        owner = self._lock.owner()
+        if not owner or owner != point.owner or not self._disk.exists(self._checkpoint.path):
+            return None
+        return point if point.boot == self._disk.boot() else replace(point, boot="")
+
+    def begin(self, recovery: Recovery, name: str) -> None:
+        """Recovery is over, and all of the log is on disk: the first point of this run. Blocking.
+
+        `name` is one that no run on this directory had before. Raises: OSError.
+        """
+        self._owner = self._lock.owner() or self._lock.claim(name)
+        self._boot = self._disk.boot()
+        self.queues_end = recovery.queues_end
+        if self.queues_end == self._dispatcher.dispatched:
+            self._queues_units = self._queues.units
+        if not self._disk.exists(self._checkpoint.path):
+            value = self._checkpoint.value
+            self._checkpoint.write(value.physic_msg_timestamp, value.logics_msg_timestamp)
+        self._write(self._take(), True)
+
+    def write_now(self) -> None:
+        """Everything is on disk, and all is dispatched. Blocking. Raises: OSError."""
+        self.queues_synced(self._take())
+        self._write(self._take(), True)
+
+    # ── Rounds ──
+
+    def take(self) -> Taken | None:
+        """What will be true when all units dispatched so far are written; None: nothing new."""
+        dispatcher = self._dispatcher
+        if dispatcher.first_gap_timestamp is not None:
+            return None
+        news = dispatcher.dispatched, self.queues_end, len(self._queues.table)
+        if news == self._written and not self._waiting:
+            return None
+        return self._take()
+
+    def _take(self) -> Taken:
+        dispatcher = self._dispatcher
+        return Taken(dispatcher.dispatched, self._queues.units, dispatcher.last_position)
+
+    def wants_all_synced(self, unsynced: int) -> bool:
+        """Whether a round should sync so many queues, so that a power cut costs no long walk."""
+        behind = self._dispatcher.dispatched - self.queues_end
+        return unsynced <= SYNC_QUEUES and behind > QUEUES_BEHIND_BYTES
+
+    def queues_synced(self, taken: Taken | None) -> None:
+        """Every queue was synced in the round that this one was taken for."""
+        if taken is not None:
+            self.queues_end, self._queues_units = taken.log_end, taken.units
+
+    async def store(self, taken: Taken | None, *, sync: bool) -> None:
+        """A round is over: write the newest point that is true by now. Raises: OSError."""
+        if taken is None:
+            return
+        flushed = self._log.flushed
+        waiting, self._waiting = self._waiting, None
+        true = next((one for one in (taken, waiting) if one and one.log_end <= flushed), None)
+        if true is not taken:
+            # The older one comes true first.
+            self._waiting = taken if true or waiting is None else waiting
+        if true is None:
+            return
+        sync = sync or true.log_end - self._synced >= SYNC_BYTES
+        await self._disk.in_thread(self._write, true, sync)
+
+    def _write(self, taken: Taken, sync: bool) -> None:
+        """For a thread, between two rounds."""
+        assert taken.log_end <= self._log.flushed, (taken, self._log.flushed)
+        self._number += 1
+        queues_end = min(self.queues_end, taken.log_end)
+        point = RecoveryPoint(
+            number=self._number,
+            owner=self._owner,
+            boot=self._boot,
+            log_end=taken.log_end,
+            queues_end=queues_end,
+            queues_units=self._queues_units if self.queues_end == queues_end else taken.units,
+            units=taken.units,
+            last=taken.last,
+            last_crc=self._log.head_crc(taken.last),
+        )
+        self._file.write(point, sync=sync)
+        self._written = taken.log_end, queues_end, len(self._queues.table)
+        if sync:
+            self._synced = taken.log_end

@@ -1,0 +1,1 @@
+"""Messages by key: the index files, built behind dispatch."""

@@ -1,0 +1,444 @@
+"""The index: follows dispatch, building behind the log in small batches, and answers queries.
+
+Dispatch hands over what it knows of each message. The hand-over is bounded and forgets its oldest
+entries; then, and after a start, what is missing is parsed from the log, read by threads, until the
+hand-over fits on again. Building takes turns with everything else in the loop, a slice at a time,
+so under load the index lags and catches up by itself. No room on the disk means that it waits.
+
+Law: every key of the messages before `indexed` is in a file or its builder, in the order of the
+log, and once. A file's end time goes into the checkpoint only when the file is full, or at the
+stop, and on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Final
+
+import structlog
+import trio
+
+from aerobee.store.errors import CONTENT_ERRORS, SyncFailed
+from aerobee.store.format.faults import END, MORE
+from aerobee.store.format.index import KeyHasher
+from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from aerobee.store.format.walk import Walk, claimed_size, resumes_at
+from aerobee.store.index.index_file import IndexBuilder
+from aerobee.store.results import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.index.index_file import Recent
+    from aerobee.store.index.indexes import Indexes
+    from aerobee.store.queues.dispatch import DispatchRequest
+    from aerobee.store.shared import Contents, Runtime
+
+__all__ = ["PENDING_MAX", "IndexService"]
+
+PENDING_MAX: Final = 16_384
+"""Messages handed over and not indexed; of more the oldest are forgotten, to be parsed later."""
+SLICE: Final = 400
+"""Messages indexed in one go, when they were handed over: about 1 ms."""
+PARSE_SLICE: Final = 200
+"""The same when they are parsed."""
+PAUSE_S: Final = 0.002
+"""Between two slices, so that the loop's other work comes first."""
+CHUNK_BYTES: Final = 64 << 10
+"""Read from the log at once."""
+TICK_S: Final = 0.1
+WRITE_S: Final = 5.0
+"""Longest time that entries are only in memory. After a crash they come from the log again."""
+UNWRITTEN_MAX: Final = 262_144
+"""Entries in memory, at 20 bytes, that are written before their time."""
+RETRY_S: Final = 10.0
+"""Between two attempts to make a file, or to read what cannot be read."""
+FRESH_S: Final = 0.2
+"""How long a query waits for what was stored just before it."""
+CLOSE_S: Final = 5.0
+"""How long a stop waits for the index."""
+
+log = structlog.get_logger(__name__)
+
+
+class IndexService:
+    """Puts the keys of new messages into the index files.
+
+    Source: store format §1.4, §4 (IndexService.buildIndex).
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        contents: Contents,
+        files: Indexes,
+        runtime: Runtime,
+        *,
+        promise: Callable[[int], Awaitable[None]],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        """`promise` makes the checkpoint say that the index is on disk up to a time, at once.
+
+        `on_failed` hears of a sync that failed, which is final for the run.
+        """
+        self._log = contents.commit_log
+        self._dispatcher = contents.dispatcher
+        self.files = files
+        self._disk = runtime.disk
+        self._clock = runtime.clock
+        self._stats = runtime.stats
+        self._promise = promise
+        self._on_failed = on_failed
+        self._hasher = KeyHasher()
+        self.pending: deque[DispatchRequest] = deque(maxlen=PENDING_MAX)
+        self._offer = self.pending.append
+        self.indexed = 0
+        """Every message before this byte of the log is in the index."""
+        self.durable_timestamp = 0
+        """Up to which store time, in ms, the index is finished and on disk: for the checkpoint."""
+        self._known_keys = 0
+        self._keys: list[tuple[int, int, int]] = []
+        """Keys on their way into a file; they end at `_keys_end` of the log."""
+        self._keys_end = 0
+        self._builder: IndexBuilder | None = None
+        self._retry_at = 0.0
+        self._write_at = 0.0
+        self._wanted = trio.Event()
+        self._moved = trio.Event()
+        self.failure: OSError | None = None
+        self.configure(config)
+
+    def configure(self, config: StoreConfig) -> None:
+        """Take settings. Off, nothing is built; on again in the same run, nothing is missing."""
+        self.config = config
+        followers = self._dispatcher.followers
+        if config.message_index_enable != (self._offer in followers):
+            if config.message_index_enable:
+                followers.append(self._offer)
+            else:
+                followers.remove(self._offer)
+                self.pending.clear()
+
+    def load(
+        self, *, clean: bool, vouched_ms: int, last_stored_ms: int, promise: Callable[[int], None]
+    ) -> None:
+        """Take over what is on disk; the log is recovered. Blocking. Raises: OSError."""
+        log_end = self._log.max_offset
+        self.durable_timestamp = vouched_ms
+
+        def promise_less(timestamp: int) -> None:
+            promise(timestamp)
+            self.durable_timestamp = timestamp
+
+        resume = self.files.load(
+            clean=clean,
+            vouched_ms=vouched_ms,
+            log_end=log_end,
+            last_stored_ms=last_stored_ms,
+            promise=promise_less,
+        )
+        self.indexed = max(resume.physical_offset, self._log.min_offset)
+        self._known_keys = resume.known_keys if self.indexed == resume.physical_offset else 0
+        if self.indexed < log_end and self.config.message_index_enable:
+            log.info("index.rebuilding", physical_offset=self.indexed, end_offset=log_end)
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes of the log that consumers see and queries by key do not."""
+        if not self.config.message_index_enable:
+            return 0
+        return max(0, self._dispatcher.dispatched - self.indexed)
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Store time in ms and physical offset of the last message in the index."""
+        if self._builder is not None:
+            return self._builder.end_timestamp, self._builder.end_physical_offset
+        last = self.files.last
+        head = None if last is None else last.head
+        return (0, 0) if head is None else (head.end_timestamp, head.end_physical_offset)
+
+    def recent(self, key_hash: int) -> Recent | None:
+        """What a query must know that is not in a file yet; for the loop."""
+        return None if self._builder is None else self._builder.recent(key_hash)
+
+    # ── Clock ──
+
+    async def run(self) -> None:
+        """Build what comes, write it now and then; until cancelled."""
+        self._write_at = self._clock.monotonic() + WRITE_S
+        while True:
+            self._wanted = trio.Event()
+            with trio.move_on_after(TICK_S):
+                await self._wanted.wait()
+            await self._round()
+
+    async def _round(self) -> None:
+        while await self.step():
+            await self._write_if_due()
+            self._publish()
+            await trio.sleep(PAUSE_S)
+        await self._write_if_due()
+        self._publish()
+
+    def _publish(self) -> None:
+        self._stats.index_behind_bytes = self.behind_bytes
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+
+    async def fresh(self) -> None:
+        """Wait a little until a query finds what was dispatched before it."""
+        target = self._dispatcher.dispatched
+        with trio.move_on_after(FRESH_S):
+            while self.config.message_index_enable and self.failure is None:
+                if self.indexed >= target:
+                    return
+                self._wanted.set()
+                await self._moved.wait()
+
+    async def close(self) -> bool:
+        """Index what is left and make it durable; `run` has ended. False when that cannot be."""
+        deadline = self._clock.monotonic() + CLOSE_S
+        self._retry_at = 0.0
+        while self._clock.monotonic() < deadline and await self.step():
+            await trio.lowlevel.checkpoint()
+        whole = await self._finish() and not self.behind_bytes
+        if whole and self.config.message_index_enable:
+            # Also of the messages without keys: the next start need not look at them.
+            self.durable_timestamp = self._log.last_store_timestamp
+        if not whole:
+            log.warning("index.unfinished", behind_bytes=self.behind_bytes)
+        self._let_go()
+        return whole
+
+    def _let_go(self) -> None:
+        if self._builder is not None:
+            self._builder.close()
+            self._builder = None
+
+    # ── Building ──
+
+    async def step(self) -> bool:
+        """A slice of what is to be indexed; whether to go on at once."""
+        if self.failure is not None or not self.config.message_index_enable:
+            return False
+        if self._clock.monotonic() < self._retry_at:
+            return False
+        if not self._keys and not await self._gather():
+            return False
+        return await self._add_keys() and self.indexed < self._dispatcher.dispatched
+
+    async def _gather(self) -> bool:
+        """Take the keys of the next messages, handed over or parsed. False: nothing to do now."""
+        dispatched, pending = self._dispatcher.dispatched, self.pending
+        if self.indexed < self._log.min_offset:
+            self.indexed, self._known_keys = self._log.min_offset, 0
+        at = self._keys_end = self.indexed
+        while pending and pending[0].physical_offset < at:
+            pending.popleft()
+        if at >= dispatched:
+            return False
+        head = pending[0].physical_offset if pending else dispatched
+        if at < head:
+            return await self._parse(head)
+        self._take()
+        return True
+
+    def _take(self) -> None:
+        """A slice of the hand-over, as far as it has no hole. Hot."""
+        pending, keys = self.pending, self._keys
+        collect = self._hasher.collect
+        end = self._keys_end
+        count = 0
+        for request in islice(pending, SLICE):
+            physical = request.physical_offset
+            if physical != end:
+                break
+            end = physical + request.size
+            count += 1
+            properties = request.properties
+            if properties and request.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                queue = request.queue
+                try:
+                    collect(keys, queue.topic, properties, physical, request.store_timestamp)
+                except CONTENT_ERRORS as error:
+                    number = request.queue_offset
+                    self._set_aside(error, queue.topic, queue.queue_id, number, physical)
+        for _ in repeat(None, count):
+            pending.popleft()
+        self._keys_end = end
+        self._drop_known()
+
+    def _set_aside(
+        self, error: Exception, topic: str, queue_id: int, queue_offset: int, physical: int
+    ) -> None:
+        """A message whose keys cannot be read has none."""
+        location = Location(topic, queue_id, queue_offset, physical)
+        self._dispatcher.aside.take("index", location, error)
+
+    def _drop_known(self) -> None:
+        """Keys of the first message that an earlier run has put into a file."""
+        if self._known_keys and self._keys_end > self.indexed:
+            del self._keys[: self._known_keys]
+            self._known_keys = 0
+
+    async def _add_keys(self) -> bool:
+        """Put the keys at hand into files. False: no file can be had now."""
+        keys = self._keys
+        added = len(keys)
+        while keys:
+            builder = self._builder
+            if builder is None or builder.full:
+                if not await self._next_file():
+                    return False
+                continue
+            del keys[: builder.add(keys)]
+        self.indexed = self._keys_end
+        self._stats.keys_indexed += added
+        if self._unwritten >= UNWRITTEN_MAX:
+            await self._write()
+        return True
+
+    async def _next_file(self) -> bool:
+        if self._builder is not None:
+            if not await self._finish():
+                return False
+            self.durable_timestamp = self._builder.end_timestamp
+            self._let_go()
+        last = self.files.last
+        try:
+            if self.durable_timestamp > (safe := self.files.durable_timestamp):
+                # The last file will change: a crash must find that nothing vouches for it any more.
+                self.durable_timestamp = safe
+                await self._promise(safe)
+            if last is not None and not last.full:
+                self._builder = await self._disk.in_thread(IndexBuilder.resume, last)
+                return True
+            file = self.files.next_file(self._clock.now_ms())
+            self._builder = await self._disk.in_thread(IndexBuilder.create, file)
+        except OSError as error:
+            self._retry_at = self._clock.monotonic() + RETRY_S
+            log.warning("index.no_file", path=str(self.files.directory), error=str(error))
+            return False
+        self.files.files.append(file)
+        log.info("index.rolled", path=str(file.path), physical_offset=self._keys[0][1])
+        return True
+
+    # ── Writing ──
+
+    @property
+    def _unwritten(self) -> int:
+        return 0 if self._builder is None else self._builder.unwritten
+
+    async def _write_if_due(self) -> None:
+        if self._unwritten and self._clock.monotonic() >= self._write_at:
+            await self._write()
+
+    async def _write(self) -> bool:
+        """Put what is in memory into the file; a failure is tried again with the next round."""
+        self._write_at = self._clock.monotonic() + WRITE_S
+        if self._builder is None or not self._builder.unwritten:
+            return True
+        try:
+            await self._disk.in_thread(self._builder.write)
+        except OSError as error:
+            self._retry_at = self._clock.monotonic() + RETRY_S
+            log.warning("index.write_failed", path=str(self.files.directory), error=str(error))
+            return False
+        return True
+
+    async def _finish(self) -> bool:
+        """Write and sync the file at hand; a failed sync is final for the run."""
+        builder = self._builder
+        if self.failure is not None or builder is None:
+            return self.failure is None
+        if not await self._write():
+            return False
+        try:
+            await self._disk.in_thread(builder.sync)
+        except SyncFailed as error:
+            self.failure = error
+            log.error("flush.failed", file="index", error=str(error))
+            self._on_failed(error)
+            return False
+        return True
+
+    # ── From the log ──
+
+    async def _parse(self, until: int) -> bool:
+        """Take the keys of some records from `indexed` on, none behind `until`."""
+        at = self.indexed
+        file = self._log.queue.find(at)
+        if file is None or at >= file.max_offset:
+            later = [other.start for other in self._log.queue.files if other.start > at]
+            self._keys_end = min([*later, until])
+            return True
+        end = min(until, file.max_offset)
+        data = await self._read(file, at, min(CHUNK_BYTES, end - at))
+        if data and (size := claimed_size(data, 0, at, end)) > len(data):
+            data = await self._read(file, at, size)
+        if data is None:
+            return False
+        self._take_parsed(file, data, until)
+        return True
+
+    async def _read(self, file: MappedFile, at: int, size: int) -> bytes | None:
+        """Bytes of the log, by a thread: they may be on disk. None: try again later."""
+        try:
+            return await self._disk.in_thread(self._pread, file.path, at - file.start, size)
+        except OSError as error:
+            if self._log.queue.find(at) is not file:
+                # Deleted meanwhile.
+                return b""
+            self._retry_at = self._clock.monotonic() + RETRY_S
+            log.warning("index.log_unreadable", path=str(file.path), error=str(error))
+            return None
+
+    def _pread(self, path: Path, position: int, size: int) -> bytes:
+        with self._disk.open(path, writable=False) as handle:
+            return handle.pread(size, position)
+
+    def _take_parsed(self, file: MappedFile, data: bytes, until: int) -> None:
+        """Records of a chunk that begins at `_keys_end`; one cut off is left for the next."""
+        begin = end = self._keys_end
+        collect, keys = self._hasher.collect, self._keys
+        readable_end = min(file.max_offset, until)
+        walk = Walk(memoryview(data), begin, begin, until, segment_end=readable_end)
+        for number, (at, header) in enumerate(walk, 1):
+            if header.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                topic = header.topic
+                try:
+                    collect(keys, topic, header.properties, at, header.store_timestamp)
+                except CONTENT_ERRORS as error:
+                    self._set_aside(error, topic, header.queue_id, header.queue_offset, at)
+            end = at + header.size
+            self._stats.index_parsed += 1
+            if number == PARSE_SLICE:
+                break
+        else:
+            stop = walk.stop
+            # What is no record was reported by dispatch. Without data the segment was deleted.
+            if data and (stop.kind not in (END, MORE) or end == begin):
+                end = min(resumes_at(stop, readable_end, file.end), until)
+        self._keys_end = end
+        self._drop_known()
+
+    # ── The front ──
+
+    async def delete_before(self, min_physical_offset: int) -> None:
+        """The log begins there now: files that lead only to what is gone go, never the last."""
+        expired = self.files.take_expired(min_physical_offset)
+        if not expired:
+            return
+        try:
+            await self._disk.in_thread(self.files.remove, expired)
+        except OSError as error:
+            # What keeps its name is found by the next start, and goes with the next file.
+            log.warning("index.delete_failed", path=str(expired[0].path), error=str(error))
+            return
+        for file in expired:
+            log.info("index.file_deleted", path=str(file.path), **file.head._asdict())

@@ -1,0 +1,203 @@
+"""All index files of a store, oldest first: what a start keeps, what goes, where a key may be.
+
+Only the last file grows. A start keeps what it can believe: after a clean stop every file whose
+head makes sense and that does not reach behind the log, after a crash only full ones that the
+checkpoint vouches for; none behind one that is missing. The rest is dropped, and the log is indexed
+again from there. A file keeps the slots and entries it was made with; the settings are for new
+ones. The directory may hold files of other brokers; names that are no numbers are left alone.
+Source: store format §1.4, §5.1, §5.4, §6.3 (IndexService).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from aerobee.store.files.local_time import local_stamp
+from aerobee.store.format.index import IndexHead, IndexShape
+from aerobee.store.format.names import index_name, is_index_name
+from aerobee.store.index.index_file import IndexFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.index.index_file import Recent
+
+__all__ = ["Indexes", "Resume"]
+
+log = structlog.get_logger(__name__)
+
+
+class Resume(NamedTuple):
+    """Where indexing goes on."""
+
+    physical_offset: int
+    """The first message of which keys may be missing; 0 for the beginning of the log."""
+    known_keys: int = 0
+    """How many of its keys are in the index already."""
+
+
+class Indexes:
+    """Law: `files` is in order of names, and so of physical offsets; new ones get `shape`."""
+
+    __slots__ = ("_disk", "directory", "files", "shape")
+
+    def __init__(self, disk: Disk, directory: Path, shape: IndexShape) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.shape = shape
+        self.files: list[IndexFile] = []
+
+    @property
+    def last(self) -> IndexFile | None:
+        """The newest file."""
+        return self.files[-1] if self.files else None
+
+    # ── Start ──
+
+    def load(
+        self,
+        *,
+        clean: bool,
+        vouched_ms: int,
+        log_end: int,
+        last_stored_ms: int,
+        promise: Callable[[int], None],
+    ) -> Resume:
+        """Take over the files that can be believed, remove the others; blocking.
+
+        `vouched_ms` is the checkpoint's time for the index; after a clean stop that is the store
+        time of the log's last message, if the index has all of them. `promise` makes the checkpoint
+        say less before a file goes: a Java broker takes what that time covers for indexed, and we
+        would believe the file that takes its place before it is on disk. Raises: OSError.
+        """
+        found = list(self._found())
+        kept = len(found)
+        for number, file in enumerate(found):
+            believed = _believed(file, clean=clean, vouched_ms=vouched_ms, log_end=log_end)
+            if not believed or (number and not file.follows(found[number - 1].head)):
+                kept = number
+                break
+        self.files = found[:kept]
+        dropped = found[kept:]
+        if dropped:
+            promise(min(vouched_ms, self.durable_timestamp))
+        self._drop(dropped)
+        if clean and not dropped and vouched_ms >= last_stored_ms:
+            return Resume(log_end)
+        return self._resume(dropped[0] if dropped else None)
+
+    def _found(self) -> Iterator[IndexFile]:
+        for name in self._disk.listdir(self.directory):
+            path = self.directory / name
+            if not is_index_name(name) or self._disk.is_directory(path):
+                log.warning("index.file_skipped", path=str(path))
+                continue
+            file = IndexFile(self._disk, path, self.shape)
+            file.read_head()
+            if file.fits and file.shape != self.shape and not file.full:
+                log.warning(
+                    "index.shape_kept",
+                    path=str(path),
+                    slots=file.shape.slots,
+                    entries=file.shape.entries,
+                )
+            yield file
+
+    def _drop(self, files: list[IndexFile]) -> None:
+        # Newest first: whenever this ends, what is left is a beginning.
+        for file in reversed(files):
+            log.warning("index.file_dropped", path=str(file.path), **file.head._asdict())
+            self._disk.remove(file.path)
+        if files:
+            self._disk.sync_directory(self.directory)
+
+    def _resume(self, dropped: IndexFile | None) -> Resume:
+        last = next((file for file in reversed(self.files) if not file.empty), None)
+        if last is not None:
+            # Not where the dropped file began: a Java broker leaves a gap before the file that it
+            # makes in a recovery.
+            at = last.head.end_physical_offset
+            return Resume(at, last.entries_of(at))
+        if dropped is not None and dropped.sound and not dropped.empty:
+            return Resume(dropped.head.begin_physical_offset)
+        return Resume(0)
+
+    @property
+    def durable_timestamp(self) -> int:
+        """End time of the last full file; of those loaded, all are on disk."""
+        return max((file.head.end_timestamp for file in self.files if file.full), default=0)
+
+    # ── Files come and go ──
+
+    def next_file(self, now_ms: int) -> IndexFile:
+        """What the next file will be; it is not made and not in the row. It begins where the last
+        one ends.
+        """
+        last = self.last
+        stamp = local_stamp(now_ms)
+        head = IndexHead()
+        if last is not None:
+            # Names order the files, whatever the clock says.
+            stamp = max(stamp, int(last.path.name) + 1)
+            end = last.head
+            head = IndexHead(
+                end.end_timestamp,
+                end.end_timestamp,
+                end.end_physical_offset,
+                end.end_physical_offset,
+            )
+        return IndexFile(self._disk, self.directory / index_name(stamp), self.shape, head)
+
+    def take_expired(self, min_physical_offset: int) -> list[IndexFile]:
+        """Files, never the last, that lead only to messages before that; out of the row."""
+        count = 0
+        for file in self.files[:-1]:
+            if file.head.end_physical_offset >= min_physical_offset:
+                break
+            count += 1
+        expired = self.files[:count]
+        del self.files[:count]
+        return expired
+
+    def remove(self, files: Iterable[IndexFile]) -> None:
+        """Unlink files that left the row. For a thread. Raises: OSError."""
+        for file in files:
+            self._disk.remove(file.path, missing_ok=True)
+        self._disk.sync_directory(self.directory)
+
+    # ── Queries ──
+
+    def candidates(
+        self, key_hash: int, begin_ms: int, end_ms: int, recent: Recent | None = None
+    ) -> Iterator[int]:
+        """Physical offsets of messages that may have the key and the time, newest first.
+
+        Of the last file only what was written is seen without `recent`. For a thread.
+        Raises: OSError.
+        """
+        for file in reversed(list(self.files)):
+            known = recent if recent is not None and recent.file is file else None
+            head = file.head if known is None else known.head
+            if (
+                head.index_count <= 1
+                or head.end_timestamp < begin_ms
+                or head.begin_timestamp > end_ms
+            ):
+                continue
+            try:
+                yield from file.candidates(key_hash, begin_ms, end_ms, known)
+            except FileNotFoundError:
+                # Expired meanwhile, and so are those before it.
+                return
+            if head.begin_timestamp < begin_ms:
+                return
+
+
+def _believed(file: IndexFile, *, clean: bool, vouched_ms: int, log_end: int) -> bool:
+    if not file.sound or file.head.end_physical_offset >= log_end:
+        return False
+    return clean or (file.full and file.head.end_timestamp <= vouched_ms)

@@ -1,0 +1,1 @@
+"""The commit log: its segments, made ahead and warmed."""

@@ -1,0 +1,208 @@
+"""Records that this run has not written, or that may have been on disk since: checked, then given.
+
+A disk may give back other bytes than it took. So each unit and each record is doubted here: what is
+not, to the last byte of its body, the record that the unit names is left out of the answer, and the
+reader goes on behind it. What this run wrote and still has mapped does not come this way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import structlog
+
+from aerobee.store.format.faults import NoRecord
+from aerobee.store.format.record import FIXED_BYTES, HEAD, RecordHeader, parse
+from aerobee.store.format.unit import UNIT
+from aerobee.store.format.walk import fault_at
+from aerobee.store.messages.cold_reads import Stretch
+from aerobee.store.results import GetStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.messages.cold_reads import ColdReads
+    from aerobee.store.queues.consume_queue import ConsumeQueue
+    from aerobee.store.results import GetResult
+    from aerobee.store.stats import StoreStats
+
+__all__ = ["CheckedReads", "Damaged", "damage_of"]
+
+SMALL_BYTES: Final = 8 << 20
+"""The head of a record that is said to be longer is read before so much is."""
+LOG_EVERY_S: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Damaged(NamedTuple):
+    """A record, or the unit of one, that is not what was written; -1 and "" are not known."""
+
+    physical_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    reason: str
+
+
+_Taken: TypeAlias = tuple[int, int, int]
+"""Queue offset, physical offset and size of a record that may be handed out if it is sound."""
+
+
+class CheckedReads:
+    """The way to bytes that only the disk vouches for. For the loop."""
+
+    def __init__(self, log: CommitLog, cold: ColdReads, clock: Clock, stats: StoreStats) -> None:
+        self._log = log
+        self._cold = cold
+        self._clock = clock
+        self._stats = stats
+        self._logged_at = float("-inf")
+        self._left_out = 0
+
+    def collect(
+        self,
+        result: GetResult,
+        queue: ConsumeQueue,
+        units: bytes | bytearray,
+        byte_limit: int,
+        count_limit: int,
+        accepts: Callable[[int], bool] | None,
+    ) -> int:
+        """Fill the answer from units in order until the batch is full; the last offset examined.
+
+        Raises: NotInMemory, OSError.
+        """
+        taken: list[_Taken] = []
+        damaged: list[Damaged] = []
+        runs: list[Stretch] = []
+        segment: MappedFile | None = None
+        begin = end = limit = 0  # of the adjacent records at hand; where their segment ends
+        total = physical = 0
+        gone = False
+        following = result.next_begin_offset
+        for physical, size, tags_code in UNIT.iter_unpack(units):
+            if taken and (total + size > byte_limit or len(taken) == count_limit):
+                break
+            following += 1
+            if accepts is not None and not accepts(tags_code):
+                continue
+            if physical == end and FIXED_BYTES <= size <= SMALL_BYTES and end + size <= limit:
+                end += size
+            elif 0 <= physical < self._log.min_offset:
+                gone = True
+                continue
+            elif (file := self._file_of(physical, size)) is None:
+                reason = f"a unit of size {size}, where no record begins"
+                location = (physical, queue.topic, queue.queue_id, following - 1)
+                damaged.append(Damaged(*location, reason))
+                continue
+            else:
+                if segment is not None:
+                    runs.append(Stretch(segment, begin - segment.start, end - segment.start))
+                segment, limit = file, file.max_offset
+                begin, end = physical, physical + size
+            taken.append((following - 1, physical, size))
+            total += size
+        if segment is not None:
+            runs.append(Stretch(segment, begin - segment.start, end - segment.start))
+        self._give(result, queue, taken, self._cold.stretches(runs), damaged)
+        for one in damaged:
+            self.report(one)
+        result.next_begin_offset = following
+        if result.count:
+            result.status = GetStatus.FOUND
+        elif gone:
+            result.status = GetStatus.MESSAGE_WAS_REMOVING
+        return physical
+
+    def _file_of(self, physical_offset: int, size: int) -> MappedFile | None:
+        """The segment that a unit leads into; None where no record can be.
+
+        Raises: NotInMemory, OSError.
+        """
+        file = self._log.queue.find(physical_offset)
+        if file is None or size < FIXED_BYTES or physical_offset + size > file.max_offset:
+            return None
+        if size > SMALL_BYTES:
+            head = HEAD.read(self._cold.log(file, physical_offset - file.start, HEAD.size))
+            if head.size != size or head.physical_offset != physical_offset:
+                return None
+        return file
+
+    def _give(
+        self,
+        result: GetResult,
+        queue: ConsumeQueue,
+        taken: list[_Taken],
+        records: memoryview,
+        damaged: list[Damaged],
+    ) -> None:
+        """Sound records into the answer, side by side in one view; the others to the damaged."""
+        topic, queue_id = queue.topic, queue.queue_id
+        begin = at = 0
+        for queue_offset, physical, size in taken:
+            found = parse(records, at, physical, True)
+            at += size
+            if (
+                isinstance(found, RecordHeader)
+                and found.size == size
+                and found.queue_offset == queue_offset
+                and found.queue_id == queue_id
+                and found.topic == topic
+            ):
+                continue
+            reason = _doubt(records[at - size : at], physical, found)
+            damaged.append(Damaged(physical, topic, queue_id, queue_offset, reason))
+            if begin < at - size:
+                result.views.append(records[begin : at - size])
+            begin = at
+            result.count -= 1
+            result.size -= size
+        if begin < at:
+            result.views.append(records[begin:at])
+        result.count += len(taken)
+        result.size += at
+
+    def sound(self, record: memoryview, physical_offset: int) -> bool:
+        """Whether the body of a record that is whole is the one that was written."""
+        found = damage_of(record, physical_offset)
+        if found is not None:
+            self.report(found)
+        return found is None
+
+    def report(self, damaged: Damaged) -> None:
+        """Count it, and say so unless that was just done."""
+        self._stats.records_damaged += 1
+        now = self._clock.monotonic()
+        if now - self._logged_at < LOG_EVERY_S:
+            self._left_out += 1
+            return
+        self._logged_at = now
+        left_out, self._left_out = self._left_out, 0
+        file = self._log.queue.find(damaged.physical_offset)
+        path = "" if file is None else str(file.path)
+        log.error("record.damaged", path=path, **damaged._asdict(), left_out=left_out)
+
+
+def _doubt(record: memoryview, physical_offset: int, found: RecordHeader | NoRecord) -> str:
+    """Why this is not the message of its queue offset; `found` is what `parse` said."""
+    if isinstance(found, NoRecord):
+        return fault_at(record, 0, physical_offset).detail
+    if found.size != len(record):
+        return f"size {found.size}, its unit says {len(record)}"
+    return f"it is message {found.queue_offset} of {found.topic}-{found.queue_id}"
+
+
+def damage_of(record: bytes | memoryview, physical_offset: int) -> Damaged | None:
+    """What is wrong with the body of a record that is whole in itself; None: nothing."""
+    if isinstance(parse(record, 0, physical_offset, crc=True), RecordHeader):
+        return None
+    reason = fault_at(record, 0, physical_offset).detail
+    found = parse(record, 0, physical_offset)
+    if isinstance(found, NoRecord):
+        return Damaged(physical_offset, "", -1, -1, reason)
+    return Damaged(physical_offset, found.topic, found.queue_id, found.queue_offset, reason)

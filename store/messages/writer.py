@@ -1,0 +1,387 @@
+"""Appending: checks, queue offsets, records, the roll to the next segment.
+
+One writer, the loop. Nothing here awaits, so a queue offset and the record that carries it always
+match; nothing here waits for the disk while the next segment is prepared.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from aerobee.store.errors import MessageIllegal
+from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
+from aerobee.store.format.record import (
+    BLANK_BYTES,
+    HEAD,
+    TRANSACTION_PREPARED,
+    MessageDraft,
+    batch_items,
+    encode,
+    record_size,
+    store_timestamp_at,
+)
+from aerobee.store.format.tags import tags_code_of
+from aerobee.store.format.unit import can_have_unit
+from aerobee.store.queues.dispatch import DispatchRequest
+from aerobee.store.results import PutResult, PutStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.flags import RunningFlags
+    from aerobee.store.log.allocate import Allocator
+    from aerobee.store.queues.consume_queue import ConsumeQueue
+    from aerobee.store.shared import Contents, Runtime
+
+__all__ = ["Writer"]
+
+RECORD_OVERHEAD_BYTES = 64 << 10
+"""How much longer than the largest body all records of a batch may be together."""
+TOPIC_BYTES = 127
+LONG_TOPIC_BYTES = 255
+LONG_TOPICS = ("%RETRY%", "%DLQ%")
+QUEUE_ID_MAX = (1 << 31) - 1
+"""What the field of a record holds."""
+
+BATCH_STEP = 500
+"""Messages of a batch that are read, or encoded, in one step: one to two milliseconds."""
+BATCH_TOGETHER = 4_096
+"""Messages of a batch that are stored in one step: about five milliseconds."""
+QUEUE_OFFSET_AT = HEAD.offset["queue_offset"]
+SYS_FLAG = slice(HEAD.offset["sys_flag"], HEAD.offset["sys_flag"] + 4)
+_offsets_into = struct.Struct(">qq").pack_into
+_stored_into = struct.Struct(">q").pack_into
+assert HEAD.offset["physical_offset"] == QUEUE_OFFSET_AT + 8, "the two are written at once"
+
+PUT_OK = PutStatus.PUT_OK
+# Prepared and rolled back share this bit; such records take no queue offset.
+NOT_QUEUED = TRANSACTION_PREPARED
+
+log = structlog.get_logger(__name__)
+
+
+class Writer:
+    """Appends messages to the commit log and hands them to dispatch and flush.
+
+    Source: store format §2 (CommitLog.asyncPutMessage).
+    """
+
+    __slots__ = (
+        "_allocator",
+        "_clock",
+        "_dispatcher",
+        "_flags",
+        "_log",
+        "_queues",
+        "_stats",
+        "_warned_long_topic",
+        "config",
+    )
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        contents: Contents,
+        allocator: Allocator,
+        flags: RunningFlags,
+        runtime: Runtime,
+    ) -> None:
+        self.config = config
+        self._log = contents.commit_log
+        self._queues = contents.queues
+        self._dispatcher = contents.dispatcher
+        self._allocator = allocator
+        self._flags = flags
+        self._clock = runtime.clock
+        self._stats = runtime.stats
+        self._warned_long_topic = False
+
+    def put(
+        self, draft: MessageDraft, now_ms: int | None = None, *, accepted: bool = False
+    ) -> PutResult:
+        """Append one message and offer it to dispatch; never waits for the disk. Hot.
+
+        `now_ms` is the wall clock when the caller has just read it. `accepted`: its body was taken
+        before, whatever `maxMessageSize` says by now. A draft that cannot be a record is answered
+        with a status as well, and nothing is stored.
+        """
+        if self._flags.refusing:
+            return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
+        if queue is None or (len(draft.body) > self.config.max_message_size_bytes and not accepted):
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        if len(draft.properties) > PROPERTIES_BYTES_MAX:
+            return self._refuse(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        commit_log = self._log
+        stored = self._clock.now_ms() if now_ms is None else now_ms
+        if stored < commit_log.last_store_timestamp:
+            stored = commit_log.last_store_timestamp
+        sys_flag = draft.sys_flag
+        queued = not sys_flag & NOT_QUEUED
+        # No await from here to the end: the queue offset and the record must match.
+        queue_offset = queue.next_offset if queued else 0
+        physical_offset = commit_log.max_offset
+        try:
+            record = encode(draft, queue_offset, physical_offset, stored)
+        except MessageIllegal:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        if not commit_log.append(record, stored):
+            if (refused := self._roll(len(record))) is not None:
+                return self._refuse(refused)
+            physical_offset = commit_log.max_offset
+            record = encode(draft, queue_offset, physical_offset, stored)
+            commit_log.append(record, stored)
+        if queued:
+            queue.next_offset = queue_offset + 1
+        size = len(record)
+        self._dispatcher.offer(
+            DispatchRequest(
+                queue,
+                physical_offset,
+                size,
+                draft.tags_code,
+                queue_offset,
+                stored,
+                sys_flag,
+                draft.properties,
+            )
+        )
+        stats = self._stats
+        stats.messages_put += 1
+        stats.bytes_put += size
+        return PutResult(PUT_OK, physical_offset, queue_offset, size, 1, stored)
+
+    def put_batch(
+        self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
+    ) -> PutResult:
+        """Append the messages of a batch body, all of them or none, side by side in one segment.
+
+        `draft` carries what they share. Flag, body, properties and tags code are each item's own.
+        """
+        if (refused := self._unfit(draft, items)) is not None:
+            return self._refuse(refused)
+        drafts: list[MessageDraft] | None = None
+        splitting = self._split(draft, items)
+        try:
+            while True:
+                next(splitting)
+        except StopIteration as end:
+            drafts = end.value
+        return self._append_batch(draft, drafts, None, now_ms)
+
+    def put_batch_in_steps(
+        self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
+    ) -> Generator[None, None, PutResult]:
+        """As `put_batch`. Others may run at each yield, and append; nothing is stored before all of
+        it is known to be good. Parts of `BATCH_TOGETHER` messages are stored in a step each: what
+        others append to the same queue may lie between two parts, and when one is refused, those
+        before it stay.
+        """
+        if (refused := self._unfit(draft, items)) is not None:
+            return self._refuse(refused)
+        drafts = yield from self._split(draft, items)
+        try:
+            records = yield from _encode_without_offsets(drafts or [])
+        except MessageIllegal:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        if (refused := self._unfit(draft, items)) is not None:
+            return self._refuse(refused)
+        if sum(map(len, records)) + BLANK_BYTES > self._log.segment_bytes:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        parts = []
+        for begin in range(0, max(1, len(records)), BATCH_TOGETHER):
+            if begin:
+                yield
+                if self._flags.refusing:
+                    return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+            part = slice(begin, begin + BATCH_TOGETHER)
+            result = self._append_batch(draft, (drafts or [])[part], records[part], now_ms)
+            if result.status is not PUT_OK:
+                return result
+            parts.append(result)
+        return _joined(parts) if len(parts) > 1 else parts[0]
+
+    def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
+        """Why a batch cannot be stored now, whatever is in it."""
+        if self._flags.refusing:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
+        if queue is None or len(items) > self.config.max_message_size_bytes:
+            return PutStatus.MESSAGE_ILLEGAL
+        return None
+
+    def _split(
+        self, shared: MessageDraft, items: bytes | memoryview
+    ) -> Generator[None, None, list[MessageDraft] | None]:
+        """One draft per message of a batch body; None when their records would be too long."""
+        drafts: list[MessageDraft] = []
+        left = self.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES
+        try:
+            overhead = record_size(msgspec.structs.replace(shared, body=b"", properties=b""))
+            for flag, body, properties in batch_items(items):
+                left -= overhead + len(body) + len(properties)
+                if left < 0:
+                    return None
+                drafts.append(
+                    MessageDraft(
+                        shared.topic,
+                        shared.queue_id,
+                        body,
+                        properties,
+                        shared.born_host,
+                        shared.store_host,
+                        flag,
+                        shared.sys_flag,
+                        shared.born_timestamp,
+                        shared.reconsume_times,
+                        0,
+                        tags_code_of(properties),
+                    )
+                )
+                if not len(drafts) % BATCH_STEP:
+                    yield
+        except MessageIllegal:
+            return None
+        return drafts
+
+    def _append_batch(
+        self,
+        shared: MessageDraft,
+        drafts: list[MessageDraft] | None,
+        without_offsets: list[bytes] | None,
+        now_ms: int | None,
+    ) -> PutResult:
+        """`without_offsets`: the records, if they were encoded before their offsets were known."""
+        if not drafts or shared.sys_flag & NOT_QUEUED:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        queue = self._queues.obtain(shared.topic, shared.queue_id)
+        commit_log = self._log
+        stored = self._clock.now_ms() if now_ms is None else now_ms
+        stored = max(stored, commit_log.last_store_timestamp)
+        # No await from here to the end: queue offsets and records must match.
+        queue_offset = queue.next_offset
+        physical_offset = commit_log.max_offset
+        try:
+            records = without_offsets or _encode_all(drafts, queue_offset, physical_offset, stored)
+        except MessageIllegal:
+            return self._refuse(PutStatus.MESSAGE_ILLEGAL)
+        data = (
+            _with_offsets(records, queue_offset, physical_offset, stored)
+            if without_offsets
+            else b"".join(records)
+        )
+        if not commit_log.append(data, stored):
+            if (refused := self._roll(len(data))) is not None:
+                return self._refuse(refused)
+            physical_offset = commit_log.max_offset
+            data = _with_offsets(records, queue_offset, physical_offset, stored)
+            commit_log.append(data, stored)
+        queue.next_offset = queue_offset + len(drafts)
+        offer = self._dispatcher.offer
+        offsets = []
+        at = physical_offset
+        for number, (draft, record) in enumerate(zip(drafts, records, strict=True), queue_offset):
+            size = len(record)
+            offer(
+                DispatchRequest(
+                    queue,
+                    at,
+                    size,
+                    draft.tags_code,
+                    number,
+                    stored,
+                    draft.sys_flag,
+                    draft.properties,
+                )
+            )
+            offsets.append(at)
+            at += size
+        self._stats.messages_put += len(drafts)
+        self._stats.bytes_put += len(data)
+        count = len(drafts)
+        return PutResult(PUT_OK, physical_offset, queue_offset, len(data), count, stored, offsets)
+
+    def _roll(self, size: int) -> PutStatus | None:
+        """Make room for `size` bytes in a new segment; the reason when there can be none."""
+        if size + BLANK_BYTES > self._log.segment_bytes:
+            return PutStatus.MESSAGE_ILLEGAL
+        try:
+            self._log.roll(size)
+        except OSError as error:
+            self._allocator.starved(error)
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        self._stats.segments_rolled += 1
+        log.info("commit_log.rolled", physical_offset=self._log.max_offset)
+        return None
+
+    def _new_queue(self, draft: MessageDraft) -> ConsumeQueue | None:
+        """The queue of a message that has none yet; None when it may not have one."""
+        topic = draft.topic
+        length = len(topic.encode("utf-8", "replace"))
+        limit = LONG_TOPIC_BYTES if topic.startswith(LONG_TOPICS) else TOPIC_BYTES
+        if not 0 < length <= limit or draft.queue_id > QUEUE_ID_MAX:
+            return None
+        if not can_have_unit(topic, draft.queue_id, 0):
+            return None
+        if length > TOPIC_BYTES and not self._warned_long_topic:
+            self._warned_long_topic = True
+            log.warning("commit_log.long_topic", topic=topic)
+        return self._queues.obtain(topic, draft.queue_id)
+
+    def _refuse(self, status: PutStatus) -> PutResult:
+        self._stats.puts_refused += 1
+        return PutResult(status)
+
+
+def _joined(parts: list[PutResult]) -> PutResult:
+    """What became of a batch that was stored in parts."""
+    first = parts[0]
+    size = sum(part.size for part in parts)
+    return msgspec.structs.replace(
+        first,
+        size=size,
+        count=sum(part.count for part in parts),
+        offsets=[offset for part in parts for offset in part.offsets],
+        between=parts[-1].end_offset - first.physical_offset - size,
+    )
+
+
+def _encode_all(
+    drafts: list[MessageDraft], queue_offset: int, physical_offset: int, stored: int
+) -> list[bytes]:
+    """Records that lie side by side from `physical_offset`, queue offsets ascending."""
+    records = []
+    for number, draft in enumerate(drafts, queue_offset):
+        record = encode(draft, number, physical_offset, stored)
+        records.append(record)
+        physical_offset += len(record)
+    return records
+
+
+def _encode_without_offsets(drafts: list[MessageDraft]) -> Generator[None, None, list[bytes]]:
+    """Records that do not know yet where they will lie."""
+    records = []
+    for draft in drafts:
+        records.append(encode(draft, 0, 0, 0))
+        if not len(records) % BATCH_STEP:
+            yield
+    return records
+
+
+def _with_offsets(
+    records: list[bytes], queue_offset: int, physical_offset: int, stored: int
+) -> bytes:
+    """Records side by side from `physical_offset`, with their offsets written into them."""
+    data = bytearray().join(records)
+    stored_at = store_timestamp_at(int.from_bytes(records[0][SYS_FLAG]))
+    at = 0
+    for number, record in enumerate(records, queue_offset):
+        _offsets_into(data, at + QUEUE_OFFSET_AT, number, physical_offset + at)
+        _stored_into(data, at + stored_at, stored)
+        at += len(record)
+    return bytes(data)

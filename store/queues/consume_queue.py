@@ -1,0 +1,170 @@
+"""One consume queue: units of 20 bytes that say where the messages of a queue lie in the log.
+
+New units go to a tail in memory, which readers see at once; the flush service writes the tail to
+the files. A crash loses tails: recovery builds them again from the log. Files are sparse and are
+made together with their first unit, since an all-zero file is one phantom message to other brokers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from aerobee.store.format.names import file_start, segment_name
+from aerobee.store.format.queue_reader import Queue
+from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
+from aerobee.store.queues.queue_extents import take_extent
+from aerobee.store.queues.queue_units import QueueUnits
+from aerobee.store.queues.unit_search import UnitSearch
+from aerobee.store.results import UnitStatus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.store.queues.queue_extents import TakeExtent
+
+__all__ = ["KEEP_BYTES", "ConsumeQueue", "TailWrite"]
+
+KEEP_BYTES = 4_000
+"""Written units that stay in memory, so that readers at the end never ask the disk."""
+
+_pack = UNIT.pack
+ADDED = UnitStatus.ADDED
+REPEATED = UnitStatus.REPEATED
+GAP = UnitStatus.GAP
+
+
+class TailWrite(NamedTuple):
+    """Units on their way to one file: what a thread needs, and nothing that the loop may change."""
+
+    queue: ConsumeQueue
+    path: Path
+    position: int
+    """Of the first unit, within the file, in bytes."""
+    data: bytes
+    creates: bool
+    end: int
+    """What `written` becomes."""
+
+    def blanks(self) -> bytes:
+        """What fills a new file in front of its first unit (fillPreBlank)."""
+        return BLANK * (self.position // UNIT_SIZE) if self.creates else b""
+
+
+class ConsumeQueue(QueueUnits):
+    """Units of (topic, queue id). Source: store format §1.3, §4, §5.3 (ConsumeQueue)."""
+
+    # ── Adding ──
+
+    def append(
+        self, queue_offset: int, physical_offset: int, size: int, tags_code: int
+    ) -> UnitStatus:
+        """Add the unit of one message at the end; readers see it at once. Hot.
+
+        Repeated ones are ignored, by physical offset and by queue offset. With a gap nothing is
+        added: an entry of the wrong message would be worse.
+        """
+        end = physical_offset + size
+        if queue_offset != self.end_offset or end <= self.max_physical_offset:
+            return self._append_out_of_line(queue_offset, physical_offset, size, tags_code)
+        self.tail += _pack(physical_offset, size, tags_code)
+        self.max_physical_offset = end
+        self.end_offset = queue_offset + 1
+        return ADDED
+
+    def _append_out_of_line(
+        self, queue_offset: int, physical_offset: int, size: int, tags_code: int
+    ) -> UnitStatus:
+        if physical_offset + size <= self.max_physical_offset or queue_offset < self.end_offset:
+            return REPEATED
+        if self.end_offset or self._paths or self.stopped:
+            return GAP
+        # The first unit of a queue may have any number: the file is filled in front of it.
+        self.begin_at(queue_offset)
+        return self.append(queue_offset, physical_offset, size, tags_code)
+
+    def begin_at(self, queue_offset: int) -> None:
+        """The first message of this queue, which has none and no file, gets that number."""
+        self.min_offset = self.end_offset = queue_offset
+        self.next_offset = max(self.next_offset, queue_offset)
+        self.written = self.synced = self.tail_position = queue_offset * UNIT_SIZE
+        self.begun = self.written
+
+    # ── To the files ──
+
+    def take_writes(self) -> list[TailWrite]:
+        """What must be written for everything added so far, one piece per file, in order."""
+        pieces = []
+        position, end = self.written, self.end_offset * UNIT_SIZE
+        while position < end:
+            start = file_start(position, self.file_size)
+            stop = min(end, start + self.file_size)
+            at = position - self.tail_position
+            data = bytes(self.tail[at : at + stop - position])
+            creates = start not in self._paths
+            path = self.directory / segment_name(start) if creates else self._paths[start]
+            pieces.append(TailWrite(self, path, position - start, data, creates, stop))
+            position = stop
+        return pieces
+
+    def mark_written(self, write: TailWrite) -> None:
+        """The piece is in its file; all but the last written units leave the memory."""
+        self.written = write.end
+        self.extent = None
+        if write.creates:
+            self._paths[write.end - len(write.data) - write.position] = write.path
+        surplus = self.written - KEEP_BYTES - self.tail_position
+        if surplus > 0:
+            del self.tail[:surplus]
+            self.tail_position += surplus
+
+    def unsynced_paths(self) -> list[Path]:
+        """Files with written bytes that were never synced."""
+        first = file_start(self.synced, self.file_size)
+        return [path for start, path in self._paths.items() if first <= start < self.written]
+
+    def mark_synced(self, position: int) -> None:
+        """Everything written before this byte is on disk."""
+        self.synced = max(self.synced, position)
+
+    def take_extent(self) -> TakeExtent | None:
+        """What a thread takes its extent with; None without one file that has it all and room."""
+        end = self.end_offset * UNIT_SIZE
+        if not self.synced == self.written == end or len(self._paths) != 1:
+            return None
+        if self.min_offset == self.end_offset or not end % self.file_size or self.stopped:
+            return None
+        [(start, path)] = self._paths.items()
+        ends = self.min_offset, self.end_offset, self.max_physical_offset
+        return partial(take_extent, path, start, ends, self.queue_id)
+
+    # ── While running: the search and the removal of files are for a thread ──
+
+    def unit_search(self) -> UnitSearch:
+        """What a thread needs to search the written units."""
+        high = max(self.min_offset, self.written // UNIT_SIZE)
+        queue = Queue(
+            self.topic, self.queue_id, str(self.directory), self.file_size, tuple(self._paths)
+        )
+        return UnitSearch(queue, self.min_offset, high)
+
+    def raise_min_offset(self, first: int, searched: UnitSearch, min_physical_offset: int) -> None:
+        """Take over what a search has found; units that were not written then are looked at here.
+
+        Raises: OSError.
+        """
+        if first == searched.high:
+            first = self._first_at_or_after(min_physical_offset, first)
+        self.min_offset = max(self.min_offset, first)
+
+    def take_expired(self) -> list[Path]:
+        """Files in front of `min_offset` leave the queue, the oldest first; they stay on disk.
+
+        Never the last one, and none that a sync still has to open.
+        """
+        limit = min(self.min_offset * UNIT_SIZE, self.synced) - self.file_size
+        return self._take([start for start in list(self._paths)[:-1] if start <= limit])
+
+    def take_all(self) -> list[Path]:
+        """Every file leaves the queue, which must not be used any more; they stay on disk."""
+        return self._take(list(self._paths))

@@ -1,0 +1,287 @@
+"""All consume queues: found by (topic, queue id), loaded, recovered and cut together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import structlog
+
+from aerobee.store.files.open_files import OpenFiles
+from aerobee.store.files.sync_thread import side_by_side
+from aerobee.store.format.unit import UNIT_SIZE
+from aerobee.store.queues.consume_queue import ConsumeQueue
+from aerobee.store.queues.queue_extents import NO_EXTENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.queues.consume_queue import TailWrite
+    from aerobee.store.queues.queue_extents import QueueExtents
+    from aerobee.store.results import UnitStatus
+
+__all__ = ["ConsumeQueues", "slices_of"]
+
+log = structlog.get_logger(__name__)
+
+
+SLICE = 500
+"""Queues that are looked at, or written, in one go: some 2 ms of the loop."""
+WRITTEN_AGAIN = 64
+"""So many queues are written again before a start goes on."""
+
+
+def slices_of(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:
+    """So many at a time."""
+    return (queues[at : at + SLICE] for at in range(0, len(queues), SLICE))
+
+
+class ConsumeQueues:
+    """The table of queues below one directory. Source: store format §1.1 (ConsumeQueueStore).
+
+    All files have one size, as other brokers want it: that of the files found, else the configured.
+    """
+
+    __slots__ = ("_disk", "_open", "directory", "file_size", "table", "unsynced")
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
+        self._disk = disk
+        self._open = OpenFiles(disk)
+        self.directory = directory
+        self.file_size = -(-file_size // UNIT_SIZE) * UNIT_SIZE
+        """Rounded up to whole units."""
+        self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        self.unsynced: dict[ConsumeQueue, None] = {}
+        """Queues with bytes in their files that were never synced."""
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if anything was ever put into it."""
+        return self.table.get((topic, queue_id))
+
+    def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made in memory when it is new; its file comes with its first unit."""
+        queue = self.table.get((topic, queue_id))
+        if queue is None:
+            directory = self.directory / topic / str(queue_id)
+            queue = ConsumeQueue(topic, queue_id, directory, self.file_size, self._disk, self._open)
+            self.table[topic, queue_id] = queue
+        return queue
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+    ) -> UnitStatus:
+        """Add the unit of one message found in the log."""
+        queue = self.obtain(topic, queue_id)
+        status = queue.append(queue_offset, physical_offset, size, tags_code)
+        queue.next_offset = max(queue.next_offset, queue.end_offset)
+        return status
+
+    # ── Start ──
+
+    def load(self, extents: QueueExtents = NO_EXTENTS) -> None:
+        """Take over the queues found; plain files and names that are no numbers are left alone.
+
+        Those whose extent holds are not looked into. Raises: OSError.
+        """
+        disk = self._disk
+        sizes: Counter[int] = Counter()
+        for topic in disk.folders(self.directory):
+            known = {extent.queue_id: extent for extent in extents.topics.get(topic, ())}
+            for name in disk.folders(self.directory / topic):
+                if not name.isdigit() or name != str(int(name)):
+                    continue
+                queue = self.obtain(topic, int(name))
+                extent = known.get(queue.queue_id)
+                if extent is not None and queue.holds(extent, extents.file_size):
+                    sizes[extents.file_size] += 1
+                else:
+                    sizes.update(queue.load())
+        self._agree_on_size(sizes)
+        if self.file_size != extents.file_size:
+            self.doubt()
+
+    def doubt(self) -> None:
+        """Look into every queue at its recovery, whatever its extent says. Raises: OSError."""
+        for queue in self.table.values():
+            queue.doubt()
+
+    def _agree_on_size(self, sizes: Counter[int]) -> None:
+        """The size that most files have; what differs is damaged and built again."""
+        whole = {size: count for size, count in sizes.items() if size and not size % UNIT_SIZE}
+        if not whole:
+            return
+        usual = max(whole, key=lambda size: (whole[size], size == self.file_size, size))
+        if usual != self.file_size:
+            log.warning(
+                "store.size_kept",
+                setting="mappedFileSizeConsumeQueue",
+                path=str(self.directory),
+                file_bytes=usual,
+                configured_bytes=self.file_size,
+            )
+            self.file_size = usual
+            for queue in self.table.values():
+                queue.file_size = usual
+
+    def recover(self, *, scan: bool) -> None:
+        """Find the end of every queue; see `ConsumeQueue.recover`. Raises: OSError."""
+        for queue in self.table.values():
+            queue.recover(scan=scan)
+            if queue.unsynced_bytes:
+                # A cut leaves zeros that the next sync takes with it.
+                self.unsynced[queue] = None
+
+    def recover_from(
+        self, synced: int, written: int, min_physical_offset: int, *, killed: bool
+    ) -> None:
+        """The same after a crash, when it is known what was safe; then the first offsets.
+
+        Not `killed`: a file may have lost what was written, and tell no other time of change. See
+        `ConsumeQueue.recover_from`. Raises: OSError.
+        """
+        if not killed:
+            self.doubt()
+        for queue in self.table.values():
+            queue.recover_from(synced, written, min_physical_offset)
+
+    @property
+    def units(self) -> int:
+        """The ends of all queues that have a message, added up.
+
+        A queue that lost all its messages keeps its numbers in memory only, and does not count.
+        """
+        return sum(
+            queue.end_offset for queue in self.table.values() if queue.max_physical_offset >= 0
+        )
+
+    def max_physical_offset(self) -> int:
+        """How far into the log the units of all queues reach; −1 without any."""
+        return max((queue.max_physical_offset for queue in self.table.values()), default=-1)
+
+    @property
+    def unwritten_count(self) -> int:
+        """How many queues have units that are only in memory, or are to be written again."""
+        return sum(queue.unwritten_bytes > 0 for queue in self.table.values())
+
+    @property
+    def unsafe_count(self) -> int:
+        """How many queues have units that a power cut may take."""
+        return sum(queue.unsafe_bytes > 0 for queue in self.table.values())
+
+    def write_in_front_of(self, physical_offset: int, *, again: bool) -> None:
+        """Write what the walk up to there has found, and with `again` what was in a file before.
+
+        Few queues are done at once; thousands can wait until it serves. Raises: OSError.
+        """
+        again = again or self.unwritten_count <= WRITTEN_AGAIN
+        writes = self.unwritten(
+            queue
+            for queue in self.table.values()
+            if again or queue.has_news or queue.max_physical_offset > physical_offset
+        )
+        self.write(writes)
+        self.mark_written(writes)
+
+    def truncate(self, physical_offset: int) -> None:
+        """Drop every unit of a message at or behind this byte of the log. Raises: OSError."""
+        for queue in self.table.values():
+            queue.truncate(physical_offset)
+        # A cut leaves zeros that the next sync takes with it.
+        self.unsynced = {queue: None for queue in self.table.values() if queue.unsynced_bytes}
+
+    def correct_min_offsets(self, min_physical_offset: int) -> None:
+        """After the log lost its oldest segments. Raises: OSError."""
+        for queue in self.table.values():
+            if queue.begins_before(min_physical_offset):
+                queue.correct_min_offset(min_physical_offset)
+
+    def destroy(self) -> None:
+        """Remove every file of every queue: there is no log behind them. Raises: OSError."""
+        for queue in self.table.values():
+            queue.destroy()
+
+    # ── To the files ──
+
+    def all(self) -> list[ConsumeQueue]:
+        """Every queue there is now."""
+        return list(self.table.values())
+
+    def slices(self) -> Iterator[list[ConsumeQueue]]:
+        """Every queue, so many at a time."""
+        return slices_of(self.all())
+
+    def unwritten(self, queues: Iterable[ConsumeQueue] | None = None) -> list[TailWrite]:
+        """What of them, or of all, is only in memory, queue by queue."""
+        return [
+            write
+            for queue in (self.all() if queues is None else queues)
+            if queue.end_offset * UNIT_SIZE != queue.written
+            for write in queue.take_writes()
+        ]
+
+    def write(self, writes: Iterable[TailWrite]) -> None:
+        """Bring units to their files. For a thread. Raises: OSError; repeating it does no harm."""
+        by_queue: dict[ConsumeQueue, list[TailWrite]] = {}
+        for write in writes:
+            by_queue.setdefault(write.queue, []).append(write)
+        side_by_side(self._write_queue, list(by_queue.values()))
+
+    def _write_queue(self, writes: list[TailWrite]) -> None:
+        """The pieces of one queue, in their order."""
+        disk = self._disk
+        for write in writes:
+            if write.creates:
+                disk.mkdir(write.path.parent)
+                handle = disk.create(write.path, self.file_size, write.blanks() + write.data)
+            else:
+                handle = disk.open(write.path)
+            with handle:
+                if write.creates:
+                    # An all-zero file after a power cut would be one message to other brokers.
+                    disk.sync(handle)
+                    disk.sync_directory(write.path.parent)
+                else:
+                    handle.pwrite(write.data, write.position)
+
+    def sync(self, paths: Iterable[Path]) -> None:
+        """Make queue files durable. For a thread. Raises: OSError."""
+        side_by_side(self._sync_file, list(paths))
+
+    def _sync_file(self, path: Path) -> None:
+        with self._disk.open(path) as handle:
+            self._disk.sync(handle)
+
+    def write_all(self, *, sync: bool) -> None:
+        """Write, and with `sync` make durable, everything here and now. Raises: OSError."""
+        writes = self.unwritten()
+        self.write(writes)
+        self.mark_written(writes)
+        if sync:
+            behind = [queue for queue in self.table.values() if queue.unsynced_bytes]
+            self.sync(path for queue in behind for path in queue.unsynced_paths())
+            self.mark_synced((queue, queue.written) for queue in behind)
+
+    def mark_written(self, writes: Iterable[TailWrite]) -> None:
+        """These are in their files."""
+        for write in writes:
+            write.queue.mark_written(write)
+            self.unsynced[write.queue] = None
+
+    def mark_synced(self, ends: Iterable[tuple[ConsumeQueue, int]]) -> None:
+        """What these had written up to there, in bytes, is on disk."""
+        for queue, position in ends:
+            queue.mark_synced(position)
+            if not queue.unsynced_bytes:
+                self.unsynced.pop(queue, None)
+
+    def close(self) -> None:
+        """Close what is open for reading."""
+        self._open.close()

@@ -1,0 +1,324 @@
+"""Dispatch (reput): follows the log and feeds consume queues, other followers and arrivals.
+
+The appender hands over what it knows of each message, so nothing is parsed twice. When the
+hand-over is full it is dropped, and the log itself is parsed until dispatch has caught up. Under
+SYNC_FLUSH nothing is dispatched that is not on disk. Never stops at a record that cannot be read.
+
+Law: `pending` describes every record of the log from its first entry to the end, without a hole.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import structlog
+import trio
+
+from aerobee.store.errors import CONTENT_ERRORS
+from aerobee.store.format.faults import BLANK, END
+from aerobee.store.format.record import TRANSACTION_PREPARED
+from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
+from aerobee.store.format.walk import fault_at, resumes_at
+from aerobee.store.results import Location, UnitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.store.clock import Clock
+    from aerobee.store.format.faults import Stop
+    from aerobee.store.format.record import RecordHeader
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.queues.consume_queue import ConsumeQueue
+    from aerobee.store.queues.consume_queues import ConsumeQueues
+    from aerobee.store.set_aside import SetAside
+    from aerobee.store.stats import StoreStats
+
+__all__ = ["Arrival", "DispatchRequest", "DispatchService", "Dispatcher"]
+
+Arrival: TypeAlias = "Callable[[str, int, int, int, int, bytes], None]"
+"""Called with topic, queue id, max offset, tags code, store timestamp in ms, properties."""
+
+PENDING_MAX = 65_536
+PARSE_BATCH = 2_000
+"""Records parsed in one go, about 5 ms."""
+TICK_S = 0.05
+CATCH_UP_S = 5.0
+"""How long a stop waits for dispatch."""
+LAGGING_BYTES = 64 << 20
+
+# Prepared and rolled back share this bit; such records have no unit in a queue.
+_NOT_QUEUED = TRANSACTION_PREPARED
+_GAP = UnitStatus.GAP
+_HIGH = 1 << 32
+"""Queue offsets below are possible in every queue; others are checked."""
+
+log = structlog.get_logger(__name__)
+
+
+class DispatchRequest(msgspec.Struct, gc=False):
+    """What dispatch and its followers know of one record."""
+
+    queue: ConsumeQueue
+    physical_offset: int
+    size: int
+    tags_code: int
+    queue_offset: int
+    store_timestamp: int
+    sys_flag: int
+    properties: bytes
+
+
+class Dispatcher:
+    """Follows the log: consume queue units, then index entries, then arrivals.
+
+    Source: store format §4 (ReputMessageService, CommitLogDispatcher).
+    """
+
+    __slots__ = (
+        "_levels",
+        "_log",
+        "_queues",
+        "_stats",
+        "aside",
+        "dispatched",
+        "first_gap_timestamp",
+        "followers",
+        "last_position",
+        "last_store_timestamp",
+        "on_arrival",
+        "pending",
+    )
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        levels: DelayLevels,
+        stats: StoreStats,
+        aside: SetAside,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._levels = levels
+        self._stats = stats
+        self.aside = aside
+        self.pending: deque[DispatchRequest] = deque()
+        self.dispatched = 0
+        """Everything in the log before this byte was dispatched (reputFromOffset)."""
+        self.last_store_timestamp = 0
+        """Store time of the last dispatched record, in ms."""
+        self.last_position = -1
+        """Where the last dispatched record begins; −1 before the first."""
+        self.first_gap_timestamp: int | None = None
+        """Store time of the first record that found a gap in its queue."""
+        self.followers: list[Callable[[DispatchRequest], None]] = []
+        """Fed behind the consume queue and before the arrival; the index will be the first."""
+        self.on_arrival: Arrival | None = None
+
+    def behind(self, confirm: int) -> int:
+        """Bytes up to `confirm` that were not dispatched."""
+        return max(0, confirm - self.dispatched)
+
+    def offer(self, request: DispatchRequest) -> None:
+        """Take what the appender knows of the record it has just appended. Hot."""
+        pending = self.pending
+        if len(pending) >= PENDING_MAX:
+            pending.clear()
+            self._stats.dispatch_fallbacks += 1
+        pending.append(request)
+
+    def advance(self, confirm: int) -> None:
+        """Dispatch what lies before `confirm`; when it must parse, a batch of it. Hot."""
+        pending = self.pending
+        if pending:
+            head = pending[0].physical_offset
+            if self.dispatched < head:
+                self._parse_batch(min(head, confirm))
+            if self.dispatched == head:
+                self._hand_over(confirm)
+        elif self.dispatched < confirm:
+            self._parse_batch(confirm)
+
+    def _hand_over(self, confirm: int) -> None:
+        pending = self.pending
+        popleft = pending.popleft
+        arrival = self.on_arrival
+        followers = self.followers
+        count = 0
+        end = 0
+        last = self.last_position
+        while end <= confirm and pending:
+            try:
+                while pending:
+                    request = pending[0]
+                    physical = request.physical_offset
+                    size = request.size
+                    end = physical + size
+                    if end > confirm:
+                        break
+                    popleft()
+                    queue = request.queue
+                    queue_offset = request.queue_offset
+                    self.dispatched = end
+                    last = physical
+                    self.last_store_timestamp = stored = request.store_timestamp
+                    count += 1
+                    if not request.sys_flag & _NOT_QUEUED:
+                        status = queue.append(queue_offset, physical, size, request.tags_code)
+                        if status is _GAP:
+                            self._stop_queue(request)
+                    for follower in followers:
+                        follower(request)
+                    if arrival is not None:
+                        arrival(
+                            queue.topic,
+                            queue.queue_id,
+                            queue_offset + 1,
+                            request.tags_code,
+                            stored,
+                            request.properties,
+                        )
+            except CONTENT_ERRORS as error:
+                # Whoever waits for this message hears of it with the next one.
+                location = Location(queue.topic, queue.queue_id, queue_offset, physical)
+                self.aside.take("dispatch", location, error)
+        self.last_position = last
+        self._stats.dispatched += count
+
+    def _stop_queue(self, request: DispatchRequest) -> None:
+        """A unit before this one is missing: no more units until the queue is rebuilt."""
+        queue = request.queue
+        if queue.stopped:
+            return
+        queue.stopped = True
+        self._stats.queues_stopped += 1
+        if self.first_gap_timestamp is None:
+            self.first_gap_timestamp = request.store_timestamp
+        log.error(
+            "dispatch.queue_stopped",
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=request.queue_offset,
+            end_offset=queue.end_offset,
+            physical_offset=request.physical_offset,
+        )
+
+    # ── From the log ──
+
+    def _parse_batch(self, until: int) -> None:
+        """Parse and dispatch records before `until`, at most a batch of them."""
+        left = PARSE_BATCH
+        while left and self.dispatched < until:
+            walk = self._log.walk(self.dispatched, until)
+            for physical_offset, header in walk:
+                self.dispatched = physical_offset
+                if physical_offset + header.size > until:
+                    return
+                self._dispatch_parsed(header)
+                left -= 1
+                if not left:
+                    return
+            if not self._pass_over(walk.stop, until):
+                return
+            left -= 1
+
+    def _pass_over(self, stop: Stop, until: int) -> bool:
+        """Go on behind the blank, or behind bytes that are no record; those are reported.
+
+        False when no segment follows.
+        """
+        at = self.dispatched = stop.physical_offset
+        file = self._log.queue.find(at)
+        if file is None or at >= file.max_offset:
+            return self._next_file()
+        if stop.kind == END:
+            return True
+        self.dispatched = resumes_at(stop, file.max_offset, file.end)
+        if stop.kind != BLANK:
+            # What begins at `until` is known to be a record.
+            self.dispatched = min(self.dispatched, until)
+            log.error(
+                "commit_log.corrupt_record",
+                physical_offset=at,
+                reason=fault_at(file.readable()[: file.wrote], at - file.start, at).detail,
+                continued_at=self.dispatched,
+            )
+        return True
+
+    def _next_file(self) -> bool:
+        """Go on where the next segment begins; False when there is none."""
+        later = [file.start for file in self._log.queue.files if file.start > self.dispatched]
+        if later:
+            self.dispatched = later[0]
+        return bool(later)
+
+    def _dispatch_parsed(self, header: RecordHeader) -> None:
+        """The record at `dispatched`."""
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
+        queue = self._queues.find(topic, queue_id)
+        # Name and number of a queue that is there were checked when it was created.
+        known = queue is not None and 0 <= queue_offset < _HIGH
+        if not known and not can_have_unit(topic, queue_id, queue_offset):
+            location = Location(topic, queue_id, queue_offset, self.dispatched)
+            self.aside.note("dispatch", location, "no queue can be of that name or number")
+            self.dispatched += header.size
+            return
+        queue = queue or self._queues.obtain(topic, queue_id)
+        stored, properties = header.store_timestamp, header.properties
+        tags_code = code_of(topic, properties, stored, self._levels)
+        self.pending.appendleft(
+            DispatchRequest(
+                queue,
+                self.dispatched,
+                header.size,
+                tags_code,
+                queue_offset,
+                stored,
+                header.sys_flag,
+                properties,
+            )
+        )
+        self._stats.dispatch_parsed += 1
+        self._hand_over(self.dispatched + header.size)
+
+
+class DispatchService:
+    """Keeps dispatch moving where no round of the reactor does. Source: store format §4."""
+
+    __slots__ = ("_advance", "_behind", "_moved")
+
+    def __init__(
+        self, advance: Callable[[], None], behind: Callable[[], int], moved: Callable[[], None]
+    ) -> None:
+        self._advance = advance
+        self._behind = behind
+        self._moved = moved
+
+    async def catch_up(self, clock: Clock) -> None:
+        """Dispatch what is left, for a stop, unless that takes too long."""
+        deadline = clock.monotonic() + CATCH_UP_S
+        while (before := self._behind()) and clock.monotonic() < deadline:
+            self._advance()
+            if self._behind() == before:
+                break
+            await trio.lowlevel.checkpoint()
+
+    async def run(self) -> None:
+        """Dispatch what is left over, until cancelled."""
+        lagging = False
+        while True:
+            behind = self._behind()
+            if behind:
+                self._advance()
+                self._moved()
+            if lagging != (behind > LAGGING_BYTES):
+                lagging = not lagging
+                log.warning(
+                    "dispatch.lagging" if lagging else "dispatch.caught_up", behind_bytes=behind
+                )
+            if behind and self._behind() < behind:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.sleep(TICK_S)

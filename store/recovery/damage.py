@@ -1,0 +1,256 @@
+"""Damage is not a tear: what was on disk for certain must not vanish in a cut.
+
+The log and the end that recovery found flow in; out comes nothing, or StoreDamaged naming the file,
+the physical offset and the remedy. Reads only.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import structlog
+
+from aerobee.store.errors import StoreDamaged
+from aerobee.store.format.faults import BLANK, NoRecord
+from aerobee.store.format.properties import is_closed
+from aerobee.store.format.record import (
+    BLANK_MAGIC,
+    MAGIC_V1,
+    MAGIC_V2,
+    START,
+    RecordHeader,
+    parse,
+)
+from aerobee.store.format.walk import candidates_in, fault_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.format.checkpoint import Checkpoint
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.queues.consume_queue import ConsumeQueue
+
+__all__ = [
+    "LogEnd",
+    "altered",
+    "reason_at",
+    "record_time_at",
+    "refuse_damage",
+    "refuse_foreign_bytes",
+    "refuse_hole",
+    "refuse_holes",
+    "refuse_loss",
+    "refuse_no_log",
+    "refuse_number",
+    "refuse_short",
+    "sound_end",
+]
+
+_log = structlog.get_logger(__name__)
+
+
+class LogEnd(NamedTuple):
+    """Where recovery would cut."""
+
+    physical_offset: int
+    last_store_timestamp: int
+    """Of the record in front of it, in ms; 0 without one."""
+    safe_before: int | None
+    """Records stored before this time, in ms, were on disk; None: all were."""
+
+
+def refuse_holes(log: CommitLog) -> None:
+    """A segment missing between others. Raises: StoreDamaged."""
+    for file, following in pairwise(log.queue.files):
+        if file.end != following.start:
+            raise StoreDamaged(
+                f"{log.queue.path_of(file.end)} is missing between {file.path.name} and "
+                f"{following.path.name}: restore it, or move the older segments away"
+            )
+
+
+def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
+    """No segment, though there were messages; clean-up leaves the last one. Raises: StoreDamaged.
+
+    `reach` is how far queues or the recovery point speak of messages, −1 when they say nothing.
+    """
+    if reach >= 0:
+        witness = f"there were messages up to physical offset {reach}"
+    elif any(checkpoint[:3]):
+        witness = "`checkpoint` knows of stored messages"
+    else:
+        return
+    raise StoreDamaged(
+        f"{log.queue.directory} holds no segment, but {witness}: restore it from a copy, or move "
+        "the data directory away to begin anew (what is in its `config` may come along)"
+    )
+
+
+def refuse_short(log: CommitLog, end_offset: int, led_to: Sequence[int]) -> None:
+    """After a clean stop: the log lacks its end, a segment is short or missing.
+
+    `led_to` are the physical offsets at or behind the end that last units lead to. A lone one
+    behind the end is itself wrong. Raises: StoreDamaged, OSError.
+    """
+    last = log.queue.find(end_offset)
+    if last is log.queue.last and last and _is_blank(log.parse_at(last, end_offset)):
+        # The log goes on in the next segment.
+        end_offset = last.end
+    if end_offset in led_to or len(led_to) > 1:
+        more = f", consume queues know of messages up to the one at {max(led_to)}"
+        refuse_damage(log, end_offset, more)
+
+
+def _is_blank(found: RecordHeader | NoRecord) -> bool:
+    return isinstance(found, NoRecord) and found.kind == BLANK
+
+
+def refuse_foreign_bytes(log: CommitLog, end_offset: int) -> None:
+    """A log without one whole record that begins as no record does. Raises: StoreDamaged, OSError.
+
+    A crash leaves the first bytes of a segment zero, or as they were written.
+    """
+    first = log.queue.first
+    if first is None or end_offset > first.start:
+        return
+    size, magic = START.read(first.readable())
+    if (size or magic) and magic not in (MAGIC_V1, MAGIC_V2, BLANK_MAGIC):
+        raise StoreDamaged(
+            f"{first.path} holds no message and begins with bytes that no broker writes (at "
+            f"physical offset {first.start}, magic {magic:#010x}): restore it from a copy, or "
+            f"move {log.queue.directory} away to begin anew"
+        )
+
+
+def refuse_loss(log: CommitLog, end: LogEnd, crc: bool) -> None:
+    """Whole records behind the end that were on disk for certain. Raises: StoreDamaged, OSError."""
+    for position in _behind(log, end.physical_offset):
+        stored = record_time_at(log, position, crc)
+        # Older ones are what an earlier cut by another broker has left, which erases nothing.
+        if (
+            stored
+            and stored >= end.last_store_timestamp
+            and (end.safe_before is None or stored < end.safe_before)
+        ):
+            refuse_damage(log, end.physical_offset, f", whole messages follow at {position}")
+
+
+def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int) -> None:
+    """Whole records behind the end after a kill, when all that was written is there.
+
+    An append that the kill interrupted may lack its begin: then what follows is the rest of one
+    batch, of one queue and one time. Raises: StoreDamaged, OSError.
+    """
+    file = log.queue.find(physical_offset)
+    torn = file is not None and not any(_start_of(file, physical_offset - file.start))
+    appends: set[tuple[str, int, int]] = set()
+    for position in _behind(log, physical_offset):
+        segment = log.queue.find(position)
+        found = None if segment is None else log.parse_at(segment, position, crc=True)
+        # Older ones are what an earlier cut by another broker has left, which erases nothing.
+        if not isinstance(found, RecordHeader) or found.store_timestamp < last_store_timestamp:
+            continue
+        appends.add((found.topic, found.queue_id, found.store_timestamp))
+        if not torn or len(appends) > 1:
+            more = f", whole messages follow at {position}"
+            refuse_damage(log, physical_offset, more)
+
+
+def _start_of(file: MappedFile, position: int) -> memoryview:
+    return file.readable()[position : position + START.size]
+
+
+def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoReturn:
+    """Something that was on disk for certain cannot be read. Raises: StoreDamaged, OSError."""
+    file = log.queue.find(physical_offset)
+    path = file.path if file else log.queue.path_of(physical_offset)
+    raise StoreDamaged(
+        f"{path} is damaged at physical offset {physical_offset} "
+        f"({reason_at(log, physical_offset)}){more}: restore the file from "
+        "a copy; to give up everything behind the damage, remove `checkpoint` and create an empty "
+        "file `abort` beside it"
+    )
+
+
+def refuse_number(
+    log: CommitLog, physical_offset: int, queue: ConsumeQueue, queue_offset: int
+) -> NoReturn:
+    """A record that is not the next of its queue, though the queue is whole.
+
+    Raises: StoreDamaged, OSError.
+    """
+    name = f"{queue.topic}-{queue.queue_id}"
+    more = f", a record of {name} has number {queue_offset} in place of {queue.end_offset}"
+    refuse_damage(log, physical_offset, more)
+
+
+def altered(
+    log: CommitLog, file: MappedFile, physical_offset: int, *, safe: int, killed: bool
+) -> RecordHeader | None:
+    """A record whose body is not what was written, if that is damage and no torn end; else None.
+
+    It stays in the log and keeps its unit: readers leave it out and go on behind it. All before
+    `safe` was on disk; after a kill everything is there but the end of the last append.
+    """
+    found = log.parse_at(file, physical_offset)
+    if isinstance(found, NoRecord):
+        return None
+    end = physical_offset + found.size
+    if end > safe:
+        following = log.parse_at(file, end)
+        if not killed or (isinstance(following, NoRecord) and not _is_blank(following)):
+            return None
+    _log.error(
+        "commit_log.corrupt_record",
+        physical_offset=physical_offset,
+        reason=reason_at(log, physical_offset),
+        continued_at=end,
+    )
+    return found
+
+
+def sound_end(
+    log: CommitLog, before: int, last: int, begin: int, end: int, *, killed: bool
+) -> tuple[int, int]:
+    """Where the records from `begin` on end that lost nothing, and where the last one begins.
+
+    The CRC covers the body only, but all of these are ours and have closed properties. A kill
+    leaves one that is not whole, the last; a power cut leaves out any page. `before` begins the
+    record in front of them, `last` the last one before `end`.
+    """
+    found = log.header_at(last)
+    if killed and (found is None or is_closed(found.properties)):
+        return end, last
+    for position, header in log.walk(begin, end):
+        if not is_closed(header.properties) and (position == last or not killed):
+            return position, before
+        before = position
+    return end, last
+
+
+def _behind(log: CommitLog, physical_offset: int) -> Iterator[int]:
+    """Physical offsets behind the end where a record may begin."""
+    file = log.queue.find(physical_offset)
+    if file is not None:
+        begin = physical_offset - file.start
+        yield from candidates_in(file.open(), begin, file.size, file.start)
+    yield from (file.start for file in log.queue.files if file.start > physical_offset)
+
+
+def record_time_at(log: CommitLog, physical_offset: int, crc: bool) -> int:
+    """Store time in ms of the whole record there, 0 when there is none. Raises: OSError."""
+    file = log.queue.find(physical_offset)
+    if file is None:
+        return 0
+    found = parse(file.readable(), physical_offset - file.start, physical_offset, crc)
+    return 0 if isinstance(found, NoRecord) else found.store_timestamp
+
+
+def reason_at(log: CommitLog, physical_offset: int) -> str:
+    """Why the log ends there, in words. Raises: OSError."""
+    file = log.queue.find(physical_offset)
+    if file is None:
+        return "no segment"
+    return fault_at(file.readable(), physical_offset - file.start, physical_offset).detail

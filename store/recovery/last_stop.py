@@ -1,0 +1,84 @@
+"""What a clean stop left behind: where the log began and ended, and every queue.
+
+After a clean stop nothing else says how far a queue went, so one whose files are gone would begin
+again at number 0. The file is ours alone; other brokers let it lie. Who finds the log as it is
+written here can trust the rest: a broker that was here in between and stored something moved its
+end. A file that does not fit its CRC says nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.queues.consume_queues import ConsumeQueues
+
+__all__ = ["LastStop", "LastStopFile", "QueueEnds"]
+
+
+class QueueEnds(NamedTuple):
+    """The first queue offset that could be read, and the number of the next message."""
+
+    begin: int
+    end: int
+
+
+class LastStop(msgspec.Struct, frozen=True):
+    """A log from its first byte to its end, and the queues that ever had a message."""
+
+    log_begin: int
+    log_end: int
+    queues: dict[str, dict[int, QueueEnds]]
+    """By topic and queue id."""
+
+    @classmethod
+    def of(cls, log: CommitLog, queues: ConsumeQueues) -> LastStop:
+        """What there is to say of queues that are all in their files."""
+        found: dict[str, dict[int, QueueEnds]] = {}
+        for (topic, queue_id), queue in queues.table.items():
+            if queue.end_offset:
+                ends = QueueEnds(queue.min_offset, queue.end_offset)
+                found.setdefault(topic, {})[queue_id] = ends
+        return cls(log.min_offset, log.max_offset, found)
+
+
+class _Document(msgspec.Struct):
+    """The file: JSON, and what it must amount to."""
+
+    crc: int
+    stop: msgspec.Raw
+
+
+class LastStopFile:
+    """Read at a clean start, written at the end of a clean stop. Blocking."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+
+    def load(self) -> LastStop | None:
+        """What it says; None without a file, and when it cannot be trusted. Raises: OSError."""
+        if not self._disk.exists(self.path):
+            return None
+        try:
+            document = msgspec.json.decode(self._disk.read(self.path), type=_Document)
+            if crc32(document.stop) != document.crc:
+                return None
+            return msgspec.json.decode(document.stop, type=LastStop)
+        except msgspec.DecodeError:
+            return None
+
+    def write(self, stop: LastStop) -> None:
+        """Replace it, durably. Raises: OSError."""
+        body = msgspec.json.encode(stop)
+        document = _Document(crc32(body), msgspec.Raw(body))
+        self._disk.write_atomically(self.path, msgspec.json.encode(document), backup=False)

@@ -1,0 +1,432 @@
+"""After the files are loaded: where to start, what to cut, what to build again.
+
+The log is the only truth. In come the loaded log and queues, the checkpoint and whether the last
+stop was a clean one; when `recover` returns, the log ends behind its last whole record with zeros
+after it, every message before that end has its unit and no unit points behind it, and after a
+crash everything that can be read is on disk. Decisions are in `recovery_start`; `_Recovery` acts.
+
+The caller holds the lock, has refused foreign directories (`start_check`) and has made the abort
+file: then any crash in here is repaired by the next start, which comes to the same result.
+Source: store format §5.3-5.6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from aerobee.store.format.fast_scan import NEVER, fast_scan, queue_key
+from aerobee.store.format.faults import BLANK, CRC, NoRecord
+from aerobee.store.format.record import HOST_FLAGS, TRANSACTION_PREPARED
+from aerobee.store.format.unit import SCHEDULE_TOPIC, DelayLevels, can_have_unit, code_of
+from aerobee.store.recovery.damage import (
+    LogEnd,
+    altered,
+    reason_at,
+    record_time_at,
+    refuse_damage,
+    refuse_foreign_bytes,
+    refuse_hole,
+    refuse_holes,
+    refuse_loss,
+    refuse_no_log,
+    refuse_number,
+    refuse_short,
+    sound_end,
+)
+from aerobee.store.recovery.recovery_start import (
+    FirstRecord,
+    abnormal_start,
+    known_of,
+    led_behind,
+    normal_start,
+    short_of,
+)
+from aerobee.store.results import Recovery, RecoveryProgress, UnitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.flush.recovery_point import RecoveryPoint
+    from aerobee.store.format.checkpoint import Checkpoint
+    from aerobee.store.format.record import RecordHeader
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.queues.consume_queue import ConsumeQueue
+    from aerobee.store.queues.consume_queues import ConsumeQueues
+    from aerobee.store.recovery.last_stop import LastStop
+    from aerobee.store.recovery.recovery_start import Known
+
+__all__ = ["recover"]
+
+log = structlog.get_logger(__name__)
+
+CHUNK_BYTES = 1 << 20
+QUEUES_SYNCED = 64
+"""So many are synced at once when the recovery point was good; more wait for the flush service."""
+WRITE_EVERY_RECORDS = 65_536
+"""So that building long queues again does not keep them in memory."""
+
+
+def recover(
+    commit_log: CommitLog,
+    queues: ConsumeQueues,
+    checkpoint: Checkpoint,
+    *,
+    clean: bool,
+    clock: Clock,
+    levels: DelayLevels | None = None,
+    crc: bool = True,
+    known: Callable[[str], bool] | None = None,
+    last_stop: LastStop | None = None,
+    point: RecoveryPoint | None = None,
+    progress: RecoveryProgress | None = None,
+) -> Recovery:
+    """Bring log and queues into agreement; both are loaded, nothing serves yet.
+
+    `levels` dates the units of parked delay messages. `known` says whether a topic still exists;
+    the queues of one that does not are not searched for through the whole log. `last_stop` counts
+    after a clean stop, `point` after a crash. `progress` is kept for whoever looks from another
+    thread.
+    Raises: StoreDamaged before anything is cut, when the cut would take what was known to be safe.
+    """
+    began = clock.monotonic()
+    run = _Recovery(commit_log, queues, checkpoint, clean, levels or DelayLevels(), crc, known)
+    run.last_stop = last_stop if clean else None
+    if point is not None and not clean:
+        run.safe = point.log_end
+        run.known_point = known_of(commit_log, point)
+    run.progress = progress or RecoveryProgress()
+    if commit_log.queue.files:
+        if not clean:
+            log.info(
+                "store.recovering",
+                path=str(commit_log.queue.directory),
+                physical_offset=commit_log.min_offset,
+                end_offset=commit_log.max_offset,
+                queues=len(queues.table),
+            )
+        refuse_holes(commit_log)
+        run.find_start()
+        run.walk()
+        run.cut()
+        run.make_durable()
+    else:
+        # After a crash queues may be ahead of the log, but the checkpoint never is.
+        refuse_no_log(commit_log, checkpoint, run.safe - 1)
+        queues.recover(scan=not clean)
+        refuse_no_log(commit_log, checkpoint, queues.max_physical_offset() if clean else -1)
+        queues.destroy()
+    return Recovery(
+        clean=clean,
+        cut_bytes=run.cut_bytes,
+        elapsed_ms=int((clock.monotonic() - began) * 1_000),
+        start_offset=run.start,
+        end_offset=run.end,
+        records=run.records,
+        last_store_timestamp=run.last_store_timestamp,
+        rebuilt_queues=len(run.lost),
+        last_position=run.last,
+        queues_end=run.queues_end,
+    )
+
+
+class _Recovery:
+    """The state of one recovery; its methods are the steps, in order."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueues,
+        checkpoint: Checkpoint,
+        clean: bool,
+        levels: DelayLevels,
+        crc: bool,
+        known: Callable[[str], bool] | None,
+    ) -> None:
+        self.log = commit_log
+        self.queues = queues
+        self.checkpoint = checkpoint
+        self.clean = clean
+        self.levels = levels
+        self.crc = crc
+        self.known = known
+        self.start = self.end = 0
+        self.records = self.cut_bytes = self.last_store_timestamp = 0
+        self.physic = checkpoint.physic_msg_timestamp
+        self.last_stop: LastStop | None = None
+        self.safe = 0
+        """Every byte of the log before this one was on disk, as the last run says."""
+        self.known_point: Known | None = None
+        self.killed = False
+        self.queues_end = 0
+        """Every message before this byte of the log has its unit on disk."""
+        self.progress = RecoveryProgress()
+        self.unsafe_from = -1
+        """The first record that may not be on disk yet; −1 when all are."""
+        self.last = -1
+        """Where the last record passed begins; −1 before the first."""
+        self.write_at = WRITE_EVERY_RECORDS
+        self.in_order: dict[tuple[bytes, int], ConsumeQueue] = {}
+        """Queues that lack nothing so far; a fast scan gives units to them itself."""
+        self.lost: set[tuple[str, int]] = set()
+        """Queues whose units are missing from before the start of the walk."""
+        self.built: set[tuple[str, int]] = set()
+        """Those of them that are built again from the whole log."""
+        self.led_to = -1
+        """After a clean stop: where the last unit leads, if that is to no message."""
+
+    def find_start(self) -> None:
+        """Settle the ends of the queues and the physical offset where the walk begins."""
+        queues = self.queues
+        self.progress.step = "queues"
+        self.progress.end_offset = self.log.max_offset
+        if self.known_point is not None and self._start_at_point(self.known_point):
+            return
+        self.known_point = None
+        queues.recover(scan=not self.clean)
+        self.lost = {key for key, queue in queues.table.items() if queue.damaged}
+        reach = queues.max_physical_offset()
+        if reach < 0:
+            self.start = self.log.min_offset
+        elif not self.clean:
+            self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
+            # Of what the checkpoint does not vouch for any page may be missing: built again.
+            queues.truncate(self.start)
+        else:
+            self.start = self._start_after_stop(reach)
+
+    def _start_at_point(self, known: Known) -> bool:
+        """Begin where the queues are known to be whole; False when they are not."""
+        point, queues = known.point, self.queues
+        synced = max(point.queues_end, self.log.min_offset)
+        self.start = point.log_end if known.killed else synced
+        queues.recover_from(synced, self.start, self.log.min_offset, killed=known.killed)
+        units, expected = queues.units, point.units if known.killed else point.queues_units
+        if units != expected or any(queue.damaged for queue in queues.table.values()):
+            at = point.log_end
+            log.warning(
+                "store.recovery_point_wrong", physical_offset=at, units=units, expected=expected
+            )
+            return False
+        self.queues_end, self.killed = synced, known.killed
+        self.last = point.last if point.last < self.start else -1
+        self.unsafe_from = point.log_end
+        return True
+
+    def _start_after_stop(self, reach: int) -> int:
+        """The last message that has a unit: a clean stop waits until all have theirs."""
+        queues = self.queues.table.values()
+        queue = next(queue for queue in queues if queue.max_physical_offset == reach)
+        unit = queue.unit(queue.end_offset - 1)
+        if unit is not None and record_time_at(self.log, unit.physical_offset, self.crc):
+            return unit.physical_offset
+        # That unit leads nowhere: the queue or the log is not what was left on disk.
+        self.led_to = -1 if unit is None else unit.physical_offset
+        self.lost.add((queue.topic, queue.queue_id))
+        return normal_start(self._first_records(), reach)
+
+    def _first_records(self) -> Iterable[FirstRecord]:
+        for file in reversed(self.log.queue.files):
+            yield FirstRecord(file.start, record_time_at(self.log, file.start, self.crc))
+
+    def walk(self) -> None:
+        """Pass every whole record from the start on, and give the queues what they lack."""
+        self.progress.step = "log"
+        self.end = self._pass()
+        self._refuse()
+        stop = self.last_stop
+        bounds = self.log.min_offset, self.end
+        whole = stop is not None and (stop.log_begin, stop.log_end) == bounds
+        short = short_of(stop, self.queues, self.known) if stop and whole else {}
+        self.lost |= {
+            key
+            for key, ends in short.items()
+            if ends.begin < ends.end or self.queues.obtain(*key).end_offset
+        }
+        if self.lost:
+            log.warning(
+                "store.queues_rebuilt",
+                queues=sorted(f"{topic}-{queue_id}" for topic, queue_id in self.lost),
+            )
+            self._rebuild()
+        for key, ends in short.items():
+            queue = self.queues.obtain(*key)
+            if not queue.end_offset:
+                # None of its messages is left in the log; their numbers are used all the same.
+                queue.begin_at(ends.end)
+        for queue in self.queues.table.values():
+            queue.next_offset = max(queue.next_offset, queue.end_offset)
+
+    def _refuse(self) -> None:
+        """Damage that a cut would hide, before anything of the log or a whole queue goes."""
+        refuse_foreign_bytes(self.log, self.end)
+        if self.end < self.safe:
+            more = f", though all of the log was on disk up to {self.safe}"
+            refuse_damage(self.log, self.end, more)
+        if self.led_to >= self.end:
+            refuse_short(self.log, self.end, led_behind(self.queues, self.end))
+        if self.killed:
+            refuse_hole(self.log, self.end, self.last_store_timestamp)
+        else:
+            before = None if self.clean else self.checkpoint.physic_msg_timestamp
+            refuse_loss(self.log, LogEnd(self.end, self.last_store_timestamp, before), self.crc)
+
+    def _pass(self) -> int:
+        """The walk; returns where the last sound record ends."""
+        at = self.start
+        file = self.log.queue.find(at)
+        while file is not None:
+            at, closed = self._pass_segment(file, at)
+            file = self.log.queue.after(file) if closed else None
+            at = at if file is None else file.start
+        last = self.log.header_at(self.last)
+        if last is None:
+            return at
+        self.last_store_timestamp = last.store_timestamp
+        if self.known_point is not None and at > self.unsafe_from:
+            offsets = self.known_point.point.last, self.last, self.unsafe_from
+            at, self.last = sound_end(self.log, *offsets, at, killed=self.killed)
+            last = self.log.header_at(self.last)
+            self.last_store_timestamp = 0 if last is None else last.store_timestamp
+        return at
+
+    def _pass_segment(self, file: MappedFile, at: int) -> tuple[int, bool]:
+        """Where the records of a segment end, and whether the blank is there."""
+        base = at
+        data = b""
+        family = 0
+        while True:
+            if at - base >= len(data):
+                base, data = at, file.open().pread(CHUNK_BYTES, at - file.start)
+                self.progress.physical_offset = at
+                self._write_some()
+            before = self.physic if self.unsafe_from < 0 else NEVER
+            scanned = fast_scan(
+                data, at - base, base, self.in_order, family=family, before=before, crc=self.crc
+            )
+            at = base + scanned.end
+            self.records += scanned.records
+            if scanned.records:
+                self.last = base + scanned.last
+            # What the fast scan does not take, or what the chunk cuts in two.
+            found = self.log.parse_at(file, at, crc=self.crc)
+            if isinstance(found, NoRecord):
+                kept = None
+                if found.kind == CRC and self.known_point is not None:
+                    kept = altered(self.log, file, at, safe=self.safe, killed=self.killed)
+                if kept is None:
+                    return at, found.kind == BLANK
+                found = kept
+            family = found.sys_flag & HOST_FLAGS
+            self._pass_one(at, found)
+            at += found.size
+
+    def _pass_one(self, position: int, header: RecordHeader) -> None:
+        self._put(position, header)
+        self.records += 1
+        self.last = position
+        if self.unsafe_from < 0 and header.store_timestamp >= self.physic:
+            self.unsafe_from = position
+
+    def _write_some(self) -> None:
+        if self.records >= self.write_at:
+            self.queues.write_all(sync=False)
+            self.write_at = self.records + WRITE_EVERY_RECORDS
+
+    def _put(self, position: int, header: RecordHeader) -> None:
+        """One record that is the first of its queue, or not simply the next."""
+        topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
+        key = topic, queue_id
+        # Prepared and rolled-back records share this bit; they have no unit.
+        if header.sys_flag & TRANSACTION_PREPARED or key in self.lost:
+            return
+        if not can_have_unit(topic, queue_id, queue_offset):
+            return
+        queue = self.queues.obtain(topic, queue_id)
+        scan_key = queue_key(topic, queue_id)
+        if scan_key not in self.in_order and self._missing(queue, queue_offset):
+            self.lost.add(key)
+            return
+        code = code_of(topic, header.properties, header.store_timestamp, self.levels)
+        unit = queue_offset, position, header.size, code
+        status = queue.append(*unit)
+        if (
+            status is UnitStatus.REPEATED
+            and queue_offset == 0
+            and position >= queue.max_physical_offset
+        ):
+            # The topic was deleted and made again: its numbers start anew.
+            queue.destroy()
+            status = queue.append(*unit)
+        # With a gap the queue may be what is wrong, which shows when it was built again.
+        wrong = status is UnitStatus.REPEATED or (status is UnitStatus.GAP and key in self.built)
+        if wrong and self.known_point is not None:
+            refuse_number(self.log, position, queue, queue_offset)
+        if status is UnitStatus.GAP:
+            self.lost.add(key)
+            self.in_order.pop(scan_key, None)
+        elif status is UnitStatus.ADDED and topic != SCHEDULE_TOPIC:
+            self.in_order[scan_key] = queue
+
+    def _rebuild(self) -> None:
+        """Build the lost queues from the whole log."""
+        self.progress.step = "rebuild"
+        lost, self.lost = self.lost, set()
+        missing_from = self.start
+        self.start = self.log.min_offset
+        self.in_order.clear()
+        self.built = lost
+        for key in lost:
+            self.queues.obtain(*key).destroy()
+        for number, (position, header) in enumerate(self.log.walk(self.start, self.end)):
+            if (header.topic, header.queue_id) in lost:
+                self._put(position, header)
+            if not number % WRITE_EVERY_RECORDS:
+                self.progress.physical_offset = position
+                self.queues.write_all(sync=False)
+        for topic, queue_id in self.lost:
+            log.error("store.queue_incomplete", topic=topic, queue_id=queue_id)
+        self.start = missing_from
+        self.lost = lost
+
+    def _missing(self, queue: ConsumeQueue, queue_offset: int) -> bool:
+        """Whether a queue that is empty should not be, when this is the first record seen of it."""
+        if queue_offset == 0 or self.start <= self.log.min_offset:
+            return False
+        if queue.max_physical_offset >= 0 or queue.end_offset == queue_offset:
+            return False
+        return self.known is None or self.known(queue.topic)
+
+    def cut(self) -> None:
+        """End queues and log at the end of the walk; zero what lies behind, so it stays dead."""
+        reason = reason_at(self.log, self.end)
+        self.queues.write_in_front_of(self.end, again=self.known_point is None)
+        self.queues.truncate(self.end)
+        self.cut_bytes = self.log.truncate(self.end)
+        self.log.last_store_timestamp = self.last_store_timestamp
+        if self.cut_bytes:
+            log.warning(
+                "commit_log.tail_cut",
+                physical_offset=self.end,
+                cut_bytes=self.cut_bytes,
+                reason=reason,
+            )
+
+    def make_durable(self) -> None:
+        """After a crash: nobody may read what a power cut could still take back."""
+        self.progress.step = "sync"
+        if not self.clean and 0 <= self.unsafe_from < self.end:
+            for file in self.log.queue.files:
+                begin = max(self.unsafe_from - file.start, 0)
+                if begin < file.wrote:
+                    file.rewrite(begin, file.wrote)
+        if self.known_point is None or self.queues.unsafe_count <= QUEUES_SYNCED:
+            if not self.clean:
+                self.queues.write_all(sync=True)
+            self.queues_end = self.end
+        if self.known_point is None:
+            self.queues.correct_min_offsets(self.log.min_offset)
+        self.log.take_over()

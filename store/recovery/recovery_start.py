@@ -1,0 +1,111 @@
+"""Where a start begins to look, and what it should find: decisions, as functions of values.
+
+Source: store format §5.3, §5.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aerobee.store.flush.recovery_point import RecoveryPoint
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.queues.consume_queues import ConsumeQueues
+    from aerobee.store.recovery.last_stop import LastStop, QueueEnds
+
+__all__ = [
+    "FirstRecord",
+    "Known",
+    "abnormal_start",
+    "known_of",
+    "led_behind",
+    "normal_start",
+    "short_of",
+]
+
+
+class FirstRecord(NamedTuple):
+    """What a segment begins with."""
+
+    start: int
+    store_timestamp: int
+    """0 when the segment does not begin with a whole record."""
+
+
+def normal_start(newest_first: Iterable[FirstRecord], max_physical_offset: int) -> int:
+    """After a clean stop whose last unit leads nowhere: the newest segment queues reach into."""
+    start = 0
+    for first in newest_first:
+        start = first.start
+        if first.store_timestamp and first.start <= max_physical_offset:
+            break
+    return start
+
+
+def abnormal_start(newest_first: Iterable[FirstRecord], min_timestamp: int) -> int:
+    """After a crash: the newest segment that begins before everything not known to be on disk.
+
+    `min_timestamp` is that of the checkpoint; 0, or no such segment, means the oldest one.
+    """
+    start = 0
+    for first in newest_first:
+        start = first.start
+        if 0 < first.store_timestamp <= min_timestamp:
+            break
+    return start
+
+
+def short_of(
+    last: LastStop, queues: ConsumeQueues, known: Callable[[str], bool] | None
+) -> dict[tuple[str, int], QueueEnds]:
+    """Queues that are not what the last stop left, when the log is; not those of topics gone."""
+    short = {}
+    for topic, ends_by_id in last.queues.items():
+        for queue_id, ends in ends_by_id.items():
+            queue = queues.table.get((topic, queue_id))
+            whole = queue and queue.end_offset == ends.end and queue.min_offset <= ends.begin
+            if not whole and (known is None or known(topic)):
+                short[topic, queue_id] = ends
+    return short
+
+
+def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
+    """Where the last two units of every queue lead, if that is not in front of the end."""
+    units = (
+        queue.unit(queue.end_offset - back) for queue in queues.table.values() for back in (1, 2)
+    )
+    return [
+        unit.physical_offset
+        for unit in units
+        if unit is not None and unit.physical_offset >= end_offset
+    ]
+
+
+class Known(NamedTuple):
+    """What the last run left word of, and whether only that run is gone."""
+
+    point: RecoveryPoint
+    killed: bool
+    """The system went on: whatever was written is in the page cache, synced or not."""
+
+
+def known_of(commit_log: CommitLog, point: RecoveryPoint) -> Known | None:
+    """What a recovery point says of this log; None when it speaks of another. Raises: OSError."""
+    if not commit_log.min_offset <= point.log_end <= commit_log.max_offset:
+        return None
+    if point.last >= 0:
+        if commit_log.header_at(point.last) is None:
+            return None
+        if commit_log.head_crc(point.last) != point.last_crc:
+            return None
+    return Known(point, killed=bool(point.boot) and _in_memory(commit_log, point.log_end))
+
+
+def _in_memory(commit_log: CommitLog, physical_offset: int) -> bool:
+    """Whether the page cache has the byte in front: a file system that was mounted anew has not."""
+    file = commit_log.queue.find(physical_offset - 1)
+    return (
+        file is None or file.open().pread_if_cached(1, physical_offset - 1 - file.start) is not None
+    )

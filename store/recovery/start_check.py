@@ -1,0 +1,235 @@
+"""Before a start changes anything: is this directory ours to use? Reads only, until the very end.
+
+A data directory and its listing flow in; out comes nothing, a warning, or a StoreRefused whose text
+names the file and the remedy. What is refused stays exactly as it was.
+Source: store format §1.9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import structlog
+
+from aerobee.store.errors import StoreForeign, StoreRefused, StoreUnusable
+from aerobee.store.format.names import (
+    COMMIT_LOG,
+    CONFIG,
+    CONSUME_QUEUE,
+    INDEX,
+    is_spare,
+    segment_start,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.log.commit_log import CommitLog
+    from aerobee.store.recovery.abort_file import AbortFile
+
+__all__ = [
+    "make_directory",
+    "opening",
+    "refuse_foreign",
+    "refuse_no_directory",
+    "refuse_small_disk",
+    "refusing",
+    "remove_leftovers",
+    "say_footprint",
+]
+
+log = structlog.get_logger(__name__)
+
+_SEARCH_DEPTH = 4
+_ROCKSDB_IN_USE = "5.x keeps its {} in RocksDB here; start that broker with the file store first"
+
+
+class Sign(NamedTuple):
+    """A name that only data of a foreign kind has."""
+
+    directory: str
+    pattern: str
+    means: str
+    deep: bool = False
+    """Also below the directory."""
+    empty_ok: bool = False
+    """A file without content means nothing."""
+
+
+SIGNS = (
+    *(
+        Sign(CONSUME_QUEUE, name, _ROCKSDB_IN_USE.format("consume queues"))
+        for name in ("CURRENT", "MANIFEST-*", "*.sst")
+    ),
+    Sign("config/topics", "CURRENT", _ROCKSDB_IN_USE.format("topics")),
+    *(
+        Sign(CONFIG, name, _ROCKSDB_IN_USE.format("configuration"))
+        for name in ("subscriptionGroups", "consumerOffsets", "metadata", "rdb")
+    ),
+    Sign("rocksdbstore", "*.sst", _ROCKSDB_IN_USE.format("timers or index"), deep=True),
+    Sign(
+        "rocksdbstore",
+        "*.log",
+        _ROCKSDB_IN_USE.format("timers or index"),
+        deep=True,
+        empty_ok=True,
+    ),
+    Sign("batchconsumequeue", "*", "queues of inner batches (queue.type=BatchCQ) are not served"),
+    Sign("", "dledger-*", "a DLedger log wraps its records; it is not served"),
+    Sign("", "epochFileCheckpoint", "this replica belongs to a controller; it is not served alone"),
+    Sign("", "brokerIdentity", "this replica belongs to a controller; it is not served alone"),
+)
+
+
+def refuse_foreign(disk: Disk, root: Path) -> None:
+    """Look for signs of data that is not served here; nothing is changed.
+
+    Raises: StoreForeign naming the file, StoreUnusable when the directory cannot be read.
+    """
+    with refusing(root):
+        for sign in SIGNS:
+            found = _find(disk, root / sign.directory, sign, _SEARCH_DEPTH if sign.deep else 1)
+            if found is not None:
+                raise StoreForeign(f"{found}: {sign.means}, or choose another directory")
+        _check_topics(disk, root / CONFIG / "topics.json")
+        if disk.exists(root / "kvStore"):
+            log.warning("store.pop_state_ignored", path=str(root / "kvStore"))
+
+
+def _find(disk: Disk, directory: Path, sign: Sign, depth: int) -> Path | None:
+    if not disk.is_directory(directory):
+        return None
+    for name in disk.listdir(directory):
+        path = directory / name
+        if depth > 1 and disk.is_directory(path):
+            found = _find(disk, path, sign, depth - 1)
+            if found is not None:
+                return found
+        elif fnmatchcase(name, sign.pattern) and not (sign.empty_ok and not disk.size(path)):
+            return path
+    return None
+
+
+class _Topic(msgspec.Struct):
+    attributes: dict[str, str] | None = None
+
+
+class _Topics(msgspec.Struct):
+    topics: dict[str, _Topic] = msgspec.field(name="topicConfigTable", default_factory=dict)
+
+
+def _check_topics(disk: Disk, path: Path) -> None:
+    if not disk.exists(path):
+        return
+    try:
+        topics = msgspec.json.decode(disk.read(path), type=_Topics).topics
+    except msgspec.DecodeError:
+        # Whoever loads the topics falls back to the backup, or says what is wrong with both.
+        return
+    for name, topic in topics.items():
+        attributes = topic.attributes or {}
+        if attributes.get("queue.type") == "BatchCQ":
+            raise StoreForeign(
+                f"{path}: topic {name} has queue.type=BatchCQ, which is not served: consume and "
+                "delete it with the other broker, or choose another directory"
+            )
+        if attributes.get("cleanup.policy") == "COMPACTION":
+            log.warning("store.compaction_ignored", topic=name)
+
+
+def refuse_no_directory(disk: Disk, root: Path, log_directory: Path) -> None:
+    """Names that must be directories, or nothing yet: also a link that leads nowhere is neither.
+
+    Raises: StoreUnusable.
+    """
+    for path in (log_directory, *(root / name for name in (CONSUME_QUEUE, INDEX, CONFIG))):
+        with refusing(path):
+            if disk.exists(path) and not disk.is_directory(path):
+                raise StoreUnusable(
+                    f"{path} is no directory, nor a link to one: restore what was there, or move "
+                    "it away, and an empty one is made"
+                )
+
+
+def make_directory(disk: Disk, root: Path) -> None:
+    """The data directory exists from here on. Raises: StoreUnusable."""
+    with refusing(root):
+        if not disk.is_directory(root):
+            disk.mkdir(root)
+
+
+def refuse_small_disk(disk: Disk, root: Path, segment_bytes: int, index_bytes: int) -> None:
+    """An empty directory needs room for two segments and an index. Raises: StoreUnusable."""
+    with refusing(root):
+        if any(segment_start(name) is not None for name in disk.listdir(root / COMMIT_LOG)):
+            return
+        needed = 2 * segment_bytes + index_bytes
+        available = disk.free_space(root).available_bytes
+    if available < needed:
+        raise StoreUnusable(
+            f"{root} has {available >> 20} MiB free, two log segments and an index file need "
+            f"{-(-needed >> 20)} MiB: make room, or lower mappedFileSizeCommitLog, maxHashSlotNum "
+            "and maxIndexNum"
+        )
+
+
+def say_footprint(disk: Disk, commit_log: CommitLog, index_bytes: int, reserve_bytes: int) -> None:
+    """What a log segment, an index file and the reserve take, and what is free. Raises: OSError."""
+    log.info(
+        "store.footprint",
+        segment_bytes=commit_log.segment_bytes,
+        index_file_bytes=index_bytes,
+        reserve_bytes=reserve_bytes,
+        free_bytes=disk.free_space(commit_log.queue.directory).available_bytes,
+    )
+
+
+@contextlib.contextmanager
+def opening(disk: Disk, abort: AbortFile, folders: Sequence[Path]) -> Iterator[bool]:
+    """A crash in here is seen by the next start, a refusal leaves the names as they were.
+
+    Gives whether the last stop was a clean one. Raises: OSError.
+    """
+    clean = not abort.exists()
+    if clean:
+        abort.create()
+    disk.sync_directory(abort.path.parent)
+    made = [folder for folder in folders if not disk.exists(folder)]
+    for folder in made:
+        disk.mkdir(folder)
+    try:
+        yield clean
+    except StoreRefused:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                disk.remove_directory(folder)
+        if clean:
+            abort.remove()
+        raise
+
+
+def remove_leftovers(disk: Disk, root: Path) -> None:
+    """Files that a crash kept from getting their names go. Raises: OSError."""
+    queues = root / CONSUME_QUEUE
+    for directory in (root, *(queues / topic for topic in disk.listdir(queues))):
+        if disk.is_directory(directory):
+            for name in disk.listdir(directory):
+                if is_spare(name):
+                    disk.remove(directory / name)
+
+
+@contextlib.contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """An OSError within becomes a refusal that names the file and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnusable(
+            f"{error.filename or path} cannot be used ({error.strerror}): give this user the "
+            "directory, or choose another one with storePathRootDir"
+        ) from error

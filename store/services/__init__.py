@@ -1,1 +1,0 @@
-"""Clocks of the store: what happens by itself."""

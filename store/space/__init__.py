@@ -1,0 +1,1 @@
+"""Room on the disk: what is deleted when, and when sends are refused."""

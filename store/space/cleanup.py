@@ -1,0 +1,330 @@
+"""When the log leaves the disk: looks at clocks and disks, asks for the plan, carries it out.
+
+`retention` decides which segments go, `watermark` whether sends are refused; the deleting is here.
+Order of a pass: segments, one per interval, each out of the log (no new reader finds it) before its
+name goes; then the queues (`cleanup_queues`), then those who follow. A crash in between costs
+nothing: a start corrects the minimums.
+
+Files are removed in threads, because that takes time in proportion to their size. A segment that
+readers hold loses its name at once and its mapping when the last of them lets go, never before;
+`destroyMapedFileIntervalForcibly` only says when that is worth a line in the log, and what readers
+hold is not made up for by deleting more. A segment whose name cannot be removed is tried again
+every `redeleteHangedFileInterval`; until then nothing behind it goes, since the next start would
+find a hole in the log.
+
+Marks of archived segments (`archive_marks`) are looked at in every pass and once before the first
+message of a run is stored, when a mark of what a crash took from the log can still be told. They
+go with their segments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+import trio
+
+from aerobee.store.errors import SyncFailed
+from aerobee.store.log.segment_head import first_store_time
+from aerobee.store.space.retention import Elapsed, Level, LogFile, Reason, is_due, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.shared import Contents, Runtime
+    from aerobee.store.space.archive_marks import ArchiveMarks
+    from aerobee.store.space.cleanup_queues import QueueCleanup
+    from aerobee.store.space.retention import Deletion
+    from aerobee.store.space.watermark import DiskWatch
+
+__all__ = ["MANUAL_PASSES", "Cleanup", "CleanupHooks"]
+
+FIRST_PASS_S: Final = 60.0
+"""Nothing is deleted before: a broker that was down for long serves its consumers first."""
+LOOK_S: Final = 10.0
+"""Longest time between two looks at clocks and disks, whatever the interval of the clean-up is."""
+REFUSING_LOOK_S: Final = 1.0
+"""The same while sends are refused."""
+MANUAL_PASSES: Final = 20
+"""How many passes go on at any hour after DELETE_EXPIRED_COMMITLOG."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Held(NamedTuple):
+    """A segment that lost its name, and when, by the monotonic clock."""
+
+    file: MappedFile
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupHooks:
+    """What a pass asks of others, and whom it tells."""
+
+    local_hour: Callable[[int], int]
+    """The hour of the day at a time in ms."""
+    on_pass: Callable[[], Awaitable[None]]
+    """Runs after each look at the disks."""
+    on_failed: Callable[[OSError], None]
+    """A directory could not be synced: final for the run."""
+
+
+class Cleanup:
+    """Deletes log segments by age and by disk usage.
+
+    Source: store format §6.1 (CleanCommitLogService).
+
+    Law: the last segment, and all from the first byte on that is not flushed and dispatched, stay.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        contents: Contents,
+        queues: QueueCleanup,
+        watch: DiskWatch,
+        marks: ArchiveMarks,
+        runtime: Runtime,
+        hooks: CleanupHooks,
+    ) -> None:
+        self.config = config
+        self.queues = queues
+        self._log = contents.commit_log
+        self._dispatcher = contents.dispatcher
+        self._watch = watch
+        self._disk = runtime.disk
+        self._clock = clock = runtime.clock
+        self._stats = runtime.stats
+        self._hooks = hooks
+        self._marks = marks
+        self._archived: frozenset[int] = frozenset()
+        """Starts of the segments that are archived, by the last look."""
+        self._made = clock.now_ms(), clock.monotonic()
+        """What both clocks said first: a jump during the start counts like any other."""
+        self._elapsed = Elapsed(*self._made)
+        self._held: list[_Held] = []
+        self._warned: set[int] = set()
+        """Starts of the held segments that a line was written about."""
+        self._hanged: MappedFile | None = None
+        self._hanged_since_s = 0.0
+        self._stopped = False
+        self.manual_passes = 0
+
+    def request(self) -> None:
+        """Delete what is expired at any hour, for the next passes (DELETE_EXPIRED_COMMITLOG)."""
+        self.manual_passes = MANUAL_PASSES
+
+    @property
+    def held_bytes(self) -> int:
+        """Space of deleted segments that comes back when their readers let go."""
+        return sum(held.file.size for held in self._held)
+
+    async def run(self) -> None:
+        """Look at once and then every few seconds, clean by interval; until cancelled."""
+        clock = self._clock
+        began = clock.monotonic()
+        self._elapsed = Elapsed(*self._made, self._log.last_store_timestamp)
+        await self.look_at_marks()
+        self.queues.followed = self._log.min_offset
+        due_at = began + FIRST_PASS_S
+        while True:
+            await self.look()
+            if clock.monotonic() >= due_at:
+                await self.clean()
+                due_at = clock.monotonic() + self.config.clean_resource_interval_ms / 1000
+            await trio.sleep(max(0.0, min(self._pause_s(), due_at - clock.monotonic())))
+
+    def _pause_s(self) -> float:
+        longest = REFUSING_LOOK_S if self._watch.refusing else LOOK_S
+        return min(longest, self.config.clean_resource_interval_ms / 1000)
+
+    async def look(self) -> None:
+        """Take in both clocks and the disks; whoever waits for space hears of it."""
+        jump_ms = self._elapsed.look(self._clock.now_ms(), self._clock.monotonic())
+        if jump_ms:
+            log.warning("cleanup.clock_jumped", jump_ms=jump_ms)
+        await self._watch.look()
+        await self._hooks.on_pass()
+        if self._held and not self._stopped:
+            await self._release()
+
+    async def look_at_marks(self) -> None:
+        """Which full segments are archived, and how many still wait for that."""
+        log, waiting = self._log, self.config.wait_for_archive
+        sizes = {file.start: file.size for file in log.queue.files}
+        look = partial(self._marks.look, sizes, log.max_offset, make=waiting)
+        self._archived = await self._disk.in_thread(look)
+        full = list(sizes)[:-1]
+        self._stats.segments_waiting = waiting * sum(at not in self._archived for at in full)
+
+    async def clean(self) -> None:
+        """One pass."""
+        manual = self.manual_passes > 0
+        self.manual_passes -= manual
+        await self.look_at_marks()
+        await self._retry_hanged()
+        hour = self._hooks.local_hour(self._clock.now_ms())
+        level = self._watch.level
+        if is_due(self.config, level, hour, manual=manual):
+            await self._delete_planned(level)
+        await self.queues.follow(self._log.min_offset)
+
+    # ── Segments ──
+
+    async def _delete_planned(self, level: Level) -> None:
+        for number, deletion in enumerate(await self._plan(level)):
+            if number:
+                await trio.sleep(self.config.delete_commit_log_files_interval_ms / 1000)
+            first = self._log.queue.first
+            if first is None or first.start != deletion.file.start or not self._may_delete:
+                return
+            if self._must_wait(deletion):
+                return
+            await self._delete(deletion)
+
+    def _must_wait(self, deletion: Deletion) -> bool:
+        """Whether archives are waited for since the plan was made, and this one is missing."""
+        waits = self.config.wait_for_archive and not self._watch.crowded
+        return waits and not (deletion.file.archived or deletion.missed_archive)
+
+    @property
+    def _may_delete(self) -> bool:
+        return self._hanged is None and not self._stopped
+
+    @property
+    def _needed_from(self) -> int:
+        """The first byte of the log that is not on disk yet, or that queues still need."""
+        return min(self._log.flushed, self._dispatcher.dispatched)
+
+    async def _plan(self, level: Level) -> list[Deletion]:
+        if not self._may_delete:
+            return []
+        files = self._log.queue.files[: self.config.delete_file_batch_max + 1]
+        if not files:
+            return []
+        facts = await self._disk.in_thread(self._facts, files)
+        return plan(
+            facts,
+            self._elapsed,
+            self.config,
+            level,
+            excess_bytes=self._watch.excess_bytes(self._log.segment_bytes) - self.held_bytes,
+            keep_from=self._needed_from,
+            crowded=self._watch.crowded,
+        )
+
+    def _facts(self, files: list[MappedFile]) -> list[LogFile]:
+        """What the plan must know. For a thread; one that cannot be looked at ends the list."""
+        known: list[LogFile] = []
+        try:
+            for file, following in zip(files, [*files[1:], None], strict=True):
+                # A record of the next segment comes when this one is full: no earlier than its
+                # last, and all but never later.
+                newest_ms = (
+                    -1
+                    if following is None
+                    else first_store_time(self._disk, following.path, following.start)
+                )
+                mtime_ms = self._disk.mtime_ms(file.path)
+                archived = file.start in self._archived
+                known.append(LogFile(file.start, file.size, mtime_ms, newest_ms, archived))
+        except OSError as error:
+            log.warning("cleanup.segment_unreadable", error=str(error))
+        return known
+
+    async def _delete(self, deletion: Deletion) -> None:
+        """Out of the log, then off the disk; readers that have it keep it."""
+        file = self._log.queue.take_first()
+        assert file.end <= self._needed_from, (file, "still needed")
+        stats = self._stats
+        stats.segments_deleted += 1
+        stats.segments_forced += deletion.reason is Reason.SPACE
+        stats.segments_unarchived += deletion.missed_archive
+        began = self._clock.monotonic()
+        if not await self._unlink(file):
+            return
+        log.info(
+            "cleanup.file_deleted",
+            path=str(file.path),
+            reason=str(deletion.reason),
+            used_percent=self._watch.log.used_percent,
+            elapsed_ms=round((self._clock.monotonic() - began) * 1_000),
+        )
+        if deletion.missed_archive:
+            used_percent = self._watch.log.used_percent
+            log.warning(
+                "cleanup.unarchived_deleted", path=str(file.path), used_percent=used_percent
+            )
+
+    async def _unlink(self, file: MappedFile) -> bool:
+        """Take the name away, durably; False leaves it to the next attempt."""
+        try:
+            await self._disk.in_thread(self._remove, file)
+        except SyncFailed as error:
+            # Who knows whether the name comes back; the file behind it must be whole then.
+            self._stopped = True
+            self._hooks.on_failed(error)
+        except OSError as error:
+            self._hanged, self._hanged_since_s = file, self._clock.monotonic()
+            log.warning("cleanup.delete_failed", path=str(file.path), error=str(error))
+            return False
+        self._hanged = None
+        self._held.append(_Held(file, self._clock.monotonic()))
+        if not self._stopped:
+            await self._release()
+        return True
+
+    def _remove(self, file: MappedFile) -> None:
+        """Take the name away, durably; the blocks stay with the handle. For a thread."""
+        with contextlib.suppress(FileNotFoundError):
+            file.open()
+            self._disk.remove(file.path)
+        self._marks.remove(file.start)
+        self._disk.sync_directory(file.path.parent)
+
+    async def _retry_hanged(self) -> None:
+        pause_s = self.config.redelete_hanged_file_interval_ms / 1000
+        if self._hanged and self._clock.monotonic() - self._hanged_since_s >= pause_s:
+            await self._unlink(self._hanged)
+
+    def close(self) -> None:
+        """Let go of the segments at hand; views of them stay readable."""
+        for file in (*(held.file for held in self._held), self._hanged):
+            if file is not None:
+                file.close()
+
+    # ── Readers ──
+
+    async def _release(self) -> None:
+        """Unmap and close what no reader holds any more: that gives its space back."""
+        held = self._held
+        free = await self._disk.in_thread(_release_all, [one.file for one in held])
+        self._held = [one for one in held if one.file not in free]
+        now = self._clock.monotonic()
+        self._warned &= {one.file.start for one in self._held}
+        for file, since_s in self._held:
+            waited_s = now - since_s
+            late = waited_s * 1_000 >= self.config.destroy_maped_file_interval_forcibly_ms
+            if late and file.start not in self._warned:
+                self._warned.add(file.start)
+                log.warning("cleanup.file_held", path=str(file.path), elapsed_s=round(waited_s))
+
+
+def _release_all(files: list[MappedFile]) -> list[MappedFile]:
+    """Those that could be let go of. For a thread."""
+    free = []
+    for file in files:
+        try:
+            if file.release():
+                free.append(file)
+        except OSError as error:
+            log.warning("cleanup.release_failed", path=str(file.path), error=str(error))
+            file.close()
+            free.append(file)
+    return free

@@ -1,0 +1,183 @@
+"""Consume queues behind the log: minimum offsets rise with it, files in front of them go.
+
+In: the first byte of the log that is still there. Out: shorter queues, and for each the range of
+queue offsets whose messages are gone, told to whoever wants to know. Whole queues go only when an
+administrator says so; a queue that goes loses its counter with it, so the next message is number 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import structlog
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.queues.consume_queue import ConsumeQueue
+    from aerobee.store.queues.unit_search import UnitSearch
+    from aerobee.store.shared import Contents, Runtime
+
+    Follower: TypeAlias = Callable[[int], Awaitable[object]]
+
+__all__ = ["DeletedRange", "QueueCleanup"]
+
+BATCH: Final = 100
+"""Queues that one thread call searches."""
+
+log = structlog.get_logger(__name__)
+
+
+class DeletedRange(NamedTuple):
+    """Messages of one queue that were deleted: queue offsets from `begin` to before `end`."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+
+class QueueCleanup:
+    """Deletes files of consume queues whose messages are gone.
+
+    Source: store format §6.3, §6.4 (CleanConsumeQueueService).
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        contents: Contents,
+        runtime: Runtime,
+        followers: Sequence[Follower] = (),
+    ) -> None:
+        """`followers` are told the new first byte of the log, behind the queues."""
+        self.config = config
+        self._queues = contents.queues
+        self._disk = runtime.disk
+        self._stats = runtime.stats
+        self._between_flushes = contents.between_flushes
+        self._one_at_a_time = trio.Lock()
+        self.followed = 0
+        """Where the log began when the queues were last corrected; a start does so as well."""
+        self._followers = followers
+        self.on_deleted: Callable[[Sequence[DeletedRange]], Awaitable[object]] | None = None
+        """Told what consumers can no longer get."""
+
+    async def follow(self, min_offset: int) -> None:
+        """The log begins there now; nothing to do when it did so before."""
+        if min_offset == self.followed:
+            return
+        async with self._one_at_a_time:
+            ranges, whole = await self._correct(min_offset)
+        for follower in self._followers:
+            await follower(min_offset)
+        if whole:
+            self.followed = min_offset
+        if ranges and self.on_deleted is not None:
+            await self.on_deleted(ranges)
+
+    async def _correct(self, min_offset: int) -> tuple[list[DeletedRange], bool]:
+        """All queues; False when some of it must be done again."""
+        ranges: list[DeletedRange] = []
+        whole = True
+        for batch in _batches(list(self._queues.table.values())):
+            searches = [queue.unit_search() for queue in batch]
+            try:
+                firsts = await self._disk.in_thread(self._search, searches, min_offset)
+                for queue, search, first in zip(batch, searches, firsts, strict=True):
+                    begin = queue.min_offset
+                    queue.raise_min_offset(first, search, min_offset)
+                    if queue.min_offset > begin:
+                        gone = DeletedRange(queue.topic, queue.queue_id, begin, queue.min_offset)
+                        ranges.append(gone)
+            except OSError as error:
+                log.warning("cleanup.queue_unreadable", error=str(error))
+                whole = False
+                continue
+            for queue in batch:
+                whole = await self._delete_files(queue) and whole
+        return ranges, whole
+
+    def _search(self, searches: list[UnitSearch], min_offset: int) -> list[int]:
+        """For a thread. Raises: OSError."""
+        return [search.first_at_or_after(min_offset, self._disk) for search in searches]
+
+    async def _delete_files(self, queue: ConsumeQueue) -> bool:
+        paths = queue.take_expired()
+        if not paths:
+            return True
+        left = await self._disk.in_thread(self._remove, paths)
+        self._stats.queue_files_deleted += len(paths) - len(left)
+        queue.give_back(left)
+        await trio.sleep(self.config.delete_consume_queue_files_interval_ms / 1000)
+        return not left
+
+    def _remove(self, paths: list[Path]) -> list[Path]:
+        """Remove in order; from the first that stays on, they are returned. For a thread."""
+        for number, path in enumerate(paths):
+            try:
+                self._disk.remove(path, missing_ok=True)
+            except OSError as error:
+                log.warning("cleanup.delete_failed", path=str(path), error=str(error))
+                return paths[number:]
+        return []
+
+    # ── Whole queues ──
+
+    async def destroy(self, doomed: Callable[[ConsumeQueue], bool]) -> list[tuple[str, int]]:
+        """Remove queues with files and counters; one that dispatch is not done with stays.
+
+        Returns topic and queue id of each.
+        """
+        gone: list[tuple[str, int]] = []
+        async with self._one_at_a_time, self._between_flushes:
+            for queues in self._queues.slices():
+                for queue in queues:
+                    if queue.end_offset == queue.next_offset and doomed(queue):
+                        # Counter and units go together: the next message makes a new queue.
+                        key = queue.topic, queue.queue_id
+                        del self._queues.table[key]
+                        gone.append(key)
+                        paths = queue.take_all()
+                        await self._disk.in_thread(self._remove_queue, queue.directory, paths)
+                await trio.lowlevel.checkpoint()
+        for topic, queue_id in gone:
+            log.info("cleanup.queue_deleted", topic=topic, queue_id=queue_id)
+        self._stats.queues_deleted += len(gone)
+        return gone
+
+    async def destroy_expired(
+        self, min_offset: int, keep: Callable[[str], bool]
+    ) -> list[tuple[str, int]]:
+        """Queues none of whose messages is in the log any more; not those of topics to `keep`."""
+        return await self.destroy(
+            lambda queue: 0 <= queue.max_physical_offset <= min_offset and not keep(queue.topic)
+        )
+
+    async def destroy_unused(self, keep: Callable[[str], bool]) -> list[tuple[str, int]]:
+        """Queues of topics that nobody knows any more."""
+        return await self.destroy(lambda queue: not keep(queue.topic))
+
+    def _remove_queue(self, directory: Path, paths: list[Path]) -> None:
+        """Files, then the directories if nothing else is in them. For a thread."""
+        # The last file first: a crash leaves a shorter queue and not one with a hole.
+        for path in reversed(paths):
+            try:
+                self._disk.remove(path, missing_ok=True)
+            except OSError as error:
+                log.warning("cleanup.delete_failed", path=str(path), error=str(error))
+                return
+        for folder in (directory, directory.parent):
+            with contextlib.suppress(OSError):
+                self._disk.remove_directory(folder)
+
+
+def _batches(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:
+    rest = iter(queues)
+    while batch := list(islice(rest, BATCH)):
+        yield batch

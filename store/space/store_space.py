@@ -1,0 +1,130 @@
+"""The room on the disk, and everybody who takes or gives it: one part of the store.
+
+Allocation and warming of segments, the watch over the disks, the clean-up of log and queues, and
+the reserve are wired here, so that the flag DISK_FULL has one owner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from aerobee.store.files.local_time import local_hour
+from aerobee.store.flags import Flag
+from aerobee.store.format.names import ARCHIVE, RESERVE
+from aerobee.store.log.allocate import Allocator
+from aerobee.store.log.warm import Warmer
+from aerobee.store.space.archive_marks import ArchiveMarks
+from aerobee.store.space.cleanup import Cleanup, CleanupHooks
+from aerobee.store.space.cleanup_queues import QueueCleanup
+from aerobee.store.space.reserve_file import ReserveFile, reserve_bytes
+from aerobee.store.space.watermark import DiskWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.flags import RunningFlags
+    from aerobee.store.shared import Contents, Runtime
+    from aerobee.store.space.cleanup_queues import Follower
+
+__all__ = ["StoreSpace"]
+
+log = structlog.get_logger(__name__)
+
+
+class StoreSpace:
+    """Segments to come, segments to go, and whether there is room for either."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        contents: Contents,
+        runtime: Runtime,
+        flags: RunningFlags,
+        *,
+        root: Path,
+        followers: Sequence[Follower],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        """`followers` are told where the log begins, `on_failed` of a sync that failed: final."""
+        commit_log, disk = contents.commit_log, runtime.disk
+        self._disk = disk
+        self._flags = flags
+        self.watch = DiskWatch(
+            config, disk, commit_log.queue.directory, root, on_change=self._set_disk_full
+        )
+        self.allocator = Allocator(
+            commit_log,
+            disk,
+            runtime.stats,
+            on_missing=self.watch.no_segment,
+            on_recovered=self.watch.segment_again,
+        )
+        self.warmer = Warmer(config, commit_log, disk)
+        self.queues = QueueCleanup(config, contents, runtime, followers)
+        self.cleanup = Cleanup(
+            config,
+            contents,
+            self.queues,
+            self.watch,
+            ArchiveMarks(disk, root / ARCHIVE),
+            runtime,
+            CleanupHooks(local_hour, self._after_pass, on_failed),
+        )
+        self.reserve = ReserveFile(
+            disk, root / RESERVE, reserve_bytes(config.mapped_file_size_commit_log_bytes)
+        )
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Settings that may change while running."""
+        for part in (self.watch, self.warmer, self.queues, self.cleanup):
+            part.config = config
+
+    async def run(self) -> None:
+        """Allocation, warming and clean-up, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.allocator.run)
+            nursery.start_soon(self.warmer.run)
+            nursery.start_soon(self.cleanup.run)
+
+    def close(self) -> None:
+        """Let go of segments that were deleted and not yet given back, and of the reserve."""
+        self.cleanup.close()
+        self._disk.descriptors.release()
+
+    async def make_room(self) -> None:
+        """A stop, or whoever must write a little: where the disk is full, the reserve goes."""
+        scarce = self.watch.available_bytes < 2 * self.reserve.size
+        if self.reserve.held and (scarce or self.watch.starved):
+            try:
+                await self._disk.in_thread(self.reserve.release)
+            except OSError as error:
+                log.warning("store.reserve_failed", error=str(error))
+            else:
+                log.info("store.reserve_released", size_bytes=self.reserve.size)
+
+    async def _after_pass(self) -> None:
+        """After each look at the disks: whoever waits for space gets it."""
+        watch, size = self.watch, self.reserve.size
+        if watch.starved and watch.available_bytes > self.allocator.segment_bytes:
+            self.allocator.retry()
+        if (
+            size
+            and not self.reserve.held
+            and not watch.refusing
+            and watch.available_bytes > 4 * size
+        ):
+            try:
+                await self._disk.in_thread(self.reserve.hold)
+            except OSError as error:
+                log.warning("store.reserve_failed", error=str(error))
+
+    def _set_disk_full(self, cause: str) -> None:
+        if cause:
+            self._flags.set(Flag.DISK_FULL, cause)
+        else:
+            self._flags.clear(Flag.DISK_FULL)

@@ -1,0 +1,185 @@
+"""How full the disks are, and the one owner of what DISK_FULL means.
+
+Sends are refused for two causes: the use of a disk is above diskSpaceWarningLevelRatio, or a log
+segment that is needed cannot be made. Each comes and goes by itself; sends are taken again when
+neither holds. Whoever looks tells `DiskWatch`; it tells the flags, in words that clients get.
+Source: store format §6.2.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from aerobee.store.space.retention import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aerobee.store.config import StoreConfig
+    from aerobee.store.files.disk import Disk, Space
+
+__all__ = ["DiskWatch", "Usage", "usage_of", "used_percent"]
+
+UNKNOWN = -1
+
+log = structlog.get_logger(__name__)
+
+
+class Usage(NamedTuple):
+    """How full one file system is."""
+
+    level: Level
+    used_percent: int
+    """As RocketMQ counts: rounded up; −1 when the system does not say."""
+    excess_bytes: int
+    """What must go before nothing is forced any more; 0 below the forcible limit."""
+
+
+NOTHING_KNOWN = Usage(Level.HIGH, UNKNOWN, 0)
+"""Without an answer only what is expired anyway is deleted."""
+
+
+def used_percent(space: Space) -> int:
+    """Used of what ordinary users can use, in whole percent rounded up."""
+    used = space.total_bytes - space.free_bytes
+    return -(-100 * used // max(1, used + space.available_bytes))
+
+
+def usage_of(space: Space, config: StoreConfig) -> Usage:
+    """Compare with the three limits; each is a percentage, or bytes to keep free in its place."""
+    limits = (
+        (config.disk_max_used_space_ratio_percent, config.disk_max_used_space_free_bytes),
+        (
+            config.disk_space_clean_forcibly_ratio_percent,
+            config.disk_space_clean_forcibly_free_bytes,
+        ),
+        (config.disk_space_warning_level_ratio_percent, config.disk_space_warning_level_free_bytes),
+    )
+    excess = [_excess_bytes(space, percent, keep) for percent, keep in limits]
+    level = max((at for at in Level if at and excess[at - 1]), default=Level.ROOM)
+    return Usage(level, used_percent(space), max(excess[1:]))
+
+
+def _excess_bytes(space: Space, percent: int, keep_bytes: int) -> int:
+    if keep_bytes:
+        return max(0, keep_bytes - space.available_bytes)
+    used = space.total_bytes - space.free_bytes
+    return max(0, used - (used + space.available_bytes) * percent // 100)
+
+
+class DiskWatch:
+    """Looks at the file systems of log and queues, and says when sends must be refused.
+
+    `on_change` gets the cause that holds now, and an empty text when sends may go on.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        log_directory: Path,
+        root: Path,
+        *,
+        on_change: Callable[[str], None],
+    ) -> None:
+        self.config = config
+        self._disk = disk
+        self._directories = (log_directory, root)
+        self._on_change = on_change
+        self._starved = ""
+        self._no_space = False
+        self._silent = False
+        self.log = NOTHING_KNOWN
+        """Of the file system of the commit log."""
+        self.root = NOTHING_KNOWN
+        """Of the file system of everything else."""
+        self.available_bytes = 0
+        """What the commit log may still take."""
+
+    @property
+    def level(self) -> Level:
+        """Of the fuller one. Without room for a segment a disk is full, whatever the percentage."""
+        return Level.FULL if self._no_space else max(self.log.level, self.root.level)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether one is known to be above diskMaxUsedSpaceRatio; no answer is not enough."""
+        known = [usage.level for usage in (self.log, self.root) if usage.used_percent != UNKNOWN]
+        return self._no_space or max(known, default=Level.ROOM) >= Level.HIGH
+
+    def excess_bytes(self, segment_bytes: int) -> int:
+        """What must go from the log before nothing is forced any more."""
+        missing = segment_bytes - self.available_bytes if self._no_space else 0
+        # What fills the other file system goes with the queues, segment by segment.
+        return max(missing, self.log.excess_bytes, min(1, self.root.excess_bytes))
+
+    @property
+    def starved(self) -> bool:
+        """Whether a needed segment could not be made."""
+        return bool(self._starved)
+
+    @property
+    def refusing(self) -> bool:
+        """Whether sends are refused for want of space."""
+        return self.starved or self.level is Level.FULL
+
+    async def look(self) -> None:
+        """Ask the system, and act on what it says."""
+        log_space, root_space = await self._disk.in_thread(self._spaces)
+        was = self.refusing
+        self.log = self._usage(log_space)
+        self.root = self._usage(root_space)
+        self.available_bytes = 0 if log_space is None else log_space.available_bytes
+        self._notify(was)
+
+    def _spaces(self) -> list[Space | None]:
+        """One answer per directory, None where the system gives none. For a thread."""
+        found: list[Space | None] = []
+        for directory in self._directories:
+            try:
+                found.append(self._disk.free_space(directory))
+            except OSError as error:
+                if not self._silent:
+                    self._silent = True
+                    log.warning("cleanup.space_unknown", path=str(directory), error=str(error))
+                found.append(None)
+        self._silent = None in found
+        return found
+
+    def _usage(self, space: Space | None) -> Usage:
+        return NOTHING_KNOWN if space is None else usage_of(space, self.config)
+
+    def no_segment(self, error: OSError) -> None:
+        """A segment that is needed cannot be made."""
+        was = self.refusing
+        self._starved = f"no log segment can be made: {error.strerror or error}"
+        self._no_space = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        self._notify(was)
+
+    def segment_again(self) -> None:
+        """The segment that was missing is there."""
+        was = self.refusing
+        self._starved = ""
+        self._no_space = False
+        self._notify(was)
+
+    def _notify(self, was: bool) -> None:
+        if self.refusing:
+            self._on_change(self.cause)
+            if not was:
+                log.error("cleanup.disk_full", cause=self.cause)
+        elif was:
+            self._on_change("")
+            log.info("cleanup.disk_recovered", used_percent=self.log.used_percent)
+
+    @property
+    def cause(self) -> str:
+        """In words, as RocketMQ begins them."""
+        ratios = [usage.used_percent / 100 for usage in (self.log, self.root, self.root)]
+        shown = "[CL: {:5.2f} CQ: {:5.2f} INDEX: {:5.2f}]".format(*ratios)
+        why = self._starved or "diskSpaceWarningLevelRatio is exceeded"
+        return f"the broker's disk is full {shown}, {why}"

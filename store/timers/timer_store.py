@@ -1,0 +1,451 @@
+"""Timers in the store: wheel, timer log and check file as one thing that is saved and recovered.
+
+What is due when flows in and out, as physical offsets; messages are not read. `add`,
+`settle` and the two positions move in the loop; a `Save` is a picture of all of it, taken between
+two awaits and brought to disk in this order: timer log, wheel, check file. So the check file speaks
+only of what is there, and a start goes on from it: units behind it are cut, the slots that led to
+them are set back, and the messages they stood for are read again.
+
+Law: every message of the wheel topic before `queue_offset` was delivered, or is in a slot. Every
+slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4.
+"""
+
+from __future__ import annotations
+
+from array import array
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from aerobee.store.errors import StoreDamaged, StoreRefused
+from aerobee.store.format import names
+from aerobee.store.format.timer import (
+    DELETE,
+    NO_UNIT,
+    ROLL,
+    TIMER_UNIT,
+    WHEEL_SLOTS,
+    TimerCheck,
+    TimerUnit,
+    WheelSlot,
+)
+from aerobee.store.timers.timer_check import TimerCheckFile
+from aerobee.store.timers.timer_log import TimerLog, UnitsToWrite
+from aerobee.store.timers.timer_wheel import TimerWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from aerobee.store.files.disk import Disk
+    from aerobee.store.files.mapped_file import MappedFile
+    from aerobee.store.timers.timer_log import ReadLog
+
+__all__ = ["Chain", "Due", "Save", "TimerStore"]
+
+PRECISION_MAX_MS = 1_000
+"""The longest step of a wheel, as `timerPrecisionMs` allows it."""
+
+log = structlog.get_logger(__name__)
+
+
+class Due(NamedTuple):
+    """One timer of a chain."""
+
+    physical_offset: int
+    size: int
+    magic: int
+    enqueued_ms: int
+
+
+class Chain:
+    """The timers of one slot, walked from the newest to the oldest; `settle` takes them off."""
+
+    __slots__ = (
+        "_enqueued",
+        "_magic",
+        "_physical_offsets",
+        "_positions",
+        "_sizes",
+        "last",
+        "next",
+        "settled",
+        "time_ms",
+    )
+
+    def __init__(self, time_ms: int, last: int) -> None:
+        self.time_ms = time_ms
+        self.last = last
+        self.next = last
+        """The unit that the walk looks at next."""
+        self.settled = 0
+        """How many of the oldest are off the slot."""
+        self._positions = array("q")
+        self._physical_offsets = array("q")
+        self._sizes = array("i")
+        self._magic = array("i")
+        self._enqueued = array("q")
+
+    def __len__(self) -> int:
+        return len(self._physical_offsets)
+
+    def take(self, position: int, unit: TimerUnit) -> None:
+        """The next older one."""
+        self._positions.append(position)
+        self._physical_offsets.append(unit.physical_offset)
+        self._sizes.append(unit.record_size)
+        self._magic.append(unit.magic)
+        self._enqueued.append(unit.write_time_ms)
+
+    def due(self, number: int) -> Due:
+        """A timer by its number: the oldest is 0."""
+        at = len(self._physical_offsets) - 1 - number
+        return Due(self._physical_offsets[at], self._sizes[at], self._magic[at], self._enqueued[at])
+
+    def deletions(self) -> list[int]:
+        """Numbers of those that take others back."""
+        last = len(self._magic) - 1
+        return [
+            last - at for at, magic in enumerate(self._magic) if magic & (DELETE | ROLL) == DELETE
+        ]
+
+    def net(self, begin: int, end: int) -> int:
+        """What these add to the count of their slot."""
+        newest = len(self._magic)
+        bits = self._magic[newest - end : newest - begin]
+        return sum(-1 if magic & DELETE else 1 for magic in bits)
+
+    def position(self, number: int) -> int:
+        """Where the unit of a timer stands in the timer log."""
+        return self._positions[len(self._positions) - 1 - number]
+
+
+class Save(NamedTuple):
+    """A picture of the timers."""
+
+    units: UnitsToWrite
+    slots: list[tuple[int, bytes]]
+    check: TimerCheck
+
+
+class TimerStore:
+    """All timers of a store. Used by one owner, from the loop; `write` and `sync` are for a thread.
+
+    Life: `load`, then anything, then `close`.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        *,
+        precision_ms: int,
+        log_file_bytes: int,
+        read_file: ReadLog,
+        slots: int = WHEEL_SLOTS,
+    ) -> None:
+        self._disk = disk
+        self.precision_ms = precision_ms
+        """Step of the wheel. Timers that wait keep the one they were stored with."""
+        self.wheel = TimerWheel(
+            disk, root / names.TIMER_WHEEL, precision_ms=precision_ms, slots=slots
+        )
+        self.log = TimerLog(disk, root / names.TIMER_LOG, log_file_bytes, read_file)
+        self.check = TimerCheckFile(disk, root / names.CONFIG / names.TIMER_CHECK)
+        self.queue_offset = 0
+        """The first message of the wheel topic that nobody has looked at."""
+        self.read_time_ms = 0
+        """The first time that may have timers."""
+        self.waiting = 0
+        """Timers in slots, less what takes some of them back."""
+        self._saved_offset = 0
+
+    # ── Timers ──
+
+    def floor(self, time_ms: int) -> int:
+        """The time of the slot that a time belongs to."""
+        return time_ms - time_ms % self.precision_ms
+
+    def add(self, time_ms: int, now_ms: int, unit: Due, topic_hash: int) -> bool:
+        """Put a timer into the slot of that time; False while its slot has another time. Hot."""
+        wheel = self.wheel
+        time_ms = self.floor(time_ms)
+        slot = wheel.slot(time_ms)
+        if slot is None:
+            if not wheel.free_for(time_ms):
+                return False
+            first, last, count = NO_UNIT, NO_UNIT, 0
+        else:
+            _, first, last, count, _ = slot
+        position = self.log.append(
+            TimerUnit(
+                TIMER_UNIT.size,
+                last,
+                unit.magic,
+                now_ms,
+                time_ms - now_ms,
+                unit.physical_offset,
+                unit.size,
+                topic_hash,
+            )
+        )
+        count += -1 if unit.magic & DELETE else 1
+        wheel.put(time_ms, position if first < 0 else first, position, count)
+        self.waiting += -1 if unit.magic & DELETE else 1
+        if time_ms < self.read_time_ms:
+            # The clock went back.
+            self.read_time_ms = time_ms
+        return True
+
+    def chain(self, time_ms: int) -> Chain | None:
+        """What is due in that slot, to be walked; None for an empty one."""
+        slot = self.wheel.slot(time_ms)
+        return None if slot is None else Chain(time_ms, slot.last)
+
+    def walk(self, chain: Chain, steps: int) -> bool:
+        """Go on with a chain; whether all of it is known. Raises: NotInMemory, OSError.
+
+        A chain ends at the first unit of its slot, and where the timer log begins.
+        """
+        slot = self.wheel.slot(chain.time_ms)
+        assert slot is not None, chain.time_ms
+        first = max(slot.first, 0)
+        for _ in range(steps):
+            if chain.next < first:
+                return True
+            unit = self.log.unit(chain.next)
+            if unit is None:
+                if chain.next >= self.log.begin:
+                    log.error("timer.chain_broken", time_ms=chain.time_ms, position=chain.next)
+                chain.next = NO_UNIT
+                return True
+            chain.take(chain.next, unit)
+            chain.next = unit.previous
+        return False
+
+    def settle(self, chain: Chain, done: int) -> bool:
+        """The first `done` timers of a walked chain need nothing more; whether the slot is empty.
+
+        Others may have come into the slot behind them.
+        """
+        slot = self.wheel.slot(chain.time_ms)
+        assert slot is not None, chain.time_ms
+        whole = done == len(chain)
+        if whole and slot.last == chain.last:
+            self.waiting -= slot.timers
+            self.wheel.clear(chain.time_ms)
+            return True
+        net = chain.net(chain.settled, done)
+        chain.settled = done
+        self.waiting -= net
+        # The end of the chain need not be one of its units: what stands before it is left out.
+        first = chain.last + TIMER_UNIT.size if whole else chain.position(done)
+        self.wheel.put(chain.time_ms, first, slot.last, slot.timers - net)
+        return False
+
+    # ── Saving ──
+
+    @property
+    def changed(self) -> bool:
+        """Whether the check file does not say how it is."""
+        return (
+            self.queue_offset != self._saved_offset
+            or self.log.synced != self.log.end
+            or self.wheel.dirty
+        )
+
+    def begin_save(self, now_ms: int) -> Save:
+        """How it is now. Exactly one of `saved` and `not_saved` follows before the next one."""
+        old = self.check.value or TimerCheck()
+        check = TimerCheck(
+            self.read_time_ms,
+            self.log.end,
+            self.queue_offset,
+            self.queue_offset,
+            old.state_version,
+            now_ms,
+            old.counter + 1,
+        )
+        return Save(self.log.take_unwritten(), self.wheel.take_dirty(), check)
+
+    def write(self, save: Save) -> list[MappedFile]:
+        """Bring units to their files; the files that were made. For a thread. Raises: OSError."""
+        return self.log.write(save.units)
+
+    def written(self, save: Save, made: list[MappedFile]) -> None:
+        """The units are in their files."""
+        self.log.take_over(save.units, made)
+
+    def write_slots(self, save: Save) -> None:
+        """Bring slots to their file. For a thread; the units must be on disk. Raises: OSError."""
+        if save.slots:
+            self.wheel.write(save.slots)
+
+    def sync_units(self, save: Save) -> None:
+        """For a thread. Raises: OSError."""
+        if save.check.flushed_position > self.log.synced:
+            self.log.sync(self.log.synced, save.check.flushed_position)
+
+    def sync_slots(self, save: Save) -> None:
+        """For a thread. Raises: OSError."""
+        if save.slots:
+            self.wheel.sync()
+
+    def write_check(self, save: Save) -> None:
+        """For a thread; everything else must be on disk. Raises: OSError."""
+        self.check.write(save.check)
+
+    def sync_check(self) -> None:
+        """For a thread. Raises: OSError."""
+        self.check.sync()
+
+    def saved(self, save: Save) -> None:
+        """All of it is on disk."""
+        self.log.synced = save.check.flushed_position
+        self.check.value = save.check
+        self._saved_offset = save.check.queue_offset
+
+    def not_saved(self, save: Save) -> None:
+        """It is not: what it held is part of the next one."""
+        self.wheel.give_back(save.slots)
+
+    # ── The start ──
+
+    def load(
+        self,
+        *,
+        clean: bool,
+        queue: range,
+        now_ms: int,
+        queue_offset_of: Callable[[int], int],
+    ) -> None:
+        """Take over what is on disk. `queue` are the offsets that the wheel topic has.
+
+        `queue_offset_of` says which offset a record of the commit log has, −1 without one.
+        Raises: StoreRefused with file and remedy in the text, OSError.
+        """
+        try:
+            self._load(clean, queue, self.floor(now_ms), queue_offset_of)
+        except StoreDamaged as error:
+            raise StoreRefused(str(error)) from error
+        self.read_time_ms = self.floor(now_ms)
+        self.waiting = 0
+        for time_ms, slot in self.wheel.chains():
+            self.read_time_ms = min(self.read_time_ms, time_ms)
+            self.waiting += slot.timers
+        self._saved_offset = self.queue_offset
+        if self.waiting:
+            log.info("timer.loaded", timers=self.waiting, queue_offset=self.queue_offset)
+
+    def _load(
+        self, clean: bool, queue: range, now_ms: int, queue_offset_of: Callable[[int], int]
+    ) -> None:
+        check = self.check.load()
+        self.log.load()
+        if check is None:
+            self.wheel.forget()
+            self.log.cut(0)
+            self.queue_offset = queue.start
+            return
+        check = check._replace(flushed_position=self._end_of_units(check, queue_offset_of))
+        begin_ms = check.last_read_time_ms
+        self._keep_precision(self._precision_of_slots(begin_ms))
+        if not (self.wheel.load(begin_ms, self.log.may_be_unit) and self._set_back(check)):
+            self.wheel.forget()
+            self.log.cut(check.flushed_position)
+            self._keep_precision(self._precision_of_units(begin_ms))
+            self._rebuild(begin_ms)
+        self.log.cut(check.flushed_position)
+        offset = min(check.queue_offset, check.master_queue_offset)
+        believed = clean and offset <= queue.stop
+        last = None if believed else self.log.last_unit()
+        known = -1 if last is None else queue_offset_of(last.physical_offset)
+        if known >= 0:
+            # A check file of the Java broker may be ahead of the timer log.
+            offset = min(offset, known + 1)
+        self.queue_offset = max(queue.start, min(offset, queue.stop))
+
+    def _end_of_units(self, check: TimerCheck, queue_offset_of: Callable[[int], int]) -> int:
+        """Where the units end that the check file speaks of, whatever it says itself.
+
+        Those of all messages before its queue offset are among them, and cut they would be lost.
+        """
+        end = max(self.log.begin, min(check.flushed_position, self.log.end))
+        end -= end % self.log.queue.file_size % TIMER_UNIT.size
+        for position, unit in self.log.units(end):
+            if not 0 <= queue_offset_of(unit.physical_offset) < check.queue_offset:
+                break
+            end = position + TIMER_UNIT.size
+        return end
+
+    def _set_back(self, check: TimerCheck) -> bool:
+        """Let slots that were saved after the check file lead to what it knows.
+
+        False when the slots cannot be believed.
+        """
+        end = min(check.flushed_position, self.log.end)
+        for time_ms, slot in list(self.wheel.chains()):
+            position, count = slot.last, slot.timers
+            while position >= end:
+                unit = self.log.unit(position)
+                if unit is None or unit.due_ms != time_ms:
+                    return False
+                count += 1 if unit.magic & DELETE else -1
+                position = unit.previous
+            if position < max(slot.first, 0):
+                self.wheel.clear(time_ms)
+            elif position != slot.last:
+                self.wheel.put(time_ms, slot.first, position, count)
+        return True
+
+    def _keep_precision(self, found_ms: int) -> None:
+        """Timers that wait go on in the steps in which they were stored: chains lead through them.
+
+        The configured step counts from the first start on that finds none waiting.
+        """
+        if found_ms != self.precision_ms:
+            log.warning(
+                "timer.precision_kept",
+                path=str(self.wheel.path),
+                precision_ms=found_ms,
+                configured_ms=self.precision_ms,
+            )
+            self.precision_ms = self.wheel.precision_ms = found_ms
+
+    def _precision_of_slots(self, begin_ms: int) -> int:
+        """What the wheel was written with: a slot knows its number, its last unit the time."""
+        for slot in self.wheel.stored():
+            if slot.time > 0 and slot.time * PRECISION_MAX_MS >= begin_ms:
+                unit = self.log.unit(slot.last)
+                if unit is not None and unit.due_ms >= begin_ms and not unit.due_ms % slot.time:
+                    return unit.due_ms // slot.time
+        return self.precision_ms
+
+    def _precision_of_units(self, begin_ms: int) -> int:
+        """Steps that give every time its own slot, as the chains of the timer log have it."""
+        common = latest_ms = 0
+        for _, unit in self.log.units(self.log.begin):
+            if unit.due_ms >= begin_ms:
+                common = gcd(common, unit.due_ms)
+                latest_ms = max(latest_ms, unit.due_ms)
+        turn_ms = self.wheel.slots * self.precision_ms
+        if not common % self.precision_ms and latest_ms < begin_ms + turn_ms:
+            return self.precision_ms
+        return next(step for step in range(PRECISION_MAX_MS, 0, -1) if not common % step)
+
+    def _rebuild(self, begin_ms: int) -> None:
+        """Make the wheel from the timer log."""
+        wheel = self.wheel
+        for position, unit in self.log.units(self.log.begin):
+            time_ms = unit.due_ms
+            if time_ms >= begin_ms and wheel.free_for(time_ms):
+                slot = wheel.slot(time_ms) or WheelSlot(0, position, position, 0)
+                count = slot.timers + (-1 if unit.magic & DELETE else 1)
+                wheel.put(time_ms, slot.first, position, count)
+        log.warning("timer.wheel_rebuilt", path=str(wheel.path), end=self.log.end)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.log.close()
+        self.wheel.close()

@@ -1,0 +1,409 @@
+"""The index follows the log: live, after losing the hand-over, after stops and crashes."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from aerobee.store.files.disk import Disk
+from aerobee.store.flush.checkpoint_file import CheckpointFile
+from aerobee.store.format.index import INDEX_ENTRY, INDEX_SLOT, index_key, key_hash, keys_of
+from aerobee.store.format.names import CHECKPOINT
+from aerobee.store.format.properties import encode
+from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from tests.kit.faulty_disk import Fault, FaultyDisk
+from tests.kit.running_store import running_store
+from tests.kit.store_model import draft, flush_everything, open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.store.index.index_file import IndexFile
+    from aerobee.store.message_store import MessageStore
+
+FOR_EVER = 1 << 62
+MANY: dict[str, Any] = {"max_hash_slot_num": 50, "max_index_num": 4_000}
+
+
+def put(store: MessageStore, keys: str = "", unique: str = "", **changes: Any) -> int:
+    """Physical offset of a message that is dispatched, too."""
+    properties = encode({"UNIQ_KEY": unique, "KEYS": keys}).encode()
+    message = draft(properties=properties)
+    for name, value in changes.items():
+        setattr(message, name, value)
+    at = store.put(message).physical_offset
+    store.dispatch()
+    return at
+
+
+async def settle(store: MessageStore) -> None:
+    """Build all there is, in place of the service's own task, and write it."""
+    service = store.index.service
+    while await service.step():
+        pass
+    assert service.behind_bytes == 0
+    await service._write()
+
+
+def contents(store: MessageStore) -> list[bytes]:
+    directory = store.index.service.files.directory
+    return [path.read_bytes() for path in sorted(directory.glob("*"))]
+
+
+def places(store: MessageStore, key: str, topic: str = "T") -> list[int]:
+    """Where the log has messages with the key, read message by message."""
+    return [
+        at
+        for at, header in store.commit_log.walk(store.commit_log.min_offset)
+        if header.topic == topic
+        and key.encode() in keys_of(header.properties)
+        and header.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+    ]
+
+
+def check_index(store: MessageStore) -> None:
+    """Heads agree with a recount, chains fall to 0, every key of every message is found."""
+    files = store.index.service.files
+    for file in files.files:
+        check_file(file)
+    for at, header in store.commit_log.walk(store.commit_log.min_offset):
+        if header.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+            continue
+        for key in keys_of(header.properties):
+            value = key_hash(index_key(header.topic, key.decode()))
+            assert at in files.candidates(value, header.store_timestamp, header.store_timestamp), (
+                at,
+                key,
+            )
+
+
+def check_file(file: IndexFile) -> None:
+    data, shape, head = file.path.read_bytes(), file.shape, file.head
+    assert len(data) == shape.size
+    entries = list(
+        INDEX_ENTRY.rows(data[shape.entry_position(0) : shape.entry_position(head.index_count)])
+    )
+    slots = [slot for (slot,) in INDEX_SLOT.iter_unpack(data[40 : shape.entry_position(0)])]
+    assert sum(slot > 0 for slot in slots) == head.hash_slot_count
+    assert not any(data[shape.entry_position(head.index_count) :])
+    seen = 0
+    for number, slot in enumerate(slots):
+        while slot:
+            entry = entries[slot]
+            assert entry.key_hash % shape.slots == number
+            assert entry.previous < slot
+            slot = entry.previous
+            seen += 1
+    assert seen == head.index_count - 1, "every entry hangs on a chain"
+
+
+KEYS = st.sampled_from(["", "k", "k l", "Aa", "BB Aa", "ключ", "k k"])
+MESSAGES = st.lists(st.tuples(KEYS, st.booleans(), st.sampled_from([0, 4, 8, 12])), max_size=60)
+
+
+@settings(max_examples=25, deadline=None)
+@given(messages=MESSAGES, batch=st.integers(1, 25))
+def test_every_key_is_found_and_an_index_from_the_log_has_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory,
+    messages: list[tuple[str, bool, int]],
+    batch: int,
+) -> None:
+    root = tmp_path_factory.mktemp("store")
+
+    async def live() -> None:
+        store, _ = open_store(root, Disk())
+        for number, (keys, unique, sys_flag) in enumerate(messages):
+            put(store, keys, f"{number:032X}" if unique else "", sys_flag=sys_flag)
+            if number % batch == 0:
+                await settle(store)
+        await settle(store)
+        check_index(store)
+        built = contents(store)
+        service = store.index.service
+        for file in service.files.files:
+            file.path.unlink()
+        service.files.files.clear()
+        service._let_go()
+        service.indexed = 0
+        await settle(store)
+        assert contents(store) == built
+        assert await store.close()
+
+    trio.run(live)
+
+
+@pytest.mark.trio
+async def test_what_the_hand_over_forgot_is_parsed_from_the_log(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path, Disk(), **MANY)
+    service = store.index.service
+    for number in range(300):
+        put(store, f"k{number}")
+        if number == 200:
+            service.pending.clear()
+    await settle(store)
+    assert store.stats.index_parsed >= 201
+    assert store.stats.keys_indexed == 300
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_a_record_longer_than_a_chunk_is_parsed(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20)
+    put(store, "a")
+    at = put(store, "b", body=bytes(200_000))
+    put(store, "c", body=bytes(900_000))
+    store.index.service.pending.clear()
+    await settle(store)
+    assert (await store.index.query("T", "b", 9, 0, FOR_EVER)).records == [bytes(store.read(at))]  # type: ignore[arg-type]  # it is there
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_a_clean_stop_leaves_nothing_to_do_and_the_last_file_goes_on(tmp_path: Path) -> None:
+    for run in range(3):
+        store, recovery = open_store(tmp_path, Disk())
+        assert recovery.clean
+        assert store.index.behind_bytes == 0
+        for number in range(10):
+            put(store, f"k{run} {number}")
+        put(store)
+        assert await store.close()
+    store, _ = open_store(tmp_path, Disk())
+    assert len(contents(store)) == 3, "60 keys, 29 in a file"
+    check_index(store)
+    assert store.stats.index_parsed == 0
+    assert await store.close()
+
+
+async def crash(root: Path, count: int, *, wrote: bool = True) -> None:
+    """A run that is killed behind `count` keys."""
+    disk = FaultyDisk(root)
+    store, _ = open_store(root, disk)
+    for number in range(count):
+        put(store, f"k{number % 7}", f"{number:032X}")
+    service = store.index.service
+    while await service.step():
+        pass
+    if wrote:
+        await service._write()
+    flush_everything(store, disk)
+    disk.kill()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("wrote", [True, False])
+async def test_after_a_crash_the_index_is_built_again_with_the_same_bytes(
+    tmp_path: Path, wrote: bool
+) -> None:
+    whole, _ = open_store(tmp_path / "whole", Disk())
+    for number in range(40):
+        put(whole, f"k{number % 7}", f"{number:032X}")
+    assert await whole.close()
+    await crash(tmp_path / "killed", 40, wrote=wrote)
+    store, recovery = open_store(tmp_path / "killed", Disk())
+    assert not recovery.clean
+    assert store.index.behind_bytes == store.commit_log.max_offset
+    await settle(store)
+    check_index(store)
+    assert contents(store) == contents(whole)
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_a_full_file_that_is_vouched_for_survives_a_crash(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    last_of_first = [put(store, f"a{number}") for number in range(30)][-2]
+    await settle(store)
+    flush_everything(store, disk)
+    checkpoint = CheckpointFile(disk, tmp_path / CHECKPOINT)
+    times = checkpoint.load()
+    assert store.index.service.durable_timestamp == times.physic_msg_timestamp
+    checkpoint.write(*[times.physic_msg_timestamp] * 3)
+    disk.kill()
+    store, recovery = open_store(tmp_path, Disk())
+    assert not recovery.clean
+    (first,) = store.index.service.files.files
+    assert first.full
+    assert store.index.service.indexed == last_of_first
+    await settle(store)
+    check_index(store)
+    assert store.stats.keys_indexed == 1
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_the_promise_about_a_file_is_taken_back_before_it_changes(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path, Disk())
+    put(store, "a")
+    assert await store.close()
+    stored = store.commit_log.last_store_timestamp
+    assert store._checkpoint_file.value.index_msg_timestamp == stored
+    store, _ = open_store(tmp_path, Disk())
+    assert store._checkpoint_file.value.index_msg_timestamp == stored
+    put(store, "b")
+    await store.index.service.step()
+    assert store._checkpoint_file.value.index_msg_timestamp == 0
+    assert await store.close()
+    assert store._checkpoint_file.value.index_msg_timestamp >= stored
+
+
+@pytest.mark.trio
+async def test_the_promise_about_a_file_is_taken_back_when_a_crash_lets_it_go(
+    tmp_path: Path,
+) -> None:
+    """Else a Java broker would index only what was stored after that promise."""
+    store, _ = open_store(tmp_path, Disk())
+    put(store, "a")
+    assert await store.close()
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    assert store._checkpoint_file.value.index_msg_timestamp > 0
+    disk.kill()
+    store, recovery = open_store(tmp_path, Disk())
+    assert not recovery.clean
+    assert store.index.service.files.files == []
+    assert store._checkpoint_file.value.index_msg_timestamp == 0
+    assert store.index.service.durable_timestamp == 0
+    await settle(store)
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_without_room_for_a_file_messages_wait_in_the_log(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    put(store, "a")
+    disk.faults.append(Fault(name="posix_fallocate", path="index", error=errno.ENOSPC, times=1))
+    service = store.index.service
+    assert not await service.step()
+    assert service.behind_bytes > 0
+    assert not store.flags.refusing
+    assert not await service.step(), "not tried again at once"
+    assert await store.close(), "a stop tries again"
+    assert store.stats.keys_indexed == 1
+
+
+@pytest.mark.trio
+async def test_an_index_that_cannot_be_finished_leaves_the_stop_unclean(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    put(store, "a")
+    disk.faults.append(Fault(name="posix_fallocate", path="index", error=errno.ENOSPC, times=99))
+    with capture_logs() as lines:
+        assert not await store.close()
+    assert "index.unfinished" in [line["event"] for line in lines]
+    store, recovery = open_store(tmp_path, Disk())
+    assert not recovery.clean
+    await settle(store)
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_a_failed_sync_of_an_index_file_is_final(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    for number in range(31):
+        put(store, f"k{number}")
+    disk.faults.append(Fault(name="fdatasync", path="index", times=1))
+    service = store.index.service
+    assert not await service.step()
+    assert store.flags.refusing
+    assert service.durable_timestamp == 0
+    assert not await store.close()
+
+
+@pytest.mark.trio
+async def test_turned_off_nothing_is_built_and_turned_on_again_nothing_is_missing(
+    tmp_path: Path,
+) -> None:
+    import dataclasses
+
+    store, _ = open_store(tmp_path, Disk(), message_index_enable=False)
+    put(store, "a")
+    service = store.index.service
+    assert not await service.step()
+    assert store.index.behind_bytes == 0
+    assert not service.pending
+    store.reconfigure(dataclasses.replace(store.config, message_index_enable=True))
+    put(store, "b")
+    await settle(store)
+    store.reconfigure(dataclasses.replace(store.config, message_index_enable=False))
+    put(store, "c")
+    assert await store.close()
+    store, recovery = open_store(tmp_path, Disk())
+    assert recovery.clean
+    await settle(store)
+    check_index(store)
+    assert store.stats.keys_indexed == 1
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_files_go_with_the_log_and_what_is_gone_is_not_indexed(tmp_path: Path) -> None:
+    async with running_store(tmp_path, Disk()) as store:
+        first = put(store, "old", body=bytes(3_000))
+        for number in range(60):
+            put(store, f"k{number}", body=bytes(300))
+        while store.index.behind_bytes:
+            await store.index.service.fresh()
+        files = store.index.service.files.files
+        assert len(files) == 3
+        oldest = files[0].path
+        assert await store.flush_queues()
+        while files[0].head.end_physical_offset >= store.commit_log.min_offset:
+            store.commit_log.queue.remove_first()
+        await store.space.queues.follow(store.commit_log.min_offset)
+        assert not oldest.exists()
+        assert len(files) == 2
+        assert first < store.commit_log.min_offset
+        assert (await store.index.query("T", "old", 9, 0, FOR_EVER)).records == []
+        found = await store.index.query("T", "k59", 9, 0, FOR_EVER)
+        assert len(found.records) == 1
+
+
+@pytest.mark.trio
+async def test_a_query_sees_what_was_dispatched_before_it(tmp_path: Path) -> None:
+    async with running_store(tmp_path, Disk(), **MANY) as store:
+        for number in range(50):
+            put(store, f"k{number % 10} x")
+            found = await store.index.query("T", f"k{number % 10}", 64, 0, FOR_EVER)
+            assert len(found.records) == number // 10 + 1
+        assert len((await store.index.query("T", "x", 99, 0, FOR_EVER)).records) == 50
+        assert places(store, "k3") == [
+            int.from_bytes(record[28:36])
+            for record in (await store.index.query("T", "k3", 64, 0, FOR_EVER)).records
+        ]
+
+
+@pytest.mark.trio
+async def test_a_query_finds_what_is_only_in_memory_and_writes_nothing(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, **MANY) as store:
+        places = []
+        for number in range(60):
+            places.append(put(store, f"k{number % 3}"))
+            if number == 30:
+                while store.index.behind_bytes:
+                    await store.index.service.fresh()
+                await store.index.service._write()
+        while store.index.behind_bytes:
+            await store.index.service.fresh()
+        before = sum(call.name == "pwrite" and "index" in str(call.path) for call in disk.calls)
+        for key in range(3):
+            found = await store.index.query("T", f"k{key}", 64, 0, FOR_EVER)
+            wanted = places[key::3]
+            assert [int.from_bytes(record[28:36]) for record in found.records] == wanted
+        after = sum(call.name == "pwrite" and "index" in str(call.path) for call in disk.calls)
+        assert after == before
+        assert store.index.service._unwritten
