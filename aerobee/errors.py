@@ -21,6 +21,7 @@ AerobeeError
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class OffsetNotFoundError(BrokerError):
 
 
 class BrokerBusyError(BrokerError):
-    """The broker is too busy (2) or cannot write (14) at the moment."""
+    """The broker is too busy (2), cannot write at the moment (14) or stops (1500)."""
 
     retryable = True
 
@@ -189,6 +190,7 @@ BY_CODE: dict[int, type[BrokerError]] = {
     26: SubscriptionError,
     206: ConsumerNotOnlineError,
     215: FlowControlError,
+    1500: BrokerBusyError,
 }
 
 
@@ -206,7 +208,8 @@ class SendFailedError(AerobeeError):
 
     def __init__(self, what: str, attempts: Sequence[Attempt]) -> None:
         self.attempts = tuple(attempts)
-        tried = "; ".join(f"{attempt.broker}: {attempt.error}" for attempt in self.attempts)
+        counts = Counter(f"{attempt.broker}: {attempt.error}" for attempt in self.attempts)
+        tried = "; ".join(text if n == 1 else f"{text} ({n} times)" for text, n in counts.items())
         super().__init__(f"{what} failed after {len(self.attempts)} tries: {tried}")
         self.code = self.attempts[-1].error.code if self.attempts else None
 

@@ -35,23 +35,36 @@ class ConsumeFrom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a send is tried, and after which answers.
+    """How often a send is tried, and after which answers. Times in seconds.
 
-    `per_try` and `backoff` are seconds; the send's own timeout covers all tries. A lost
-    connection or a missing answer is always worth another try. Source: client §5.3.
+    The send's own timeout covers all tries. Source: client §5.3.
     """
 
     attempts: int = 3
+    """How often what a broker refuses is tried, the first time included."""
     codes: frozenset[int] = RETRY_CODES
-    per_try: float | None = None
-    backoff: float = 0.0
+    """The answers that are worth another try at all."""
+    per_try: float | None = 3.0
+    """How long one try waits for its answer; None for all the time that is left."""
+    backoff: float = 0.1
+    """Before a broker that failed is tried again; twice as long each further time."""
+    backoff_max: float = 1.0
+    """The longest pause."""
+    patient: bool = True
+    """Whether what passes by itself is tried until the time is over, not only `attempts` times.
+
+    That is a broker that cannot be reached, does not answer or is not ready, and a name server
+    that is away.
+    """
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise ConfigurationError("RetryPolicy: attempts counts the first try, so at least 1")
+        if not (0 <= self.backoff <= self.backoff_max and (self.per_try or 1) > 0):
+            raise ConfigurationError("RetryPolicy: 0 <= backoff <= backoff_max, and per_try > 0")
 
 
-DEFAULT_RETRY = RetryPolicy(attempts=3, per_try=3.0)
+DEFAULT_RETRY = RetryPolicy()
 """Three tries fit into a producer's 10 s."""
 
 

@@ -18,7 +18,8 @@ from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.transport import transport_error
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
 from aerobee.remoting.client.async_channel import AsyncChannel
-from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.errors import ConnectFailed, RemotingError
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +54,7 @@ class Client:
         config = make_config(namesrv, **options)
         self.instance = make_instance(config)
         self._channels: dict[str, AsyncChannel] = {}
-        self._opening: dict[str, anyio.Lock] = {}
+        self._opening: dict[str, Opening] = {}
         self._group: TaskGroup | None = None
         self._outer: TaskGroup | None = None
         self._host: asyncio.Task[None] | None = None
@@ -219,30 +220,66 @@ class Client:
         try:
             channel = self._channels.get(ask.address)
             if channel is None or channel.closed or self._stop.is_set():
-                channel = await self._connect(ask.address)
+                channel = await self._connect(ask)
             if ask.oneway:
                 await channel.oneway(ask.header, ask.body)
                 return None
-            return await channel.call(ask.header, ask.body, ask.timeout_s)
+            answer = await channel.call(ask.header, ask.body, ask.timeout_s)
         except RemotingError as error:
             raise transport_error(ask, error) from error
+        if answer.code == ResponseCode.GO_AWAY:
+            await channel.aclose()
+        return answer
 
-    async def _connect(self, address: str) -> AsyncChannel:
-        """A new connection, or the one that somebody else made meanwhile. Raises: ConnectFailed."""
+    async def _connect(self, ask: Ask) -> AsyncChannel:
+        """A new connection, or the one that somebody else made meanwhile. Raises: ConnectFailed.
+
+        Who waited while another failed to connect is told the same: a thousand sends would knock
+        one after the other at a door that is closed.
+        """
         group = self.working_group()
-        async with self._opening.setdefault(address, anyio.Lock()):
-            known = self._channels.get(address)
-            if known is not None and not known.closed:
-                return known
-            timeout_s = self.instance.config.connect_timeout
+        address = ask.address
+        opening = self._opening.setdefault(address, Opening())
+        turn = opening.turn
+        with anyio.move_on_after(ask.timeout_s):
+            async with opening.lock:
+                known = self._channels.get(address)
+                if known is not None and not known.closed:
+                    return known
+                if opening.turn != turn and opening.failed:
+                    raise ConnectFailed(opening.failed)
+                return await self._open(address, opening, group)
+        raise ConnectFailed(f"{address}: no connection within {ask.timeout_s:g} s")
+
+    async def _open(self, address: str, opening: Opening, group: TaskGroup) -> AsyncChannel:
+        timeout_s = self.instance.config.connect_timeout
+        try:
             channel = await AsyncChannel.connect(address, timeout_s, group)
-            channel.on_request = partial(self.instance.serve, address=address)
-            self._channels[address] = channel
-            self.instance.connected(address)
-            # Brokers that moved are not asked where they were.
-            for left in self.instance.take_left() & self._channels.keys():
-                await self._channels.pop(left).aclose()
-            return channel
+        except ConnectFailed as error:
+            opening.turn += 1
+            opening.failed = str(error)
+            raise
+        opening.failed = ""
+        channel.on_request = partial(self.instance.serve, address=address)
+        self._channels[address] = channel
+        self.instance.connected(address)
+        # Brokers that moved are not asked where they were.
+        for left in self.instance.take_left() & self._channels.keys():
+            await self._channels.pop(left).aclose()
+        return channel
+
+
+class Opening:
+    """The one attempt to connect to an address that is under way; the others wait for it."""
+
+    __slots__ = ("failed", "lock", "turn")
+
+    def __init__(self) -> None:
+        self.lock = anyio.Lock()
+        self.turn = 0
+        """Counts attempts that failed."""
+        self.failed = ""
+        """Why the last one did."""
 
 
 async def wait(signal: Signal, seconds: float) -> None:

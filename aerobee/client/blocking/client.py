@@ -20,6 +20,7 @@ from aerobee.errors import (
     RequestTimeoutError,
 )
 from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -211,6 +212,9 @@ class Client:
 
     def _begin_on(self, channel: BlockingChannel, ask: Ask, done: Done) -> Callable[[], None]:
         def ended(answer: Command | None, error: RemotingError | None) -> None:
+            if answer is not None and answer.code == ResponseCode.GO_AWAY:
+                # It closes by itself, but the next request must not be sent on it.
+                self._connections.leave(ask.address, channel)
             done(answer, None if error is None else transport_error(ask, error))
 
         if not ask.oneway:

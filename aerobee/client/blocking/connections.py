@@ -115,6 +115,12 @@ class Connections:
         for channel in known:
             channel.close()
 
+    def leave(self, address: str, channel: BlockingChannel) -> None:
+        """The next request to this address goes out on another connection; this one stays open."""
+        with self._lock:
+            if self._channels.get(address) is channel:
+                del self._channels[address]
+
     # ── Steps ──
 
     def perform(self, steps: Steps[T]) -> T:

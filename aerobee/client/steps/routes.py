@@ -137,7 +137,7 @@ class Routes:
         """As `route`, with queues to write; for an unknown topic the route that it will get.
 
         `fresh` asks the name server, whatever is known. Raises: RouteNotFoundError, also if no
-        queue can be written; NoNameServerError.
+        queue can be written; BrokerNotFoundError if only slaves are there; NoNameServerError.
         """
         ask = self.fetch_route if fresh else self.route
         try:
@@ -150,6 +150,9 @@ class Routes:
             self.planned.add(topic)
             route = self.remember(topic, read_route(topic, data, DEFAULT_TOPIC_QUEUES))
         if not route.to_publish:
+            if route.brokers and not any(MASTER_ID in by_id for by_id in route.brokers.values()):
+                names = ", ".join(sorted(route.brokers))
+                raise BrokerNotFoundError(f"the masters of topic {topic} are down ({names})")
             raise RouteNotFoundError(f"no queue of topic {topic} can be written")
         return route
 
@@ -167,7 +170,9 @@ class Routes:
             except (RouteNotFoundError, NoNameServerError) as error:
                 if somebody or self.clock.monotonic() >= give_up_at:
                     raise
-                if isinstance(error, RouteNotFoundError) and (yield from self._somebody_there()):
+                if isinstance(error, RouteNotFoundError) and (
+                    yield from self.somebody_there(timeout_s)
+                ):
                     # They may have come since, so once more. Then it is the topic that is missing.
                     somebody = True
                     continue
@@ -177,10 +182,10 @@ class Routes:
                 return route
             yield Wait(self.closing, NOBODY_PAUSE_S)
 
-    def _somebody_there(self) -> Steps[bool]:
+    def somebody_there(self, timeout_s: float) -> Steps[bool]:
         """Whether a name server knows a broker now."""
         try:
-            cluster = yield from self.greet(self.config.request_timeout)
+            cluster = yield from self.greet(timeout_s)
         except NoNameServerError:
             return False
         return any(data.broker_addrs for data in cluster.broker_addr_table.values())

@@ -21,21 +21,20 @@ from aerobee.client.message import (
     check_name,
 )
 from aerobee.client.steps.answers import error_of, header_of
-from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import NOTHING, batch_item, property_string
+from aerobee.client.steps.retrying import Tries
 from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.errors import (
     AerobeeError,
-    Attempt,
     BatchSendError,
     BrokerError,
     BrokerNotFoundError,
     ConfigurationError,
-    RequestTimeoutError,
-    SendFailedError,
+    NoNameServerError,
+    RouteNotFoundError,
     TransportError,
 )
-from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageResponse, SendMessageV2
 from aerobee.remoting.wire.version import describe
 from aerobee.store.format.tags import java_hash
@@ -58,9 +57,7 @@ __all__ = [
     "QueueSelector",
     "Sender",
     "hashed",
-    "is_away",
     "request",
-    "worth_retrying",
 ]
 
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
@@ -74,8 +71,7 @@ ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
 """Failures that an old route explains: no such topic, no way to the broker."""
 PREPARED = 4
 """The bit of a sysFlag that says: the half of a transaction."""
-NOT_READY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-"""What a broker answers that starts, stops, has a full disk or too much to do."""
+RETRIED = (TransportError, BrokerError, BrokerNotFoundError, NoNameServerError)
 WAITS = "WAIT\x01true\x02"
 """The properties of a batch: answer when it is as safe as the broker is set up to make it."""
 STATUS = {status.value: status for status in SendStatus}
@@ -143,7 +139,6 @@ class Sender:
     config: ProducerConfig
     uniq_ids: UniqIds
     _counters: dict[str, int] = field(default_factory=dict)
-    _never: Signal = field(default_factory=Signal)
 
     def begin(self) -> None:
         """Join the client. Raises: ConfigurationError for a second producer of the group."""
@@ -249,6 +244,13 @@ class Sender:
         timeout_s = min(left_s, self.instance.config.request_timeout)
         return (yield from self.instance.route_to_publish(topic, timeout_s))
 
+    def _topic_missing(self, tries: Tries) -> Steps[bool]:
+        """Whether it is the topic that is not there, and not all brokers with it."""
+        if not self.config.retry.patient:
+            return True
+        timeout_s = min(tries.timeout_s(), self.instance.config.request_timeout)
+        return (yield from self.instance.somebody_there(timeout_s))
+
     def _next_id(self) -> str:
         return self.uniq_ids.next(self.instance.clock.wall_ms())
 
@@ -256,34 +258,42 @@ class Sender:
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
         """Try until stored, refused for good, out of tries, or out of time."""
-        retry = self.config.retry
-        clock = self.instance.clock
+        instance = self.instance
+        clock = instance.clock
         deadline = clock.monotonic() + (self.config.timeout if timeout_s is None else timeout_s)
-        failed: list[Attempt] = []
+        what = f"sending to topic {parcel.topic}"
+        tries = Tries(what, self.config.retry, clock, instance.random, deadline)
         last: MessageQueue | None = None
-        while len(failed) < retry.attempts:
-            if failed and retry.backoff:
-                yield Wait(self._never, min(retry.backoff, deadline - clock.monotonic()))
-            left_s = deadline - clock.monotonic()
-            if left_s <= 0:
-                break
+        missing = False
+        while True:
+            broker = ""
             try:
-                route = yield from self._route(parcel.topic, left_s)
-                last = choose(route.to_publish, last)
-                ask = self._ask(parcel, last, min(left_s, retry.per_try or left_s))
+                tries.timeout_s()
+                route = yield from self._route(parcel.topic, tries.left_s())
+                queue = choose(route.to_publish, last)
+                broker, last = queue.broker_name, queue
+                if tries.failed and (pause_s := tries.pause_s(broker)):
+                    yield Wait(instance.closing, pause_s)
+                ask = self._ask(parcel, queue, tries.timeout_s())
                 if parcel.timed:
-                    yield from self._check_timers(ask.address, last)
+                    yield from self._check_timers(ask.address, queue)
                 answer = yield ask
-                return read_results(parcel, ask, answer, last, len(failed) + 1, require_ok)
-            except (TransportError, BrokerError, BrokerNotFoundError) as error:
-                if not worth_retrying(error, retry):
+                tried = len(tries.failed) + 1
+                return read_results(parcel, ask, answer, queue, tried, require_ok)
+            except RouteNotFoundError as error:
+                if missing or tries.over:
                     raise
+                missing = yield from self._topic_missing(tries)
+                if missing:
+                    # Its broker may have come since, so once more.
+                    continue
+                tries.note(broker, error)
+            except RETRIED as error:
+                tries.note(broker, error)
                 if error.code in ROUTE_IS_OLD:
-                    self.instance.suspect(parcel.topic)
-                failed.append(Attempt(last.broker_name if last else "?", error))
-        if not failed:
-            raise RequestTimeoutError(f"sending to topic {parcel.topic}: no time left to try")
-        raise SendFailedError(f"sending to topic {parcel.topic}", failed)
+                    instance.suspect(parcel.topic)
+            if not broker:
+                yield Wait(instance.closing, tries.pause_s(broker))
 
     def _ask(
         self, parcel: Parcel, queue: MessageQueue, timeout_s: float, *, oneway: bool = False
@@ -359,23 +369,6 @@ def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> Sen
 
 
 Choice: TypeAlias = "Callable[[Sequence[MessageQueue], MessageQueue | None], MessageQueue]"
-
-
-def worth_retrying(error: AerobeeError, policy: RetryPolicy) -> bool:
-    """Whether another try may store the message. Source: client §5.3."""
-    if not isinstance(error, BrokerError):
-        return error.retryable
-    return error.code in policy.codes or error.code in STATUS
-
-
-def is_away(error: AerobeeError) -> bool:
-    """Whether a broker is not there, or not ready, for now; more tries may outlast that.
-
-    What it refuses for a reason of its own, such as an unknown topic, is tried `retries` times.
-    """
-    if isinstance(error, BrokerError):
-        return error.code in NOT_READY
-    return error.retryable
 
 
 def hashed(key: str, count: int) -> int:

@@ -1,5 +1,6 @@
 """Sending as a play: what is asked of whom, and what the caller gets."""
 
+import json
 from typing import Any
 
 import pytest
@@ -25,12 +26,12 @@ from aerobee.errors import (
 )
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.client import Heartbeat
-from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
 from aerobee.store.format import properties, record
-from tests.aerobee.client.steps.stage import Stage, answer, no_topic, route
+from tests.aerobee.client.steps.stage import Line, Stage, answer, no_topic, route
 
-FAST = RetryPolicy(attempts=3, per_try=3.0)
+FAST = RetryPolicy(attempts=3, per_try=3.0, backoff=0.0, patient=False)
 
 
 def stored(ask: Ask, code: int = 0, **more: object) -> Command:
@@ -44,10 +45,16 @@ def stored(ask: Ask, code: int = 0, **more: object) -> Command:
     return answer(code, **said)
 
 
+def brokers_of(*names: str) -> Command:
+    table = {name: {"brokerName": name, "brokerAddrs": {"0": f"{name}:1"}} for name in names}
+    return answer(body=json.dumps({"brokerAddrTable": table, "clusterAddrTable": {}}).encode())
+
+
 @pytest.fixture
 def stage() -> Stage:
     stage = Stage()
     stage.answers(GetRouteInfo, route("broker-a", "broker-b", queues=2))
+    stage.answers(GetBrokerClusterInfo, brokers_of("broker-a"))
     stage.answers(SendMessageV2, stored)
     stage.answers(SendBatchMessage, stored)
     return stage
@@ -142,9 +149,73 @@ def test_the_time_of_a_send_covers_all_its_tries(stage: Stage) -> None:
 
 
 def test_tries_may_keep_a_distance(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a", queues=2))
+    stage.answers(SendMessageV2, *4 * [ConnectError("refused")], stored)
+    send(stage, Message("T", b"x"), retry=RetryPolicy(backoff=0.4))
+    for wait, longest in zip(stage.waits, (0.4, 0.8, 1.0, 1.0), strict=True):
+        assert longest / 2 <= wait.seconds <= longest
+
+
+def test_another_broker_is_tried_without_a_pause(stage: Stage) -> None:
     stage.answers(SendMessageV2, ConnectError("refused"), stored)
-    send(stage, Message("T", b"x"), retry=RetryPolicy(backoff=0.5))
-    assert [wait.seconds for wait in stage.waits] == [0.5]
+    assert send(stage, Message("T", b"x"), retry=RetryPolicy()).attempts == 2
+    assert not stage.waits
+
+
+def test_a_send_outlasts_a_broker_that_is_away(stage: Stage) -> None:
+    down: list[Line] = [
+        ConnectError("refused"),
+        answer(14, remark="stops"),
+        answer(1500, remark="go away"),
+    ]
+    stage.answers(SendMessageV2, *down, *down, *down, *down, *down, stored)
+    begun = stage.now_s
+    assert send(stage, Message("T", b"x"), retry=RetryPolicy()).attempts == 16
+    assert 4.0 < stage.now_s - begun < 10.0
+
+
+def test_it_gives_up_when_the_time_of_the_caller_is_over(stage: Stage) -> None:
+    stage.answers(SendMessageV2, ConnectError("refused"))
+    begun = stage.now_s
+    with pytest.raises(SendFailedError, match=r"broker-a: refused \(\d+ times\)"):
+        send(stage, Message("T", b"x"), retry=RetryPolicy(), timeout=5.0)
+    assert stage.now_s - begun == pytest.approx(5.0)
+
+
+def test_the_error_of_a_caller_is_not_repeated(stage: Stage) -> None:
+    stage.answers(SendMessageV2, answer(16, remark="no permission"))
+    with pytest.raises(PermissionDeniedError):
+        send(stage, Message("T", b"x"), retry=RetryPolicy(attempts=9))
+    assert {ask.address for ask in stage.asked(SendMessageV2)} == {
+        "broker-a:10911",
+        "broker-b:10911",
+    }
+    assert len(stage.asked(SendMessageV2)) == 2
+
+
+def test_a_name_server_that_is_away_is_waited_for(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, *9 * [ConnectError("refused")], route("broker-a"))
+    assert send(stage, Message("T", b"x"), retry=RetryPolicy()).ok
+    stage.answers(GetRouteInfo, ConnectError("refused"))
+    with pytest.raises(NoNameServerError, match="refused"):
+        send(stage, Message("U", b"x"), retry=RetryPolicy())
+
+
+def test_a_cluster_without_brokers_is_waited_for_but_not_a_topic(stage: Stage) -> None:
+    nobody, somebody = brokers_of(), brokers_of("broker-a")
+    stage.answers(GetRouteInfo, *8 * [no_topic()], route("broker-a"))
+    stage.answers(GetBrokerClusterInfo, nobody, nobody, nobody, somebody)
+    assert send(stage, Message("T", b"x"), retry=RetryPolicy()).ok
+    stage.answers(GetRouteInfo, no_topic())
+    begun = stage.now_s
+    with pytest.raises(RouteNotFoundError, match="topic U"):
+        send(stage, Message("U", b"x"), retry=RetryPolicy())
+    assert stage.now_s == begun
+
+
+def test_a_topic_whose_master_is_down_is_waited_for(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, *2 * [route("broker-a", broker_ids="1")], route("broker-a"))
+    assert send(stage, Message("T", b"x"), retry=RetryPolicy(), timeout=9.0).ok
 
 
 def test_stored_but_not_safe_is_a_result(stage: Stage) -> None:
@@ -236,7 +307,7 @@ def test_the_next_name_server_is_asked_when_one_is_silent() -> None:
     stage.answers(SendMessageV2, stored)
     assert send(stage, Message("T", b"x")).ok
     assert [ask.address for ask in stage.asked(GetRouteInfo)] == ["ns:1", "ns:2"]
-    stage.answers(GetRouteInfo, ConnectError("one"), ConnectError("two"))
+    stage.answers(GetRouteInfo, *3 * [ConnectError("one"), ConnectError("two")])
     with pytest.raises(NoNameServerError, match="one; two"):
         send(stage, Message("U", b"x"))
 
