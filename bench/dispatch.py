@@ -70,11 +70,15 @@ async def run(directory: str) -> None:
         await warm(store, 128)
         row("dispatch, handed over", await handed_over(store))
         arrivals: list[int] = []
-        store.on_arrival = lambda topic, queue_id, offset, code, stored, properties: (
+
+        def arrived(
+            topic: str, queue_id: int, offset: int, code: int, stored: int, properties: bytes
+        ) -> None:
             arrivals.append(offset)
-        )
+
+        store.arrivals.add(arrived)
         row("dispatch, handed over, with arrivals", await handed_over(store))
-        store.on_arrival = None
+        store.arrivals.remove(arrived)
         row("dispatch, parsed", await parsed(store))
         end = store.max_offset("BenchTopic", 1)
         row("get of 32, one view each, in memory", reads(store, end - 32))

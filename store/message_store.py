@@ -25,11 +25,12 @@ from aerobee.store.flush.recovery_points import RecoveryPoints
 from aerobee.store.format import names
 from aerobee.store.format.unit import DelayLevels
 from aerobee.store.index.key_index import KeyIndex
+from aerobee.store.listeners import Listeners
 from aerobee.store.log.commit_log import CommitLog
 from aerobee.store.messages.reader import QueueReader
 from aerobee.store.messages.writer import Writer
 from aerobee.store.queues.consume_queues import ConsumeQueues
-from aerobee.store.queues.dispatch import Arrival, Dispatcher, DispatchService
+from aerobee.store.queues.dispatch import Dispatcher, DispatchService
 from aerobee.store.recovery import start_check
 from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.recovery.last_stop import LastStop, LastStopFile
@@ -80,8 +81,8 @@ class MessageStore:
         aside = self.aside = SetAside(self.stats.set_aside, clock)
         self.flags = RunningFlags()
         self.flags.set(Flag.SHUT_DOWN, "the store is not loaded")
-        self.after_flush: Callable[[], None] = lambda: None
-        """Called after each group of `when_durable` callbacks, and when dispatch moved alone."""
+        self.after_flush: Listeners[[]] = Listeners()
+        """Told after each group of `when_durable` callbacks, and when dispatch moved alone."""
         self.commit_log = CommitLog(
             disk, log_directory, segment_bytes, setting="mappedFileSizeCommitLog"
         )
@@ -90,6 +91,7 @@ class MessageStore:
         )
         self.levels = DelayLevels(config.message_delay_level)
         self.dispatcher = Dispatcher(self.commit_log, self.queues, self.levels, self.stats, aside)
+        self.arrivals = self.dispatcher.arrivals
         self.reader = QueueReader(config, self.commit_log, disk, clock, self.stats)
         self.complete, self.reading = self.reader.cold.complete, self.reader.cold.reading
         """`await complete(call)`: the answer of a reading call that raises NotInMemory."""
@@ -128,7 +130,7 @@ class MessageStore:
         self.writer = Writer(config, contents, self.space.allocator, self.flags, runtime)
         self.put = self.writer.put
         self.put_batch = self.writer.put_batch
-        answered = LogFlushHooks(self._advance, lambda: self.after_flush(), self._sync_failed)
+        answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
         self._log_flush = LogFlush(config, log, self._thread, runtime, answered)
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
         self._checkpoint = CheckpointService(
@@ -150,7 +152,7 @@ class MessageStore:
         self._dispatch_service = DispatchService(
             self._advance,
             lambda: self.dispatcher.behind(self.confirm_offset),
-            lambda: self.after_flush(),
+            self._flushed,
         )
 
     # ── Life ──
@@ -321,21 +323,16 @@ class MessageStore:
     def _advance(self) -> None:
         self.dispatcher.advance(self.confirm_offset)
 
+    def _flushed(self) -> None:
+        if (tell := self.after_flush.tell) is not None:
+            tell()
+
     def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
         """Call back with True once the log is on disk up to there, with False after the time limit.
 
         The sync begins with the next `dispatch`.
         """
         self._log_flush.when_durable(end_offset, callback)
-
-    @property
-    def on_arrival(self) -> Arrival | None:
-        """Called for each message that consumers can see from now on."""
-        return self.dispatcher.on_arrival
-
-    @on_arrival.setter
-    def on_arrival(self, arrival: Arrival | None) -> None:
-        self.dispatcher.on_arrival = arrival
 
     # ── Reading ──
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from aerobee.broker.core.pace import Pace
 from aerobee.broker.core.puts import Puts
 from aerobee.broker.core.rounds import Rounds
-from aerobee.broker.holds.arrivals import Arrivals
 from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.metrics.stats import BrokerStats
 from aerobee.broker.saved.tables import Tables
@@ -47,7 +46,6 @@ class Core:
         self.stats = BrokerStats()
         self.store = MessageStore(config.store, disk=disk, clock=clock, topics_known=topics_known)
         self.rounds = Rounds(config.remoting, self.store, self.stats.slow_puts, clock)
-        self.arrivals = Arrivals(self.store)
         self.puts = Puts(self.store, clock, finish_round=self.rounds.finish)
         root = Path(config.store.store_path_root_dir).expanduser()
         self.tables = Tables(root / "config", disk, clock)

@@ -57,7 +57,7 @@ class Rounds:
         """Who holds requests, in the order in which they are woken."""
         self.when_closed: list[Callable[[Connection], None]] = []
         """Who is told of each connection that is gone."""
-        store.after_flush = self.after_flush
+        store.after_flush.add(self.after_flush)
 
     def after_round(self) -> None:
         """The messages of a round reach their queues; held requests that waited for them run."""

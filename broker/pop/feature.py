@@ -103,7 +103,7 @@ class PopFeature(Feature):
 
     def _listening(self, on: bool) -> None:
         """While no pop waits, what arrives is told to held pulls alone."""
-        arrivals = self._core.arrivals
+        arrivals = self._core.store.arrivals
         (arrivals.add if on else arrivals.remove)(self.hold.arrived)
 
     def load(self) -> None:

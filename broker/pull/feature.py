@@ -30,7 +30,7 @@ class PullFeature(Feature):
         self.held = self.hold = Hold(
             core.store.max_offset, core.hold_limits(broker.max_held_pulls), core.rounds.flush
         )
-        core.arrivals.add(self.hold.arrived)
+        core.store.arrivals.add(self.hold.arrived)
         self.requests = Pull(core, access=self.access, consumers=consumers, hold=self.hold)
         self.routes = (
             Route(headers.PullMessage, self.requests.pull, "pull"),
@@ -45,4 +45,6 @@ class PullFeature(Feature):
             clock=core.clock,
         )
         self.services = (self.protection, self.hold)
-        core.store.space.queues.on_deleted = UnreadReport(consumers.offsets, core.stats).deleted
+        core.store.space.queues.on_deleted.append(
+            UnreadReport(consumers.offsets, core.stats).deleted
+        )

@@ -21,6 +21,7 @@ from aerobee.store.format.faults import BLANK, END
 from aerobee.store.format.record import TRANSACTION_PREPARED
 from aerobee.store.format.unit import DelayLevels, can_have_unit, code_of
 from aerobee.store.format.walk import fault_at, resumes_at
+from aerobee.store.listeners import Listeners
 from aerobee.store.results import Location, UnitStatus
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from aerobee.store.set_aside import SetAside
     from aerobee.store.stats import StoreStats
 
-__all__ = ["Arrival", "DispatchRequest", "DispatchService", "Dispatcher"]
+__all__ = ["Arrivals", "DispatchRequest", "DispatchService", "Dispatcher"]
 
-Arrival: TypeAlias = "Callable[[str, int, int, int, int, bytes], None]"
-"""Called with topic, queue id, max offset, tags code, store timestamp in ms, properties."""
+Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
+"""Told topic, queue id, max offset, tags code, store timestamp in ms, properties."""
 
 PENDING_MAX = 65_536
 PARSE_BATCH = 2_000
@@ -81,13 +82,13 @@ class Dispatcher:
         "_log",
         "_queues",
         "_stats",
+        "arrivals",
         "aside",
         "dispatched",
         "first_gap_timestamp",
         "followers",
         "last_position",
         "last_store_timestamp",
-        "on_arrival",
         "pending",
     )
 
@@ -115,7 +116,8 @@ class Dispatcher:
         """Store time of the first record that found a gap in its queue."""
         self.followers: list[Callable[[DispatchRequest], None]] = []
         """Fed behind the consume queue and before the arrival; the index will be the first."""
-        self.on_arrival: Arrival | None = None
+        self.arrivals: Arrivals = Listeners()
+        """Told of each message that consumers can see from now on."""
 
     def behind(self, confirm: int) -> int:
         """Bytes up to `confirm` that were not dispatched."""
@@ -144,7 +146,7 @@ class Dispatcher:
     def _hand_over(self, confirm: int) -> None:
         pending = self.pending
         popleft = pending.popleft
-        arrival = self.on_arrival
+        arrival = self.arrivals.tell
         followers = self.followers
         count = 0
         end = 0

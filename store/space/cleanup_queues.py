@@ -65,7 +65,7 @@ class QueueCleanup:
         self.followed = 0
         """Where the log began when the queues were last corrected; a start does so as well."""
         self._followers = followers
-        self.on_deleted: Callable[[Sequence[DeletedRange]], Awaitable[object]] | None = None
+        self.on_deleted: list[Callable[[Sequence[DeletedRange]], Awaitable[object]]] = []
         """Told what consumers can no longer get."""
 
     async def follow(self, min_offset: int) -> None:
@@ -78,8 +78,8 @@ class QueueCleanup:
             await follower(min_offset)
         if whole:
             self.followed = min_offset
-        if ranges and self.on_deleted is not None:
-            await self.on_deleted(ranges)
+        for deleted in self.on_deleted if ranges else ():
+            await deleted(ranges)
 
     async def _correct(self, min_offset: int) -> tuple[list[DeletedRange], bool]:
         """All queues; False when some of it must be done again."""

@@ -359,11 +359,11 @@ async def test_sends_call_nothing_of_it_while_nobody_waits(
 ) -> None:
     async with open_pops(tmp_path, mock_clock) as pops:
         desk = pops.desk
-        assert desk.store.on_arrival == desk.hold.arrived
+        assert desk.store.arrivals.tell == desk.hold.arrived
         pops.desk.begin(pops.header(poll_time=1_000))
-        assert desk.store.on_arrival != desk.hold.arrived
+        assert desk.store.arrivals.tell != desk.hold.arrived
         await pops.pass_s(1.1, 0.1)
-        assert desk.store.on_arrival == desk.hold.arrived
+        assert desk.store.arrivals.tell == desk.hold.arrived
 
 
 # -- in order ----------------------------------------------------------------------------------

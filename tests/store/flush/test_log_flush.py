@@ -89,7 +89,7 @@ async def test_everything_put_while_one_sync_runs_shares_the_next_one(tmp_path: 
             if number == 0:
                 await gate.wait_for_a_sync()
         groups: list[list[int]] = []
-        store.after_flush = lambda: groups.append(list(answers))
+        store.after_flush.add(lambda: groups.append(list(answers)))
         gate.let_go()
         assert await durable(store, store.commit_log.max_offset)
         assert store.stats.log_syncs == before + 2

@@ -56,7 +56,7 @@ def test_messages_can_be_read_when_they_were_dispatched_not_before(store: Messag
 
 def test_arrivals_tell_what_a_held_pull_needs(store: MessageStore) -> None:
     arrivals: list[tuple[object, ...]] = []
-    store.on_arrival = lambda *arrival: arrivals.append(arrival)
+    store.arrivals.add(lambda *arrival: arrivals.append(arrival))
     stored = store.put(draft(queue_id=3, properties=TAGS)).store_timestamp
     store.put(draft(queue_id=3))
     assert arrivals == []
@@ -69,8 +69,10 @@ def test_arrivals_tell_what_a_held_pull_needs(store: MessageStore) -> None:
 
 def test_a_message_can_be_read_when_its_arrival_is_told(store: MessageStore) -> None:
     seen: list[tuple[int, int]] = []
-    store.on_arrival = lambda topic, queue_id, max_offset, *_: seen.append(
-        (max_offset, store.max_offset(topic, queue_id))
+    store.arrivals.add(
+        lambda topic, queue_id, max_offset, *_: seen.append(
+            (max_offset, store.max_offset(topic, queue_id))
+        )
     )
     put(store, 3)
     store.dispatch()
@@ -84,7 +86,7 @@ def test_a_message_put_while_arrivals_are_told_is_dispatched_in_the_next_round(
         if max_offset < 5:
             put(store)
 
-    store.on_arrival = answer
+    store.arrivals.add(answer)
     put(store)
     for expected in (1, 2, 3, 4, 5, 5):
         store.dispatch()
@@ -260,7 +262,7 @@ def test_under_sync_flush_nothing_is_dispatched_before_the_disk_has_it(tmp_path:
 async def test_without_a_round_of_the_reactor_dispatch_goes_on(tmp_path: Path) -> None:
     moved = trio.Event()
     async with running_store(tmp_path, Disk()) as store:
-        store.after_flush = moved.set
+        store.after_flush.add(moved.set)
         put(store, 3)
         with trio.fail_after(5):
             await moved.wait()
@@ -320,7 +322,7 @@ def test_an_arrival_that_fails_is_told_of_and_the_next_one_comes(store: MessageS
             raise ValueError("a filter that this message broke")
         seen.append(max_offset)
 
-    store.on_arrival = arrival
+    store.arrivals.add(arrival)
     put(store, 3)
     store.dispatch()
     assert seen == [1, 3]
@@ -332,7 +334,7 @@ def test_what_is_wrong_with_us_is_no_fault_of_a_message(store: MessageStore) -> 
     def arrival(*_: object) -> None:
         raise AssertionError("an invariant")
 
-    store.on_arrival = arrival
+    store.arrivals.add(arrival)
     put(store)
     with pytest.raises(AssertionError):
         store.dispatch()

@@ -61,7 +61,7 @@ async def quiet_store(
         told.extend(ranges)
 
     async with running_store(root, disk or FaultyDisk(root), **changes) as store:
-        store.space.queues.on_deleted = deleted
+        store.space.queues.on_deleted.append(deleted)
         yield store, told
 
 

@@ -1,0 +1,56 @@
+"""Who is told of what happens in a store: lists that are short, and change seldom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, ParamSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Listeners"]
+
+P = ParamSpec("P")
+
+
+class Listeners(Generic[P]):
+    """Callables that are told of one kind of event, in the order in which they came.
+
+    `tell` tells all of them. It is None without any, and where there is one, that one: what
+    happens for each message should cost one call at most.
+    """
+
+    __slots__ = ("_all", "tell")
+
+    def __init__(self) -> None:
+        self._all: tuple[Callable[P, object], ...] = ()
+        self.tell: Callable[P, object] | None = None
+
+    def add(self, listener: Callable[P, object]) -> None:
+        """Tell this one as well from now on."""
+        self._change((*self._all, listener))
+
+    def remove(self, listener: Callable[P, object]) -> None:
+        """Tell this one no more. Raises: ValueError when it was not told before."""
+        left = list(self._all)
+        left.remove(listener)
+        self._change(tuple(left))
+
+    def _change(self, listeners: tuple[Callable[P, object], ...]) -> None:
+        self._all = listeners
+        match listeners:
+            case ():
+                self.tell = None
+            case (alone,):
+                self.tell = alone
+            case several:
+                self.tell = _to_each(several)
+
+
+def _to_each(listeners: tuple[Callable[P, object], ...]) -> Callable[P, None]:
+    """One listener that tells all of them."""
+
+    def tell(*args: P.args, **kwargs: P.kwargs) -> None:
+        for listener in listeners:
+            listener(*args, **kwargs)
+
+    return tell
