@@ -49,22 +49,22 @@ IGNORED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """They mean nothing here, and would end the process."""
 
 GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
-"""Objects of a request die by reference count; looking for cycles more often only costs time. From
-the start on, for the import of the web framework would look at everything, again and again. Later
-`_collect` mostly looks before so many have come together, which takes 3 ms at most."""
+"""Objects of a request die by reference count; more searches for cycles only cost time. From the
+start on, for the import of the web framework would set off search after search. Later
+`_collect` mostly searches before so many have come together, which takes 3 ms at most."""
 YOUNG_S: Final = 0.05
-"""How often the newest objects are looked at for cycles. The interpreter counts what comes less
-what goes: with thousands of held pulls, of which each replaces another, hundreds of thousands of
-young objects come together unseen, and one look at all of them took 0.2 s."""
+"""How often the newest objects are searched for cycles. The interpreter counts what comes less
+what goes: with thousands of held pulls, each of which evicts another, hundreds of thousands of
+young objects come together unseen, and one search of all of them took 0.2 s."""
 LOOKS: Final = 5
-"""After so many looks, those that they left are looked at once more; then they rest."""
+"""After so many searches, those that they left are searched once more; then they rest."""
 FEW_S: Final = 0.004
-"""If the looks took longer, or the interpreter looked of its own accord, they left too many: those
-rest unseen until all are looked at. What thousands of connections bring at once has no cycles."""
+"""If the searches took longer, or the interpreter searched of its own accord, they left too many:
+those rest until all are searched. What thousands of connections bring at once has no cycles."""
 FEW_DESCRIPTORS: Final = 128
 """With fewer left for connections than this, the start says so."""
 WHOLE_S: Final = 86_400.0
-"""How often everything is looked at, which takes 0.1 s per million objects."""
+"""How often everything is searched, which takes 0.1 s per million objects."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -193,7 +193,7 @@ def _announce_descriptors() -> None:
 
 
 def _process_age_s() -> float:
-    """Seconds since the process began, interpreter start included; 0 where nobody tells."""
+    """Seconds since the process began, interpreter start included; 0 if not known."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")

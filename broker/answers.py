@@ -1,4 +1,4 @@
-"""Store result or exception → what the client is told. The one table to response codes."""
+"""Store result or exception → what is answered to the client. The one table to response codes."""
 
 from __future__ import annotations
 

@@ -222,6 +222,6 @@ class BrokerController:
         rounds = self.broker.core.rounds
         reactor, pools = rounds.reactor, rounds.reactor.pools.values()
         with trio.move_on_after(DRAIN_S):
-            # Nobody is told when the last answer leaves, and this runs once per life.
+            # Nothing signals that the last answer has left, and this runs once per life.
             while any(pool.depth for pool in pools) or rounds.waking or reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
                 await trio.sleep(DRAIN_LOOK_S)

@@ -79,7 +79,7 @@ class CleanupProcessor:
     def _start_again(self, gone: list[tuple[str, int]]) -> None:
         """Groups that were ahead in these queues begin with the first message to come.
 
-        A consumer that runs is ahead as well, so it must hear of it before it commits again.
+        A consumer that runs is ahead as well, so it must get the reset before it commits again.
         """
         queues = set(gone)
         now_ms = self.clock.now_ms()

@@ -20,20 +20,20 @@ ALL_QUEUES: Final = -1
 """The queue id that stands for all of a broker's queues of a topic."""
 
 
-def averagely(queues: Sequence[MessageQueue], many: int, place: int) -> Sequence[MessageQueue]:
+def averagely(queues: Sequence[MessageQueue], many: int, index: int) -> Sequence[MessageQueue]:
     """Runs of neighbours, the first ones longer by one where it does not come out even."""
     size, longer = divmod(len(queues), many)
-    begin = place * size + min(place, longer)
-    return queues[begin : begin + size + (place < longer)]
+    begin = index * size + min(index, longer)
+    return queues[begin : begin + size + (index < longer)]
 
 
-def by_circle(queues: Sequence[MessageQueue], many: int, place: int) -> Sequence[MessageQueue]:
+def by_circle(queues: Sequence[MessageQueue], many: int, index: int) -> Sequence[MessageQueue]:
     """Dealt out one by one."""
-    return queues[place::many]
+    return queues[index::many]
 
 
 Strategy: TypeAlias = "Callable[[Sequence[MessageQueue], int, int], Sequence[MessageQueue]]"
-"""The queues of the member at `place` of so many. What all members get is every queue once."""
+"""The queues of the member at `index` of so many. What all members get is every queue once."""
 
 STRATEGIES: Final[dict[str, Strategy]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
 
@@ -42,14 +42,14 @@ def alone(
     allocate: Strategy, queues: Sequence[MessageQueue], clients: Sequence[str], client_id: str
 ) -> list[MessageQueue]:
     """The queues of one member that pulls: nobody else works on them."""
-    place = place_of(clients, client_id)
-    return [] if place is None else list(allocate(queues, len(clients), place))
+    index = index_of(clients, client_id)
+    return [] if index is None else list(allocate(queues, len(clients), index))
 
 
-def place_of(clients: Sequence[str], client_id: str) -> int | None:
+def index_of(clients: Sequence[str], client_id: str) -> int | None:
     """Where a client stands among the sorted ids; None for one that is not there."""
-    place = bisect_left(clients, client_id)
-    return place if place < len(clients) and clients[place] == client_id else None
+    index = bisect_left(clients, client_id)
+    return index if index < len(clients) and clients[index] == client_id else None
 
 
 def shared(
@@ -70,12 +70,12 @@ def shared(
             MessageQueue(broker_name=broker, queue_id=ALL_QUEUES, topic=topic)
             for topic, broker in sorted(brokers)
         ]
-    place = place_of(clients, client_id)
-    if place is None:
+    index = index_of(clients, client_id)
+    if index is None:
         return []
     if many > len(queues):
-        return [queues[place % len(queues)]] if queues else []
+        return [queues[index % len(queues)]] if queues else []
     found: dict[MessageQueue, None] = {}
     for step in range(share + 1):
-        found.update(dict.fromkeys(allocate(queues, many, (place + step) % many)))
+        found.update(dict.fromkeys(allocate(queues, many, (index + step) % many)))
     return list(found)

@@ -25,7 +25,7 @@ OUR_KEYS: Final = frozenset({"messageRequestModeMap"})
 
 
 class RequestModeTable:
-    """Topic → group → mode. `on_change` is told to save."""
+    """Topic → group → mode. `on_change` is called to have it saved."""
 
     def __init__(self, *, on_change: Callable[[], None], max_entries: int = 100_000) -> None:
         self.modes: dict[str, dict[str, RequestModeRequest]] = {}

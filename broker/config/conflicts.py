@@ -47,14 +47,14 @@ ORDERS = (
         lambda c: c.store.flush_interval_commit_log_ms,
         "flushCommitLogThoroughInterval",
         lambda c: c.store.flush_commit_log_thorough_interval_ms,
-        "the log is looked at only so often; lower the first",
+        "the log is checked only so often; lower the first",
     ),
     Order(
         "flushIntervalConsumeQueue",
         lambda c: c.store.flush_interval_consume_queue_ms,
         "flushConsumeQueueThoroughInterval",
         lambda c: c.store.flush_consume_queue_thorough_interval_ms,
-        "consume queues are looked at only so often; lower the first",
+        "consume queues are checked only so often; lower the first",
     ),
     Order(
         "maxMessageSize",

@@ -78,7 +78,7 @@ def pool_widths(cpu_count: int) -> Iterator[tuple[str, int]]:
 
 
 def published(values: Mapping[str, Value], machine: Machine) -> str:
-    """The address that others are told, when nobody names one."""
+    """The address that is advertised when none is configured."""
     bound = str(values["bindAddress"])
     if is_wildcard(bound):
         return own_address(machine.addresses)
@@ -180,8 +180,8 @@ def hints(
     given: Mapping[str, Value], config: BrokerConfig, machine: Machine
 ) -> Iterator[tuple[str, str]]:
     """The key and the sentence of each setting that is taken, but perhaps not as it was meant."""
-    told = given.keys() & {"advertisedHost", "advertised", "brokerIP1"}
-    if machine.in_container and is_wildcard(config.remoting.bind_address) and not told:
+    advertised = given.keys() & {"advertisedHost", "advertised", "brokerIP1"}
+    if machine.in_container and is_wildcard(config.remoting.bind_address) and not advertised:
         yield (
             "advertisedHost",
             f"clients outside this container are told {config.broker.broker_ip1}, which they"

@@ -29,7 +29,7 @@ class Setting(NamedTuple):
     """A value and where it was set."""
 
     value: Value | FreeSpace
-    place: str
+    location: str
 
 
 @dataclass(slots=True)
@@ -126,10 +126,10 @@ def put(layer: Layer, key: Key, entry: Entry) -> None:
     before = layer.settings.get(name)
     if before is not None and entry.form is not Form.PROPERTIES:
         if entry.form is Form.YAML or before.value != value:
-            text = f"set a second time; the first is {before.place}"
+            text = f"set a second time; the first is {before.location}"
             layer.problems.append(f"{entry.where}: {text}")
         return
-    layer.settings[name] = Setting(value, entry.place)
+    layer.settings[name] = Setting(value, entry.location)
 
 
 def java_note(key: Key, entry: Entry) -> str:

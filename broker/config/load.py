@@ -83,7 +83,7 @@ def load_config(
 
     `overrides`: `key=value` in any spelling. `host_addresses`: of interfaces that are up, in order.
     `namesrv_file`: a file of RocketMQ's name server, of which only its own keys are taken.
-    Raises: ConfigurationError with every problem, each with its place and key.
+    Raises: ConfigurationError with every problem, each with its location and key.
     """
     layers = [file_layer(file), namesrv_layer(namesrv_file), environment_layer(environ)]
     command_line = command_line_layer(overrides, namesrv, data)
@@ -170,7 +170,7 @@ def overlay_layer(file: Path) -> Layer:
 
 
 def overlay_path(layers: Sequence[Layer], machine: Machine) -> Path:
-    """Where those changes are, which no change can tell."""
+    """The file of those changes, which no change can name."""
     values = given(merged(layers))
     return Path(str((values | derived(values, machine))["configOverlayPath"]))
 
@@ -199,7 +199,7 @@ def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, st
         **parts(values, settings),
         unknown={name: text for layer in layers for name, text in layer.unknown.items()},
         without_effect={k: text for layer in layers for k, text in layer.without_effect.items()},
-        sources={SCHEMA[name].name: setting.place for name, setting in settings.items()},
+        sources={SCHEMA[name].name: setting.location for name, setting in settings.items()},
         in_image=environ.get("AEROBEE_IMAGE", "") not in ("", "0"),
     )
     problems += [sentence(config, *objection) for objection in objections(config)]
@@ -236,7 +236,7 @@ def parts(values: Mapping[str, Value], settings: Mapping[str, Setting]) -> dict[
 
 
 def sentence(config: BrokerConfig, name: str, text: str) -> str:
-    """A sentence about a key, with the place where it was set."""
+    """A sentence about a key, with the location where it was set."""
     return f"{where(config.sources.get(name, 'default'), name)}: {text}"
 
 

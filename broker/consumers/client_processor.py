@@ -1,7 +1,7 @@
-"""Who is there: heartbeats and good-byes, members of a group, queue locks.
+"""Who is there: heartbeats and unregistrations, members of a group, queue locks.
 
 Registers in the tables, and says when the members or topics of a group changed, so that its members
-hear of it and share the queues out again. Source: remoting §3.9, semantics §2, §12
+are notified and rebalance. Source: remoting §3.9, semantics §2, §12
 (ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor).
 """
 
@@ -207,13 +207,13 @@ class ClientProcessor:
         return DONE
 
     def connection_closed(self, connection: ClientConnection) -> None:
-        """A connection is gone, for whatever reason: out of every group, and the rest is told."""
+        """A connection is gone, for whatever reason: every group loses it, and is notified."""
         for group in self.clients.leave_all(connection.id):
             self.group_changed(group, address=connection.address)
             self.left(group)
 
     def left(self, group: str) -> None:
-        """A member has left: the rest is told; without a rest the group's filters are dead."""
+        """A member has left: the rest is notified; without a rest the group's filters are dead."""
         if self.clients.group(group) is None:
             self.filters.group_gone(group, self.clock.now_ms())
         self.notify_rest(group)
@@ -246,7 +246,7 @@ class ClientProcessor:
         self.connection_closed(connection)
 
     def notify_rest(self, group: str) -> None:
-        """Tell who is left in a group, unless the group does not want to be told."""
+        """Notify who is left in a group, unless the group does not want that."""
         config = self.groups.get(group)
         if config is not None and config.notify_consumer_ids_changed_enable:
             self.changed(group)

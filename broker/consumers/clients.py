@@ -96,7 +96,7 @@ class ConsumerGroup:
     """Whose heartbeat is oldest comes first. Written by `enter` and `leave` alone."""
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     subscribed: bool = False
-    """Whether any heartbeat has told the subscriptions yet, an empty set included."""
+    """Whether any heartbeat has brought the subscriptions yet, an empty set included."""
     fingerprint: int = 0
     ids: list[str] = field(default_factory=list)
     """The client id of each connection, sorted; one that has reconnected may be in it twice."""
@@ -334,7 +334,7 @@ class ClientTable:
 
 
 def refresh(clients: dict[int, Client], client: Client) -> Client | None:
-    """Put a client behind all others, as the one heard of last; what was known of it."""
+    """Put a client behind all others, as the one seen last; what was known of it."""
     number = client.connection.id
     known = clients.pop(number, None)
     clients[number] = client

@@ -1,4 +1,4 @@
-"""Which topics groups consume that never say so in a heartbeat, as their pulls and pops tell it.
+"""Which topics groups consume that never say so in a heartbeat, as their pulls and pops show.
 
 A request that brings its own subscription leaves a trace here, so that one who asks for the group
 or the topic finds it. Nothing is delivered by it. What no request has renewed for a while is gone.

@@ -71,7 +71,7 @@ class ConsumerOffsetTable:
         self.topics_by_group: dict[str, set[str]] = {}
         self.groups_by_topic: dict[str, set[str]] = {}
         self.resets: dict[tuple[str, str, int], int] = {}
-        """(group, topic, queue id) → where an administrator put the group; not heard of yet."""
+        """(group, topic, queue id) → where an administrator put the group; not applied yet."""
         self.version = DataVersion()
         self.version_step = version_step
         self.max_entries = max_entries
@@ -87,7 +87,7 @@ class ConsumerOffsetTable:
     def commit(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
     ) -> bool:
-        """Store what `group` consumes next, unless a reset of it is still to be heard of.
+        """Store what `group` consumes next, unless a reset of it is still to be applied.
 
         Every `version_step` commits the version moves. Returns whether it was stored.
         Raises: NoPermission for a group of the broker itself; LimitReached for a new entry in a
@@ -147,7 +147,7 @@ class ConsumerOffsetTable:
     def reset(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
     ) -> None:
-        """Put a group elsewhere: its consumer hears of it with its next pull of the queue.
+        """Put a group elsewhere: its consumer gets it with its next pull of the queue.
 
         Until then its commits are left aside. Raises: NoPermission, LimitReached.
         """
@@ -157,7 +157,7 @@ class ConsumerOffsetTable:
         self.resets[group, topic, queue_id] = consumer_offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where a reset put the group, told once; None when there is nothing to tell."""
+        """Where a reset put the group, given once; None without a reset."""
         return self.resets.pop((group, topic, queue_id), None)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:

@@ -1,6 +1,6 @@
 """What the broker knows of each consumer group: may it consume, how often is it retried.
 
-Configs are never changed in place: an edit puts a new one there, moves the version and tells
+Configs are never changed in place: an edit puts a new one there, moves the version and notifies
 `on_change`. Time comes in as `now_ms` of the wall clock.
 Source: semantics §5 (SubscriptionGroupManager).
 """
@@ -141,7 +141,7 @@ class GroupTable:
         return True
 
     def changed(self, group: str, now_ms: int) -> None:
-        """Move the version and tell who saves."""
+        """Move the version and notify who saves."""
         self.version = bumped(self.version, now_ms)
         self.on_change((group,))
 

@@ -1,10 +1,10 @@
-"""Tells the members of a consumer group that it changed, so that they share the queues out again.
+"""Notifies the members of a consumer group that it changed, so that they rebalance.
 
-Each change is told to everybody who is in the group then, by NOTIFY_CONSUMER_IDS_CHANGED; changes
-that come before a group is told are told together. Every member answers by asking for the list of
-all, so that telling N members costs N lists of N names. A large group is therefore told a few
-members at a time, with rests that grow with it: thousands that join one by one share the rounds,
-and a small group hears of a change within the same millisecond.
+Each change sends NOTIFY_CONSUMER_IDS_CHANGED to everybody who is in the group then; changes that
+come before it is sent share it. Every member answers by asking for the list of all, so that
+notifying N members costs N lists of N names. Of a large group therefore a few members are notified
+at a time, with rests that grow with it: thousands that join one by one share the rounds, and a
+small group is notified within the same millisecond.
 Source: remoting §3.9 (DefaultConsumerIdsChangeListener).
 """
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
 __all__ = ["SLICE_MEMBERS", "MemberChanges", "rest_s"]
 
 SLICE_MEMBERS: Final = 64
-"""Members told in one go, about half a millisecond, before others get their turn."""
-TELL_S: Final = 0.000_1
-"""Rest for each member that was told, and …"""
+"""Members notified in one go, about half a millisecond, before others get their turn."""
+NOTIFY_S: Final = 0.000_1
+"""Rest for each member that was notified, and …"""
 NAME_S: Final = 0.000_000_06
-"""… for each name in the list that it will ask for: 10,000 members hear of a change within 7 s."""
+"""… for each name in the list that it will ask for: 10,000 members know a change within 7 s."""
 
 
-def rest_s(told: int, members: int) -> float:
-    """How long a group of so many members is left alone after so many of them were told."""
-    return told * (TELL_S + NAME_S * members)
+def rest_s(notified: int, members: int) -> float:
+    """How long a group of so many members is left alone after so many of them were notified."""
+    return notified * (NOTIFY_S + NAME_S * members)
 
 
-class Telling:
-    """A group that is being told, or rests from it."""
+class Round:
+    """A group whose members are being notified, or rest from it."""
 
     __slots__ = ("again", "group", "left", "size")
 
     def __init__(self, group: str) -> None:
         self.group = group
         self.left: deque[ClientConnection] = deque()
-        """Who is still to be told in this round."""
+        """Who is still to be notified in this round."""
         self.size = 0
         """Members when the round began."""
         self.again = True
@@ -56,9 +56,9 @@ class Telling:
 
 
 class MemberChanges:
-    """The service. `changed` may be called from anywhere in the loop; `flush` sends what it tells.
+    """The service. `changed` may be called from anywhere in the loop; `flush` sends what is queued.
 
-    Law: a group that changed is in `_telling` until a round that began later has told everybody.
+    Law: a group that changed is in `_rounds` until a round that began later has notified everybody.
     """
 
     def __init__(
@@ -71,64 +71,64 @@ class MemberChanges:
         self._clients = clients
         self._enabled = enabled
         self._flush = flush
-        self._telling: dict[str, Telling] = {}
-        self._due: list[tuple[float, int, Telling]] = []
+        self._rounds: dict[str, Round] = {}
+        self._due: list[tuple[float, int, Round]] = []
         self._numbers = count()
         self._wanted = trio.Event()
 
     def changed(self, group: str) -> None:
         """A member came or left, or the topics changed."""
-        known = self._telling.get(group)
+        known = self._rounds.get(group)
         if known is not None:
             known.again = True
             return
-        self._telling[group] = telling = Telling(group)
-        heappush(self._due, (0.0, next(self._numbers), telling))
+        self._rounds[group] = current = Round(group)
+        heappush(self._due, (0.0, next(self._numbers), current))
         self._wanted.set()
 
-    def tell(self, now: float) -> float | None:
-        """Tell a slice of the groups whose turn has come; when the next turn is, None: never.
+    def notify_due(self, now: float) -> float | None:
+        """Notify a slice of the groups whose turn has come; when the next turn is, None: never.
 
         `now`: seconds of a clock that never goes back.
         """
         due = self._due
         room = SLICE_MEMBERS
         while room > 0 and due and due[0][0] <= now:
-            _, _, telling = heappop(due)
-            told = self._tell_some(telling, room)
+            _, _, current = heappop(due)
+            notified = self._notify_some(current, room)
             # A group without anybody costs a little as well.
-            room -= max(told, 1)
-            if told or telling.left:
-                heappush(due, (now + rest_s(told, telling.size), next(self._numbers), telling))
+            room -= max(notified, 1)
+            if notified or current.left:
+                heappush(due, (now + rest_s(notified, current.size), next(self._numbers), current))
             else:
-                del self._telling[telling.group]
+                del self._rounds[current.group]
         return due[0][0] if due else None
 
-    def _tell_some(self, telling: Telling, room: int) -> int:
-        """How many were told; 0 when the group has heard of everything."""
-        left = telling.left
-        if not left and telling.again:
-            telling.again = False
-            entry = self._clients.group(telling.group)
+    def _notify_some(self, current: Round, room: int) -> int:
+        """How many were notified; 0 when the group needs no more."""
+        left = current.left
+        if not left and current.again:
+            current.again = False
+            entry = self._clients.group(current.group)
             if entry is not None and self._enabled():
                 left.extend(entry.connections())
-            telling.size = len(left)
+            current.size = len(left)
         if not left:
             return 0
-        header = NotifyConsumerIdsChanged(consumer_group=telling.group)
-        told = min(room, len(left))
-        for _ in range(told):
+        header = NotifyConsumerIdsChanged(consumer_group=current.group)
+        notified = min(room, len(left))
+        for _ in range(notified):
             left.popleft().notify(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
-        return told
+        return notified
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Tell until cancelled."""
+        """Notify until cancelled."""
         task_status.started()
         while True:
             self._wanted = trio.Event()
-            next_turn = self.tell(trio.current_time())
+            next_turn = self.notify_due(trio.current_time())
             self._flush()
             await trio.lowlevel.checkpoint()
             if next_turn is None:

@@ -1,4 +1,4 @@
-"""What consumers ask about places in a queue: how far a group is, where the queue begins and ends.
+"""What consumers ask about offsets of a queue: how far a group is, where the queue begins and ends.
 
 An answer that lies on disk is waited for outside the loop.
 Source: remoting §3.7, semantics §3.2–3.3 (ConsumerManageProcessor, AdminBrokerProcessor).
@@ -57,7 +57,7 @@ class OffsetProcessor:
         """QUERY_CONSUMER_OFFSET: what the group consumes next.
 
         A group without an offset starts at 0 on a queue so young that its first message is still
-        in memory; elsewhere the client decides, told by QUERY_NOT_FOUND.
+        in memory; elsewhere the client decides, on QUERY_NOT_FOUND.
         """
         return self.store.reading(lambda: self._query(header))
 

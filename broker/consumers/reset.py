@@ -2,7 +2,7 @@
 
 The broker keeps where, and the next pull of each queue is answered with it, so it works for every
 client and for groups that nobody runs now. With `useServerSideResetOffset: false` the clients are
-told instead, as in 4.9. Source: admin §5, semantics §3.4 (AdminBrokerProcessor, Broker2Client).
+notified instead, as in 4.9. Source: admin §5, semantics §3.4 (AdminBrokerProcessor, Broker2Client).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ResetProcessor"]
 
 OLDEST_CLIENT: Final = 28
-"""V3_0_7_SNAPSHOT, the first version whose clients can be told."""
+"""V3_0_7_SNAPSHOT, the first version whose clients can be notified."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -128,13 +128,13 @@ class ResetProcessor:
                     ResponseCode.SYSTEM_ERROR,
                     f"the client {client.client_id} does not support this feature: it is too old",
                 )
-        told = headers.ResetOffsetInClient(
+        reset = headers.ResetOffsetInClient(
             topic=header.topic, group=header.group, timestamp=header.timestamp
         )
         offsets = self._by_queue(header.topic, targets)
         for client in group.clients.values():
             write = offset_table_for_cpp if client.language == "CPP" else offset_table
-            client.connection.notify(told.code, told, write(offsets))
+            client.connection.notify(reset.code, reset, write(offsets))
         return Answer(body=offset_table(offsets))
 
     def _by_queue(self, topic: str, targets: dict[int, int]) -> dict[MessageQueue, int]:

@@ -1,4 +1,4 @@
-"""What has to be looked at by the clock: silent clients, silent brokers, locks no one renews.
+"""What has to be checked by the clock: silent clients, silent brokers, locks no one renews.
 
 Source: semantics §2.3 (ClientHousekeepingService); nameserver §3.2.
 """

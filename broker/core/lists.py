@@ -1,6 +1,6 @@
 """The JSON of long lists and tables: encoded in steps, refused beyond a frame that clients take.
 
-A client drops the connection over a longer frame, and then knows nothing; so it is told.
+A client drops the connection over a longer frame, and then knows nothing; so it gets an error.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A delayed message, a timer, half of a transaction: the hooks turn where they go before they are
 stored. What comes back from there goes on with `put_again`, whose properties are stored as they
-came and are not looked at again. What was accepted once stays deliverable: a limit that was lowered
+came and are not checked again. What was accepted once stays deliverable: a limit that was lowered
 since is no reason to refuse it.
 Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
 """
@@ -83,7 +83,7 @@ class Puts:
                 hook(draft, properties, self._next_timestamp(), False)
 
     def put_as_is(self, draft: MessageDraft) -> PutResult:
-        """Store a message whose place is settled: no hook looks at it."""
+        """Store a message whose topic and queue are settled: no hook sees it."""
         return CLOSED if self.closed else self._store.put(draft)
 
     def put_again(self, draft: MessageDraft) -> PutResult:

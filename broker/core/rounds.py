@@ -56,7 +56,7 @@ class Rounds:
         self.held: list[Held] = []
         """Who holds requests, in the order in which they are woken."""
         self.when_closed: list[Callable[[Connection], None]] = []
-        """Who is told of each connection that is gone."""
+        """Called for each connection that is gone."""
         store.after_flush.add(self.after_flush)
 
     def after_round(self) -> None:
@@ -93,8 +93,8 @@ class Rounds:
     def _closed(self, connection: Connection, reason: str) -> None:
         for held in self.held:
             held.closed(connection)
-        for tell in self.when_closed:
-            tell(connection)
+        for closed in self.when_closed:
+            closed(connection)
 
 
 def limits_of(config: RemotingConfig) -> Limits:

@@ -1,4 +1,4 @@
-"""What one may have of places that all share: the less, the fewer are left."""
+"""What one may have of a capacity that all share: the less, the less is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PARTS: Final = 8
 
 
 def share(most: int, left: int, least: int) -> int:
-    """How many places one may have while `left` are free: at most `most`, at least `least`.
+    """How much one may have while `left` is free: at most `most`, at least `least`.
 
     So a few can take much of them while nobody else does, and never all: each of them that takes
     what it may leaves eight ninths of the free ones to the next.

@@ -1,4 +1,4 @@
-"""Broker-side dedupe: a message sent twice is stored once, and both senders hear where.
+"""Broker-side dedupe: a message sent twice is stored once, and both senders get its offset.
 
 Behind a restart the window is read again from the queues of the topics concerned; until that is
 done a send to them is asked to come again, because nobody can say yet whether it is the first.
@@ -144,7 +144,7 @@ class Dedupe:
         log.info("dedupe.ready", messages=messages, elapsed_ms=elapsed_ms)
 
     async def _read_queue(self, topic: str, queue_id: int) -> int:
-        """Note what the window holds of one queue; how many messages were looked at."""
+        """Note what the window holds of one queue; how many messages were read."""
         store = self._store
         begins_ms = self._clock.now_ms() - max(
             firsts.window_ms for firsts in self.table.topics.values()

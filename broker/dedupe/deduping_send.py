@@ -1,8 +1,8 @@
 """Sending to topics where a message that comes twice is stored once (`dedupe`).
 
 It stands in front of the send processor only where there are rules. A repeated message is answered
-with the id and the place of the first, once that one is as durable as its own answer was; all
-others go the ordinary way, and what that stored is noted. Halves of transactions are not looked at.
+with the id and the offset of the first, once that one is as durable as its own answer was; all
+others go the ordinary way, and what that stored is noted. Halves of transactions are left alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 First: TypeAlias = "Record | int | None"
-"""Of a message in a batch: its stored first, or the place of its first in the batch; or None."""
+"""Of a message in a batch: its stored first, or the index of its first in the batch; or None."""
 
 
 class Item(NamedTuple):
@@ -240,7 +240,7 @@ class Merged:
         return self.answer_for(answer) if isinstance(answer, Answer) else answer
 
     def answer_for(self, answer: Answer) -> Answer:
-        """Ids in the order of the batch, the place of its first message."""
+        """Ids in the order of the batch, the offset of its first message."""
         response = answer.header
         if not isinstance(response, SendMessageResponse):
             return answer

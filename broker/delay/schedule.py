@@ -1,8 +1,8 @@
 """Delivers what waits in the delay levels: from the queue of a level to where a message was sent.
 
-Each level is a queue in the order of the log, so only its first message need be looked at. What is
+Each level is a queue in the order of the log, so only its first message need be checked. What is
 due goes on in slices with a rest behind each, so that a hundred thousand messages of one second
-leave the loop to others. A level whose next message cannot be stored keeps its place and tries
+leave the loop to others. A level whose next message cannot be stored keeps its offset and tries
 again; the others go on.
 
 Law: the offset of a level moves in the same step in which its message is stored elsewhere. Its
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Schedule"]
 
 FIRST_S: Final = 1.0
-"""How long after the start the levels are looked at first."""
+"""How long after the start the levels are checked first."""
 TICK_S: Final = 0.05
 """Between two looks at all levels."""
 SLICE: Final = 128

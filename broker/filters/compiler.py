@@ -203,7 +203,7 @@ class Coder:
         return self.opposite(both) if negated else both
 
     def order(self, sign: str, left: Node, left_value: str, right: Node) -> str:
-        """`<` and its like; the right side is looked at only if the left one is not null."""
+        """`<` and its like; the right side is evaluated only if the left one is not null."""
         first, second = number_of(left), number_of(right)
         if isinstance(left, Property) and second and second.type is not NumberType.DOUBLE:
             test = f"{READERS[second.type].__name__}({{}}) {sign} {self.value(right)}"

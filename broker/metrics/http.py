@@ -52,7 +52,7 @@ STALLED_PEER_MS = 3_000
 """A peer that takes nothing for this long is cut off; less than the grace of a stop."""
 BACKLOG = 64
 IMPORT_PAUSE_S = 0.5
-"""Before modules are looked for again, when the system had no descriptor for one of them."""
+"""Before modules are imported again, when the system had no descriptor for one of them."""
 NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
 
 Check = Callable[[], str | None]

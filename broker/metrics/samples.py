@@ -1,6 +1,6 @@
 """Counters over time: samples of the last minute, hour and day, for the figures of 315 and 28.
 
-Nobody counts for this: the counters that exist are looked at every 10 s, 10 min and 1 h. A counter
+Nobody counts for this: the counters that exist are sampled every 10 s, 10 min and 1 h. A counter
 that is new began at 0 one period before its first sample. Source: semantics §16 (StatsItem).
 """
 
@@ -19,11 +19,11 @@ SERIES_MAX: Final = 20_000
 
 
 class Window(NamedTuple):
-    """So many samples, so far apart; they begin at `place` in the array of a series."""
+    """So many samples, so far apart; they begin at `start` in the array of a series."""
 
     period_s: int
     size: int
-    place: int
+    start: int
 
 
 MINUTE: Final = Window(10, 7, 0)
@@ -67,7 +67,7 @@ class Series:
     def note(self, number: int, messages: int, size_bytes: int) -> None:
         """One more sample for the window of this number."""
         window = WINDOWS[number]
-        slot = window.place + self.taken[number] % window.size
+        slot = window.start + self.taken[number] % window.size
         self.messages[slot] = messages
         self.size_bytes[slot] = size_bytes
         self.taken[number] += 1
@@ -77,11 +77,11 @@ class Series:
         window, taken = WINDOWS[number], self.taken[number]
         if not taken:
             return Growth()
-        last = window.place + (taken - 1) % window.size
+        last = window.start + (taken - 1) % window.size
         if taken < window.size:
             elapsed_s = taken * window.period_s
             return Growth(self.messages[last], self.size_bytes[last], elapsed_s)
-        first = window.place + taken % window.size
+        first = window.start + taken % window.size
         return Growth(
             self.messages[last] - self.messages[first],
             self.size_bytes[last] - self.size_bytes[first],

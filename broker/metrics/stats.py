@@ -53,7 +53,7 @@ SERIES_LIMIT = 50_000
 """As many series as RocketMQ's exporter keeps for a metric."""
 
 PUT_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10)
-"""As RocketMQ tells the times of puts; what is below the first is not counted."""
+"""As RocketMQ reports the times of puts; what is below the first is not counted."""
 LOOP_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Key = TypeVar("Key", bound=tuple[str, ...])

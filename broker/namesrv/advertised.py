@@ -20,7 +20,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class AdvertisedRule(NamedTuple):
-    """Clients in `network` are told `address` (`host:port`)."""
+    """Clients in `network` get `address` (`host:port`)."""
 
     network: Network
     address: str
@@ -35,7 +35,7 @@ class Advertised:
     rules: tuple[AdvertisedRule, ...] = ()
 
     def address_for(self, client_address: str, local_address: str) -> str:
-        """What a client is told, by its own and by our end of its connection (`ip:port`)."""
+        """Which address a client gets, by its own and by our end of its connection (`ip:port`)."""
         client = ipaddress.ip_address(host_of(client_address))
         for rule in self.rules:
             if client in rule.network:

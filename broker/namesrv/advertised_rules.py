@@ -23,7 +23,7 @@ HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:;=\[\]]+)(?::(\d{1,5}))?",
 
 
 class Advertised(NamedTuple):
-    """Clients of `network` are told `host` and `port`; 0 is the broker's own port."""
+    """Clients of `network` get `host` and `port`; 0 is the broker's own port."""
 
     network: IPv4Network | IPv6Network
     host: str

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TOPICS_STEP", "Departures", "drop_queues", "unwritable"]
 
 TOPICS_STEP: Final = 500
-"""Topics that are looked at, or written, in one step."""
+"""Topics that are read, or written, in one step."""
 
 
 class Departures:

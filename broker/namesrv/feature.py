@@ -139,7 +139,7 @@ def identity(config: BrokerConfig, address: str) -> Identity:
 
 
 def advertised(config: BrokerConfig) -> Advertised:
-    """What clients are told of this broker's address."""
+    """Which address of this broker clients get."""
     broker, port = config.broker, config.remoting.listen_port
     explicit = broker.broker_ip1 if "brokerIP1" in config.sources else None
     return Advertised(

@@ -141,7 +141,7 @@ class Registration:
 class Link:
     """One name server elsewhere.
 
-    Law: `changed` holds the topics it has not been told about since its last whole registration.
+    Law: `changed` holds the topics that were not sent to it since its last whole registration.
     """
 
     def __init__(self, registrar: Registration, address: str) -> None:
@@ -166,10 +166,10 @@ class Link:
             await trio.sleep(RETRY_S)
 
     async def stay_registered(self, server: NameServer) -> NoReturn:
-        """Register, then tell changes as they come and everything by the clock."""
+        """Register, then send changes as they come and everything by the clock."""
         next_whole = -math.inf
         while True:
-            # What changes from here on is told next time, whatever becomes of this request.
+            # What changes from here on is sent next time, whatever becomes of this request.
             self.wake = trio.Event()
             changed, self.changed = self.changed, set()
             if self.registrar.leaving:

@@ -6,7 +6,7 @@ Source: nameserver §3 (RegisterBrokerRequestHeader, BrokerData, BrokerLiveInfo)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +19,11 @@ __all__ = [
     "Broker",
     "BrokerConnection",
     "Live",
+    "LiveKey",
+    "OwnBroker",
     "Registered",
     "Registration",
+    "SystemNames",
 ]
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
@@ -71,9 +74,30 @@ class Broker:
     enable_acting_master: bool = False
 
 
+class LiveKey(NamedTuple):
+    """What a registration is known by."""
+
+    cluster: str
+    address: str
+
+
+class OwnBroker(NamedTuple):
+    """The broker of this process."""
+
+    name: str
+    broker_id: int
+
+
+class SystemNames(NamedTuple):
+    """Names of clusters and brokers, which are topics too, and the address of one broker."""
+
+    names: list[str]
+    address: str | None
+
+
 @dataclass(slots=True)
 class Live:
-    """One address that registered, and when it was last heard of."""
+    """One address that registered, and when it was last seen."""
 
     broker: str
     version: DataVersion

@@ -83,7 +83,7 @@ class RouteProcessor:
         return int(self.clock.monotonic() * 1000)
 
     def own_address(self, connection: Connection) -> str:
-        """What this client is told about the broker of this process."""
+        """Which address of the broker of this process this client gets."""
         return self.advertised.address_for(connection.address, connection.local_address)
 
     # -- clients ---------------------------------------------------------------------------------

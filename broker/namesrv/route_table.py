@@ -21,7 +21,14 @@ from aerobee.broker.namesrv.departures import (
     drop_queues,
     unwritable,
 )
-from aerobee.broker.namesrv.registrations import Broker, Live, Registered
+from aerobee.broker.namesrv.registrations import (
+    Broker,
+    Live,
+    LiveKey,
+    OwnBroker,
+    Registered,
+    SystemNames,
+)
 from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
 from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from aerobee.remoting.wire.codes import ResponseCode
@@ -60,10 +67,10 @@ class RouteTable:
     ) -> None:
         self.queues: dict[str, dict[str, QueueData]] = {}
         self.brokers: dict[str, Broker] = {}
-        self.live: dict[tuple[str, str], Live] = {}
+        self.live: dict[LiveKey, Live] = {}
         self.max_topics = max_topics
         self.max_brokers = max_brokers
-        self.own: tuple[str, int] | None = None
+        self.own: OwnBroker | None = None
         self.departures = Departures(self.queues)
         self.settle = self.departures.settle
 
@@ -82,7 +89,7 @@ class RouteTable:
 
         `topics` and those of later updates come with the permissions that clients are to see.
         """
-        self.own = (broker, broker_id)
+        self.own = OwnBroker(broker, broker_id)
         entry = self.brokers.setdefault(broker, Broker(cluster, broker))
         entry.addresses[broker_id] = address
         self.update_own(topics)
@@ -91,18 +98,18 @@ class RouteTable:
         """Topics of our own broker that are new or changed."""
         assert self.own is not None, "our own broker has not been written in"
         for config in topics:
-            self.put_queues(self.own[0], config, config.perm)
+            self.put_queues(self.own.name, config, config.perm)
 
     def delete_own(self, topic: str) -> None:
         """A topic that our own broker no longer has."""
         if self.own is not None:
-            drop_queues(self.queues, topic, {self.own[0]})
+            drop_queues(self.queues, topic, {self.own.name})
 
     def leave_own(self) -> None:
         """Our own broker stops: take it out of every route."""
         if self.own is not None:
-            (broker, broker_id), self.own = self.own, None
-            self.drop_address(broker, self.brokers[broker].addresses[broker_id])
+            own, self.own = self.own, None
+            self.drop_address(own.name, self.brokers[own.name].addresses[own.broker_id])
 
     # -- registration ----------------------------------------------------------------------------
 
@@ -119,9 +126,10 @@ class RouteTable:
         # No yield from here to the broker's entry: what is cleared away under its name is older.
         yield from self.settle()
         self.check(request)
+        key = LiveKey(request.cluster, request.address)
         broker = self.brokers.get(request.broker)
         if broker is not None and self.is_outdated(broker, request):
-            self.live.pop((request.cluster, request.address), None)
+            self.live.pop(key, None)
             return Registered()
         if broker is None:
             broker = Broker(request.cluster, request.broker)
@@ -129,10 +137,10 @@ class RouteTable:
         broker.enable_acting_master = bool(request.enable_acting_master)
         broker.zone_name = request.zone_name
         first = self.place(broker, request)
-        known = self.live.get((request.cluster, request.address))
+        known = self.live.get(key)
         all_of_them = first or known is None or known.version != request.version
         unfinished = msgspec.structs.replace(request.version, counter=UNFINISHED)
-        live = self.live[request.cluster, request.address] = Live(
+        live = self.live[key] = Live(
             request.broker,
             unfinished if all_of_them else request.version,
             request.ha_address,
@@ -173,7 +181,7 @@ class RouteTable:
             )
         if len(request.filter_servers) > FILTER_SERVERS_MAX:
             raise LimitReached("filter server of a broker", FILTER_SERVERS_MAX)
-        new = (request.cluster, request.address) not in self.live
+        new = LiveKey(request.cluster, request.address) not in self.live
         if new and len(self.live) >= self.max_brokers:
             raise LimitReached("broker address", self.max_brokers)
         if new and (peer := request.connection) is not None:
@@ -210,7 +218,7 @@ class RouteTable:
         holder = broker.addresses.get(request.broker_id)
         if holder is None or holder == request.address:
             return False
-        live = self.live.get((request.cluster, holder))
+        live = self.live.get(LiveKey(request.cluster, holder))
         return live is not None and live.version.state_version > request.version.state_version
 
     def place(self, broker: Broker, request: Registration) -> bool:
@@ -249,7 +257,7 @@ class RouteTable:
                 )
             if number % TOPICS_STEP == 0:
                 yield
-                registered = self.live.get((request.cluster, request.address)) is live
+                registered = self.live.get(LiveKey(request.cluster, request.address)) is live
                 if not registered or self.brokers.get(broker.name) is not broker:
                     return
 
@@ -268,12 +276,12 @@ class RouteTable:
         address = broker.addresses.get(MASTER_ID)
         if request.broker_id == MASTER_ID or address is None:
             return Registered()
-        live = self.live.get((request.cluster, address))
+        live = self.live.get(LiveKey(request.cluster, address))
         return Registered(live.ha_address, address) if live else Registered()
 
     def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
         """The data version that a broker registered with last; asking counts as a sign of life."""
-        live = self.live.get((cluster, address))
+        live = self.live.get(LiveKey(cluster, address))
         if live is None:
             return None
         live.last_update_ms = now_ms
@@ -282,8 +290,8 @@ class RouteTable:
     # -- leaving ---------------------------------------------------------------------------------
 
     def unregister(self, cluster: str, address: str, broker: str) -> None:
-        """A broker says good-bye. One that is not known, or ours, stays as it is."""
-        if self.live.pop((cluster, address), None) is not None:
+        """A broker unregisters. One that is not known, or ours, stays as it is."""
+        if self.live.pop(LiveKey(cluster, address), None) is not None:
             self.drop_address(broker, address)
 
     def connection_closed(self, connection_id: int) -> list[str]:
@@ -304,12 +312,12 @@ class RouteTable:
         self.leave(silent)
         return [live.connection for live in silent.values() if live.connection is not None]
 
-    def leave(self, keys: Iterable[tuple[str, str]]) -> list[str]:
+    def leave(self, keys: Iterable[LiveKey]) -> list[str]:
         """Take out live entries with their addresses."""
-        gone = [(address, self.live.pop((cluster, address))) for cluster, address in list(keys)]
-        for address, live in gone:
-            self.drop_address(live.broker, address)
-        return [address for address, _ in gone]
+        gone = {key: self.live.pop(key) for key in list(keys)}
+        for key, live in gone.items():
+            self.drop_address(live.broker, key.address)
+        return [key.address for key in gone]
 
     def drop_address(self, name: str, address: str) -> None:
         """An address less; with the last one the broker and its queues go."""
@@ -317,8 +325,8 @@ class RouteTable:
         if broker is None:
             return
         kept = {key: value for key, value in broker.addresses.items() if value != address}
-        if self.own is not None and self.own[0] == name:
-            kept[self.own[1]] = broker.addresses[self.own[1]]
+        if self.own is not None and self.own.name == name:
+            kept[self.own.broker_id] = broker.addresses[self.own.broker_id]
         broker.addresses = kept
         if not kept:
             del self.brokers[name]
@@ -378,8 +386,8 @@ class RouteTable:
         """One broker as it goes out."""
         broker = self.brokers[name]
         addresses = dict(sorted(broker.addresses.items()))
-        if own_address is not None and self.own is not None and self.own[0] == name:
-            addresses[self.own[1]] = own_address
+        if own_address is not None and self.own is not None and self.own.name == name:
+            addresses[self.own.broker_id] = own_address
         return BrokerData(
             broker_addrs=addresses,
             broker_name=name,
@@ -391,8 +399,8 @@ class RouteTable:
     def filter_servers(self, names: Sequence[str]) -> dict[str, list[str]]:
         """Address → filter servers, of those brokers that have any."""
         return {
-            address: list(live.filter_servers)
-            for (_, address), live in self.live.items()
+            key.address: list(live.filter_servers)
+            for key, live in self.live.items()
             if live.filter_servers and live.broker in names
         }
 
@@ -426,13 +434,13 @@ class RouteTable:
                     yield
         return sorted(found) if len(found) <= SORTED_MAX else found
 
-    def system_names(self, own_address: str | None = None) -> tuple[list[str], str | None]:
+    def system_names(self, own_address: str | None = None) -> SystemNames:
         """Cluster and broker names, which are topics too, and the address of one broker."""
         info = self.cluster_info(own_address)
         names = [name for cluster, of in info.cluster_addr_table.items() for name in (cluster, *of)]
-        for data in info.broker_addr_table.values():
-            return names, next(iter(data.broker_addrs.values()))
-        return names, None
+        addresses = (data.broker_addrs for data in info.broker_addr_table.values())
+        first = next(addresses, None)
+        return SystemNames(names, None if first is None else next(iter(first.values())))
 
 
 class PermissionChange(Protocol):

@@ -57,7 +57,7 @@ class PoolWatch:
             for _ in range(LOOKS):
                 await trio.sleep(LOOK_S)
                 self.look()
-            self.tell()
+            self.report()
 
     def look(self) -> None:
         """Remember how deep the pools are, and how long the first in their queues have waited."""
@@ -66,7 +66,7 @@ class PoolWatch:
             minute.deepest = max(minute.deepest, pool.depth)
             minute.longest_s = max(minute.longest_s, pool.head_wait_s(now))
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """A line for each pool that refused requests or made them wait; a new minute begins."""
         for pool, minute in self._seen.items():
             refused = pool.refused - minute.refused

@@ -1,4 +1,4 @@
-"""Slow rounds of the reactor looked at afterwards: how long their puts took, and was it too long.
+"""Slow rounds of the reactor examined afterwards: how long their puts took, and was it too long.
 
 A put is a copy in memory and is not timed. Only when a round took long does anybody look: every
 record carries the millisecond in which it was begun, so the time to the next one, or to the end of

@@ -53,7 +53,7 @@ ACKS_MAX: Final = 4096
 BITS_MAX: Final = 1 << 17
 """Characters of all bit sets of one request."""
 ACKS_STEP: Final = 32
-"""Acknowledgements that are looked at, or stored, in one step."""
+"""Acknowledgements that are checked, or stored, in one step."""
 BITS_STEP: Final = 1_024
 """A bit set beyond that takes a step by itself."""
 TOPICS: Final = {"1": retry_topic_v1, "2": retry_topic_v2}
@@ -89,7 +89,7 @@ class Acknowledge:
         return DONE
 
     def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Steps:
-        """BATCH_ACK_MESSAGE: all of it is looked at before anything is done."""
+        """BATCH_ACK_MESSAGE: all of it is checked before anything is done."""
         request = BatchAckRequest.from_client(command.body)
         if not request.acks:
             raise Refused(NO_MESSAGE, "the request acknowledges nothing")
@@ -132,7 +132,7 @@ class Acknowledge:
         self._check_offset(header.topic, header.queue_id, header.offset, end=end - 1)
         receipt = self._receipt(header.extra_info, header.offset)
         if receipt.broker != self._config.broker.broker_name:
-            # It would come twice: nothing here can be told that it was hidden.
+            # It would come twice: nothing here can know that it was hidden.
             raise Refused(NO_MESSAGE, f"the receipt is of broker {receipt.broker[:40]!r}")
         key = _key(header, receipt)
         now_ms = self._clock.now_ms()

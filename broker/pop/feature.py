@@ -102,7 +102,7 @@ class PopFeature(Feature):
         )
 
     def _listening(self, on: bool) -> None:
-        """While no pop waits, what arrives is told to held pulls alone."""
+        """While no pop waits, only held pulls are notified of arrivals."""
         arrivals = self._core.store.arrivals
         (arrivals.add if on else arrivals.remove)(self.hold.arrived)
 

@@ -166,7 +166,7 @@ class Pop:
             self._move(wanted, topic, queue_id, at)
         if found.parts:
             return self._hand_out(asked.header, wanted, found)
-        # Behind a filter that has looked at enough for now, the client comes back at once.
+        # Behind a filter that has scanned enough for now, the client comes back at once.
         if last or found.cut or asked.deadline <= trio.current_time():
             return TIMED_OUT
         return None if self._park(asked, wanted, found.free_at_ms) else FULL
@@ -190,11 +190,11 @@ class Pop:
     # -- handing out -----------------------------------------------------------------------------
 
     def _move(self, wanted: Wanted, topic: str, queue_id: int, at: int) -> None:
-        """The group goes on there; a reset that waited to be heard of is heard of now."""
-        place = (wanted.group, topic, queue_id)
-        if self._offsets.resets and self._offsets.take_reset(*place) is not None:
+        """The group goes on there; a reset that was not applied yet is applied now."""
+        queue = (wanted.group, topic, queue_id)
+        if self._offsets.resets and self._offsets.take_reset(*queue) is not None:
             self._orders.clear(topic, wanted.group, queue_id)
-        self._offsets.commit_popped(*place, at, wanted.now_ms)
+        self._offsets.commit_popped(*queue, at, wanted.now_ms)
 
     def _hand_out(self, header: PopMessage, wanted: Wanted, found: Found) -> Answer:
         """Write the check points of what was found, and answer with it.
@@ -202,7 +202,7 @@ class Pop:
         Raises: Refused, when the check point of the first queue cannot be stored.
         """
         revive_qid = ORDER_REVIVE_QID if wanted.order else self._next_revive_queue()
-        starts, places, counts = [], [], []
+        starts, offsets_of, counts = [], [], []
         body: list[bytes | memoryview] = []
         messages = size = 0
         for part in found.parts:
@@ -221,7 +221,7 @@ class Pop:
                     continue
                 self._move(wanted, part.topic, part.queue_id, part.result.next_begin_offset)
             starts.append(f"{entry} {part.start}")
-            places.append(f"{entry} {','.join(map(str, offsets))}")
+            offsets_of.append(f"{entry} {','.join(map(str, offsets))}")
             if part.retry == "0":
                 body += part.result.views
             else:
@@ -237,7 +237,7 @@ class Pop:
             revive_qid,
             found.rest,
             ";".join(starts),
-            ";".join(places),
+            ";".join(offsets_of),
             ";".join(counts) if wanted.order else None,
         )
         return Answer(0, response, FOUND.name, body)

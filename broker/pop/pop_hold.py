@@ -94,11 +94,11 @@ class LineKey(NamedTuple):
 
 
 class PopHold:
-    """All that wait. `listening` is told when the first one parks and when the last one is gone.
+    """All that wait. `listening` is called when the first one parks and when the last one is gone.
 
     `finish_round` runs what was woken by the clock, in slices.
 
-    Law: a waiter in a line has a place and is not done.
+    Law: a waiter in a line counts in the quota and is not done.
     """
 
     at_once = WAKE_POPS

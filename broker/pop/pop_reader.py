@@ -33,7 +33,7 @@ ALL_QUEUES: Final = -1
 FROM_END: Final = 1
 """The init mode of a group that begins with what comes from now on."""
 LOOKS: Final = 1_024
-"""Queues looked at between two looks at the clock, about 1 ms."""
+"""Queues read between two readings of the clock, about 1 ms."""
 PASS_S: Final = 0.010
 """How long one pop looks for queues with messages."""
 COUNTED_MAX: Final = 64
@@ -102,7 +102,7 @@ class Found:
     rest: int = 0
     """Messages left, roughly."""
     cut: bool = False
-    """A filter has looked at as much as it may: there may be more to find."""
+    """A filter has scanned as much as it may: there may be more to find."""
     free_at_ms: int = 0
     """When the first of the blocked queues is free again; 0 when none is blocked."""
 
@@ -241,7 +241,7 @@ class PopReader:
         """Whether where the group stands is to be noted though nothing is there to get.
 
         A group that begins at the end begins at this one, however late it finds something; and a
-        reset has been heard of.
+        reset has been applied.
         """
         if (wanted.group, source.topic, queue_id) in self._offsets.resets:
             return True

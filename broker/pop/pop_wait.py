@@ -1,7 +1,7 @@
 """How a pop or a notification that finds nothing waits, and what is said when it runs again.
 
-Nobody waits for the disk here, nor hears of its errors: whoever would is answered as at the end of
-the wait, comes back at once, and is served or told then. Source: semantics §11.1
+Nobody waits for the disk here, nor gets its errors: such a request is answered as at the end of
+the wait, and is served or gets the error when it comes again at once. Source: semantics §11.1
 (PopLongPollingService).
 """
 
@@ -70,7 +70,7 @@ def park(
     """Hold a request that found nothing; False when there is no room.
 
     It looks again when something comes, and in `free_in_ms`. `again(last)` runs it once more; None
-    means that it waits on. `over` is what it hears when its time is over.
+    means that it waits on. `over` is the answer when its time is over.
     """
 
     def resume(last: bool) -> None:

@@ -240,9 +240,9 @@ class Revive:
             for topic in logs
         }
         self._own_count = counts[own] = max(1, counts[own])
-        places = {(topic, queue) for topic, queue in self._store.queues.table if topic in logs}
-        places.update((topic, at) for topic, count in counts.items() for at in range(count))
-        self.queues = [self._take_up(*place) for place in sorted(places)]
+        queues = {(topic, queue) for topic, queue in self._store.queues.table if topic in logs}
+        queues.update((topic, at) for topic, count in counts.items() for at in range(count))
+        self.queues = [self._take_up(*queue) for queue in sorted(queues)]
 
     def _take_up(self, topic: str, queue_id: int) -> ReviveQueue:
         """A queue from where it is not done with."""
@@ -266,10 +266,10 @@ class Revive:
             self._measure(queue)
 
     def _commit(self, queue: ReviveQueue) -> None:
-        place = queue.topic, queue.queue_id
+        key = queue.topic, queue.queue_id
         at = queue.done_with()
-        if at != self._offsets.query(REVIVE_GROUP, *place) and at:
-            self._offsets.commit_own(REVIVE_GROUP, *place, at, self._clock.now_ms())
+        if at != self._offsets.query(REVIVE_GROUP, *key) and at:
+            self._offsets.commit_own(REVIVE_GROUP, *key, at, self._clock.now_ms())
 
     def _measure(self, queue: ReviveQueue) -> None:
         """For the gauges."""
@@ -364,9 +364,9 @@ class Revive:
 
     def _message(self, point: CheckPoint, offset: int) -> Record | None:
         """A message that was handed out; None when it is gone. Raises: NotInMemory, OSError."""
-        place = point.topic, point.queue_id
-        found = self._store.get(*place, offset, 1, max_count=1)
-        one = next(self._store.aside.records(SERVICE, found, *place, offset), None)
+        queue = point.topic, point.queue_id
+        found = self._store.get(*queue, offset, 1, max_count=1)
+        one = next(self._store.aside.records(SERVICE, found, *queue, offset), None)
         return one if one is not None and one.queue_offset == offset else None
 
     def _put_again(self, point: CheckPoint, record: Record) -> PutStatus:

@@ -45,7 +45,7 @@ def descriptor_limit() -> int | None:
 
 
 def descriptors_in_use() -> int:
-    """How many this process has open; 0 where nobody tells."""
+    """How many this process has open; 0 where the system does not say."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:

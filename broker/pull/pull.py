@@ -165,8 +165,8 @@ class Pull:
 
     def _read(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> GetResult:
         if self._offsets.resets:
-            place = (header.consumer_group, header.topic, header.queue_id)
-            at = self._offsets.take_reset(*place)
+            queue = (header.consumer_group, header.topic, header.queue_id)
+            at = self._offsets.take_reset(*queue)
             if at is not None:
                 return self._nothing(header, GetStatus.OFFSET_RESET, at)
         max_bytes = max_count = None
@@ -254,7 +254,7 @@ class Pull:
         try:
             result = self._read(header, matches)
         except (NotInMemory, OSError):
-            # What woke it is far behind by now. Nobody waits for the disk here, nor hears of its
+            # What woke it is far behind by now. Nobody waits for the disk here, nor gets its
             # errors: the status makes the client pull the same offset again, and that pull does.
             result = self._nothing(header, GetStatus.NO_MATCHED_MESSAGE, header.queue_offset)
         return self._answer(header, _code(result, header.queue_offset), result)
@@ -263,12 +263,12 @@ class Pull:
         self, header: PullMessage | LitePullMessage, status: GetStatus, next_begin_offset: int
     ) -> GetResult:
         """An answer without messages that sends the client to an offset."""
-        place = (header.topic, header.queue_id)
+        queue = (header.topic, header.queue_id)
         return GetResult(
             status,
             next_begin_offset,
-            self._store.min_offset(*place),
-            self._store.max_offset(*place),
+            self._store.min_offset(*queue),
+            self._store.max_offset(*queue),
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LINES_MAX", "UnreadReport"]
 
 BATCH: Final = 500
-"""Pairs of group and topic that are looked at in one go, about 1 ms."""
+"""Pairs of group and topic that are checked in one go, about 1 ms."""
 LINES_MAX: Final = 50
 """Groups named in the log per clean-up, those that lost most first; the metric has all."""
 

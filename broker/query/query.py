@@ -1,4 +1,4 @@
-"""What people ask for when they look for one message: by key, by client's id, by place in the log.
+"""What people ask for when they look for one message: by key, by client's id, by physical offset.
 
 Source: remoting §3.8, store format §7.3 (QueryMessageProcessor).
 """

@@ -2,7 +2,7 @@
 
 A save that is asked for while another one runs waits for the next, which holds its change; all who
 wait share it. A save that fails is logged and tried again after a rest; until then whoever waits is
-told at once, so that a full disk is not asked once per request.
+refused at once, so that a full disk is not asked once per request.
 Source: semantics §3.1, §17.4; store format §1.7.
 """
 

@@ -1,7 +1,7 @@
 """SEND_REPLY_MESSAGE: an answer to a request that travelled as a message.
 
 It is pushed to the producer that asked, and kept in the reply topic beside that. What the replier
-is told is whether the push arrived; the kept copy is for who looks later, and nobody waits for it.
+is answered is whether the push arrived; the kept copy is read later, and nobody waits for it.
 Source: semantics §13, remoting §3.4 (ReplyMessageProcessor).
 """
 
@@ -123,7 +123,7 @@ class ReplyProcessor:
         connection: Connection,
         response: SendMessageResponse,
     ) -> None:
-        """Store the reply as it came; its place goes into the response."""
+        """Store the reply as it came; its offset goes into the response."""
         properties = header.properties or ""
         draft = MessageDraft(
             header.topic,

@@ -40,7 +40,7 @@ RETRY_S: Final = 0.5
 READ_MAX: Final = 64
 """Messages read and put before others may get their turn."""
 WALK_STEPS: Final = 2_000
-"""Units of a chain that are looked at in one go, about 1 ms."""
+"""Units of a chain that are read in one go, about 1 ms."""
 EMPTY_SLOTS: Final = 5_000
 """Slots passed in one go, about 2 ms."""
 SERVICE: Final = "timers"

@@ -69,7 +69,7 @@ class TimerEnqueue:
             await trio.sleep(POLL_S)
 
     async def round(self) -> bool:
-        """Read some; False when there is nothing to read, or no place for it. Raises: OSError."""
+        """Read some; False when there is nothing to read, or no room for it. Raises: OSError."""
         timers = self._timers
         if timers.log.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             return False

@@ -172,7 +172,7 @@ class Timed(NamedTuple):
 
     @classmethod
     def of(cls, properties: bytes) -> Timed | None:
-        """None for what nobody can deliver: no time, or no place to go to. Hot."""
+        """None for what nobody can deliver: no time, or no topic to go to. Hot."""
         usual = _AS_WRITTEN.search(properties)
         if usual is not None:
             out_digits, raw_topic, queue_digits = usual.groups()

@@ -1,7 +1,7 @@
 """What the broker knows of each topic: queues, permissions, attributes; the built-in ones included.
 
 Looking a topic up is one dict get, because every message does it. Configs are never changed in
-place: an edit puts a new one there, moves the version and tells the listeners. Time comes in as
+place: an edit puts a new one there, moves the version and notifies the listeners. Time comes in as
 `now_ms` of the wall clock. Source: semantics §4 (TopicConfigManager).
 """
 
@@ -91,7 +91,7 @@ class TopicTable:
         self.max_topics = max_topics
         self.max_queues = max_queues
         self.listeners: list[Callable[[Iterable[str]], None]] = []
-        """Who is told the names of topics that are new, changed or gone."""
+        """Called with the names of topics that are new, changed or gone."""
         self.rate = RateLimit()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, TopicConfig] = {}
@@ -115,7 +115,7 @@ class TopicTable:
             self.group_topics.add(name)
 
     def changed(self, config: TopicConfig, now_ms: int) -> None:
-        """Set one topic, move the version and tell who saves and registers it."""
+        """Set one topic, move the version and notify who saves and registers it."""
         self.put(config)
         self.version = bumped(self.version, now_ms)
         self._tell(config.topic_name)
@@ -263,7 +263,7 @@ class TopicTable:
     def update(self, wanted: TopicConfig, edits: Mapping[str, str], now_ms: int) -> bool:
         """Create or change a topic as an administrator asked; whether anything changed.
 
-        `wanted.attributes` is not looked at: `edits` (see `attributes.parse_edits`) change those
+        `wanted.attributes` is ignored: `edits` (see `attributes.parse_edits`) change those
         that the topic has. Raises: NameIllegal, Refused, AttributesIllegal, LimitReached.
         """
         topic = wanted.topic_name

@@ -2,7 +2,7 @@
 
 A half that its producer has not ended in time is put again at the end of the queue, and one of the
 producers is asked; after so many times it goes where people find it. One that wants to be left
-alone for longer stays where it is, and those behind it are looked at all the same. The queues hold
+alone for longer stays where it is, and those behind it are checked all the same. The queues hold
 all there is to know: this service reads them at the start, and a Java broker goes on where it
 stopped. How far both are done with are the offsets of a group, moved only when what they speak of
 is on disk.
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["HalfMessages"]
 
 READ_MAX: Final = 32
-"""Records read, and halves looked at, before others get their turn."""
+"""Records read, and halves considered, before others get their turn."""
 SAVE_S: Final = 5.0
 """Period in which it is noted how far both queues are done with."""
 READ_BYTES: Final = 1 << 20
@@ -130,20 +130,20 @@ class HalfMessages:
             named.update(half_offsets)
             table.op_written(record.queue_offset, half_offsets)
         newest: dict[int, dict[int | None, int]] = {}
-        """Likeness → first place → newest offset of the open halves, in their order."""
+        """Likeness → first offset → newest offset of the open halves, in their order."""
         open_halves: dict[int, Half] = {}
         async for record in self._records(HALF_TOPIC, table.position):
             half, at = Half.of(record), record.queue_offset
             alike = newest.setdefault(half.likeness, {})
-            # A copy that does not say its place is that of the oldest: such copies keep the order.
-            first = next(iter(alike), None) if half.place is None else half.place
+            # A copy without a first offset is that of the oldest: such copies keep the order.
+            first = next(iter(alike), None) if half.half_offset is None else half.half_offset
             if half.was_moved and (older := alike.pop(first, None)) is not None:
                 table.decided.add(older)
                 open_halves.pop(older, None)
             if at in named or half.first_offset in named or half.key in over:
                 table.decided.add(at)
             else:
-                alike[half.place] = at
+                alike[half.half_offset] = at
                 open_halves[at] = half._replace(record=record._replace(body=b""))
         for at, half in open_halves.items():
             table.began(half.topic, half.record.store_timestamp)
@@ -154,14 +154,14 @@ class HalfMessages:
     async def _load_given_up(self) -> set[int]:
         """Read which halves were given up last, and whether they have ended since.
 
-        Returns: the keys of those whose first place is known: their halves are over.
+        Returns: the keys of those whose first offset is known: their halves are over.
         """
         table = self._transactions
         over: set[int] = set()
         end = self._store.max_offset(GIVEN_UP_TOPIC, 0)
         async for record in self._records(GIVEN_UP_TOPIC, max(0, end - LATE_MAX)):
             half = Half.of(record)
-            if half.place is not None:
+            if half.half_offset is not None:
                 over.add(half.key)
             if half.late_end:
                 table.given_up.pop(half.key, None)
@@ -237,7 +237,7 @@ class HalfMessages:
         return at if result.count else None
 
     def _look(self, half: Half, now_ms: int, rules: Rules) -> bool:
-        """What becomes of one half; whether those behind it are to be looked at."""
+        """What becomes of one half; whether those behind it are to be considered."""
         step = next_step(half, now_ms, rules)
         if step is Step.STOP:
             return False

@@ -1,6 +1,6 @@
 """END_TRANSACTION: a half becomes a message, or nothing.
 
-The first end of a transaction stands: whoever ends it again is told that it is done, and nothing is
+The first end of a transaction stands: a second end is answered as done, and nothing is
 stored. An answer means that the end survives what an answered send would.
 Source: semantics §10.2 (EndTransactionProcessor).
 """

@@ -1,7 +1,7 @@
 """What a half message is, what becomes of it, and when: the words of a transaction.
 
 A half is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC that says in its properties where it is
-meant to go. Its end is a record of the op topic, whose body names its place in the half queue. No
+meant to go. Its end is a record of the op topic, whose body names its offset in the half queue. No
 other transformation is made before the end: a delay or a timer begins with the commit.
 Source: semantics §10 (TransactionalMessageBridge, TransactionalMessageServiceImpl).
 """
@@ -56,7 +56,7 @@ UNIQUE: Final = "UNIQ_KEY"
 CHECKS: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-FIRST_PLACE: Final = "AEROBEE_HALF_OFFSET"
+HALF_OFFSET: Final = "AEROBEE_HALF_OFFSET"
 """Ours: the queue offset that a half had when it was sent, in every copy of it. Java keeps it."""
 LATE_END: Final = "AEROBEE_HALF_ENDED"
 """Ours: what ended a half that had been given up, in a record behind it."""
@@ -80,7 +80,7 @@ def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
 
 def half_of(draft: MessageDraft, properties: dict[str, str]) -> None:
     """Turn a message into its half. Its UNIQ_KEY is the transaction's id from now on."""
-    for name in (CHECKS, FIRST_OFFSET, FIRST_PLACE, LATE_END):
+    for name in (CHECKS, FIRST_OFFSET, HALF_OFFSET, LATE_END):
         # What only a broker may say, of a copy.
         properties.pop(name, None)
     properties[REAL_TOPIC] = draft.topic
@@ -97,16 +97,16 @@ class Half(NamedTuple):
 
     record: Record
     properties: dict[str, str]
-    place: int | None
+    half_offset: int | None
     """The queue offset that it had when it was sent; None where a copy does not say it."""
 
     @classmethod
     def of(cls, record: Record) -> Half:
         """Read the properties of a record of the half topic, or of one that was given up."""
         properties = decode(record.properties)
-        place = _integer(properties.get(FIRST_PLACE, properties.get(FIRST_OFFSET)), -1)
-        if place >= 0:
-            return cls(record, properties, place)
+        half_offset = _integer(properties.get(HALF_OFFSET, properties.get(FIRST_OFFSET)), -1)
+        if half_offset >= 0:
+            return cls(record, properties, half_offset)
         is_copy = record.topic != HALF_TOPIC or CHECKS in properties
         return cls(record, properties, None if is_copy else record.queue_offset)
 
@@ -157,13 +157,13 @@ class Half(NamedTuple):
     def key(self) -> int:
         """The same for every copy of one half and for no other; good within this process.
 
-        Its place alone would do, but a queue may have begun again at number 0.
+        That offset alone would do, but a queue may have begun again at number 0.
         """
-        return hash((self.likeness, self.place))
+        return hash((self.likeness, self.half_offset))
 
     @property
     def likeness(self) -> int:
-        """What a copy that does not say its place is found by; a producer may repeat it.
+        """What a copy that does not say its first offset is found by; a producer may repeat it.
 
         Where it was born is what no other producer can claim.
         """
@@ -171,7 +171,7 @@ class Half(NamedTuple):
 
     @property
     def keys(self) -> tuple[int, int]:
-        """The keys under which copies of it are known: those that say its place, and others."""
+        """The keys under which its copies are known: those with a first offset, and others."""
         return self.key, hash((self.likeness, None))
 
     @property
@@ -186,7 +186,7 @@ class Half(NamedTuple):
         return {
             name: value
             for name, value in self.properties.items()
-            if name not in (REAL_TOPIC, REAL_QUEUE, FIRST_PLACE)
+            if name not in (REAL_TOPIC, REAL_QUEUE, HALF_OFFSET)
         }
 
 
@@ -235,7 +235,7 @@ def put_again(half: Half, step: Step) -> bytes:
 
     One that is not asked for yet is not counted as asked: given up, it would be lost unasked.
     """
-    changed = half.properties | _first_place(half)
+    changed = half.properties | _half_offset(half)
     if step is Step.CHECK:
         changed[CHECKS] = str(half.checks + 1)
     else:
@@ -245,7 +245,7 @@ def put_again(half: Half, step: Step) -> bytes:
 
 def given_up(half: Half) -> bytes:
     """The properties of a half that goes where people find it."""
-    return encode(half.properties | _first_place(half)).encode()
+    return encode(half.properties | _half_offset(half)).encode()
 
 
 def late_end(half: Half, *, commit: bool) -> MessageDraft:
@@ -254,14 +254,14 @@ def late_end(half: Half, *, commit: bool) -> MessageDraft:
     No op record can say so: what an op record names in front of the open halves is forgotten.
     """
     said = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
-    properties = encode(said | _first_place(half)).encode()
+    properties = encode(said | _half_offset(half)).encode()
     draft = draft_again(half.record, GIVEN_UP_TOPIC, 0, properties)
     draft.body = b""
     return draft
 
 
-def _first_place(half: Half) -> dict[str, str]:
-    return {} if half.place is None else {FIRST_PLACE: str(half.place)}
+def _half_offset(half: Half) -> dict[str, str]:
+    return {} if half.half_offset is None else {HALF_OFFSET: str(half.half_offset)}
 
 
 # ── Op records ──

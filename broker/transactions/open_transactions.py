@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Transactions"]
 
 MOVED_MAX: Final = 500_000
-"""Halves put again whose first place is remembered. A late end that names a forgotten place is
+"""Halves put again whose first offset is remembered. A late end that names a forgotten one is
 taken for a repeated one; the check still asks for the half itself."""
 GIVEN_UP_MAX: Final = 10_000
 """Halves given up that a late commit may still deliver."""
 
 
 class Transactions:
-    """Open halves by place, and how far both queues are done with."""
+    """Open halves by queue offset, and how far both queues are done with."""
 
     def __init__(self) -> None:
         self.position = 0

@@ -142,7 +142,7 @@ class BlockingChannel:
         try:
             self._send(make, monotonic() + timeout_s)
         except RemotingError as error:
-            # A call that came into the table is told by the end of the channel.
+            # A call that came into the table fails with the end of the channel.
             if not opaque:
                 done(None, error)
         except BaseException:

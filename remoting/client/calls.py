@@ -101,7 +101,7 @@ class Calls(Generic[W]):
             oneway=oneway,
             language=LANGUAGE,
         )
-        # Only the first request of a connection is looked at; a one-way one has no answer to tell.
+        # Only the first request of a connection is checked; a one-way one has no answer.
         self._offer = False
         return frame
 
@@ -147,7 +147,7 @@ class Calls(Generic[W]):
             self.encoding = int(Encoding.MSGPACK)
 
     def close(self) -> list[W]:
-        """Everyone who still waits, to be told that no answer will come."""
+        """Every call that still waits: no answer will come."""
         waiting = list(self._waiting.values())
         self._waiting.clear()
         return waiting

@@ -10,7 +10,7 @@ as they would in a pool's queue, and the limits on waiting count that time. What
 3. A poller that had to wait found all sockets empty: what it then names has just come. But its task
    goes on only when the loop is free: if a slow round of another selector ended a moment ago, it
    may have come since that round began.
-4. After a slow round every socket is looked at before any answer leaves. One that is empty then
+4. After a slow round every socket is polled before any answer leaves. One that is empty then
    brings later what came after that round: a client that awaits a response has not sent its next
    request yet, and is not to be refused for the time that its own request took.
 5. What did not fit into one receive came evenly over the time: the part that was read came in the
@@ -54,7 +54,7 @@ class Reading:
 
 
 class Arrivals:
-    """The rounds of one selector, and what they tell of the bytes that its sockets bring.
+    """The rounds of one selector, and what follows from them for the bytes that its sockets bring.
 
     All times are seconds of the loop's clock, and none is later than one given before it.
     """

@@ -1,7 +1,7 @@
 """The boss: accept, and hand each socket to the next selector.
 
 Beyond the limit on connections, and where only the descriptors are left that the store needs, a
-peer is accepted and closed at once: it hears that, and others need not wait behind it.
+peer is accepted and closed at once: it sees that, and others need not wait behind it.
 """
 
 from __future__ import annotations

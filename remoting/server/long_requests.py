@@ -1,8 +1,8 @@
 """Which of the requests that take many steps go on: a few, the others keep only what was sent.
 
-A request that is worked at may hold many times the bytes of its body. Whoever is done within its
-first turn needs no place here. The others have their turns as ever, and ask in each; places are
-given in the order in which they were asked for first, so that nobody waits for ever.
+A request in progress may hold many times the bytes of its body. One that is done within its first
+turn needs no permit. The others have their turns as ever, and ask in each; permits are given in the
+order in which they were asked for first, so that none waits for ever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AT_ONCE: Final = 16
 BODIES_BYTES: Final = 2 << 20
 """Bytes of their bodies together; one that alone has more goes alone."""
 SHORT_BYTES: Final = 64 << 10
-"""With a body of at most so much a request begins without a place."""
+"""With a body of at most so much a request begins without a permit."""
 
 
 class LongRequests:
@@ -31,10 +31,10 @@ class LongRequests:
         self.bytes = 0
         self.held: dict[Hashable, int] = {}
         self.waiting: dict[Hashable, None] = {}
-        """Who has asked and has no place, oldest first."""
+        """Who has asked and has no permit, oldest first."""
 
     def take(self, connection: Hashable, size: int) -> bool:
-        """Whether the request of a connection, with a body of `size` bytes, has a place now."""
+        """Whether the request of a connection, with a body of `size` bytes, has a permit now."""
         held, waiting = self.held, self.waiting
         if connection in held:
             return True

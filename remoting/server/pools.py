@@ -1,6 +1,6 @@
 """Pools: RocketMQ's processor pools as counts, a bounded queue and waits in one loop.
 
-A handler that answers at once never waits here. One that must wait holds a place: `width` of them
+A handler that answers at once never waits here. One that must wait is counted: `width` of them
 run, the next ones queue, and beyond `capacity` requests read but not answered the pool refuses.
 """
 

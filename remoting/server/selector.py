@@ -5,7 +5,7 @@ held pulls wake) → one write per connection. Nothing in it awaits: for the sto
 
 A round has a time, and in it each ready connection a turn. Whose turn is over keeps the rest of its
 frames and steps, in order, for its next one; the sockets that a round did not come to are the first
-of the next round, and nothing new is looked for before all of them had their turn.
+of the next round, and the poller is not asked again before all of them had their turn.
 
 A request has waited since it came, in the kernel as well (`arrivals`).
 """
@@ -62,7 +62,7 @@ TURNS: Final = 5
 """Connections with much to serve of which each gets its turn in one round."""
 
 SWEPT_TOGETHER: Final = 32
-"""Connections that are looked at, and perhaps closed, before others run: a close tells many."""
+"""Connections that are checked, and perhaps closed, before others run: a close notifies many."""
 
 SLOW_ROUND_S = 0.050
 """A round that took longer is worth a look at what held it up."""

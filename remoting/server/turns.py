@@ -3,7 +3,7 @@
 There are three kinds of such work, and a way for each:
 - What a request asks for and what waits for nobody is a generator that yields between its steps:
   the `Steps` of `routes`. Its connection takes them in its turns, and a request that has many has
-  a place among few (`long_requests`).
+  one of a few permits (`long_requests`).
 - A service, or an answer that waits for the disk, runs in a task of its own. Where it knows its
   work as a generator, `in_slices` drives it; where it waits in between, it calls `give_way`.
 - Work that piles up behind clients, such as deliveries that are due, rests beside that while they

@@ -1,7 +1,7 @@
 """Typed headers: fields are declared once; readers and writers come from the declaration.
 
-A field's place in its class is its place in a positional MSGPACK header, so new ones go to the
-end. Reading is done by msgspec where it agrees with Java. What it refuses goes through
+The order of fields in a class is that of a positional MSGPACK header, so new ones go to the end.
+Reading is done by msgspec where it agrees with Java. What it refuses goes through
 `read_fields`, which is the rule: numbers are decimal text in Java's ranges, a boolean is true if
 its text is "true" in any case or "1", null is absent. (msgspec takes 3.0 for 3 besides; no client
 sends that.) Writing is generated code: answers carry text only, and nulls are left out.
@@ -74,7 +74,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
 H = TypeVar("H", bound=Header)
 
 
-# -- the declaration, looked at once ---------------------------------------------------------------
+# -- the declaration, analysed once ---------------------------------------------------------------
 
 
 class Field(NamedTuple):

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class ConfigurationError(ValueError):
-    """What is wrong with the configuration: every problem, each with its place and key."""
+    """What is wrong with the configuration: every problem, each with its location and key."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -47,7 +47,7 @@ Tree = Scalar | list["Tree"] | dict[str, "Tree"]
 
 
 ENVIRONMENT = "environment: "
-"""What the place of a variable begins with; the variable follows."""
+"""What the location of a variable begins with; the variable follows."""
 
 
 class Entry(NamedTuple):
@@ -55,19 +55,19 @@ class Entry(NamedTuple):
 
     name: str
     value: Tree
-    place: str
+    location: str
     form: Form
     section: str = ""
 
     @property
     def where(self) -> str:
-        """What a message about it begins with: place and key."""
-        return where(self.place, self.name)
+        """What a message about it begins with: location and key."""
+        return where(self.location, self.name)
 
 
-def where(place: str, name: str) -> str:
+def where(location: str, name: str) -> str:
     """Place and key; a variable of the environment is both."""
-    return place if place.startswith(ENVIRONMENT) else f"{place}: {name}"
+    return location if location.startswith(ENVIRONMENT) else f"{location}: {name}"
 
 
 def join_tree(value: Tree, separator: str = ";") -> str:

@@ -32,7 +32,7 @@ def read_yaml(content: bytes, file: str) -> list[Entry]:
     if root is None or is_null(root):
         return []
     if not isinstance(root, yaml.MappingNode):
-        raise ConfigurationError([f"{place(root, file)}: settings are `key: value` lines"])
+        raise ConfigurationError([f"{location(root, file)}: settings are `key: value` lines"])
     return list(entries(root, file))
 
 
@@ -45,21 +45,21 @@ def entries(root: yaml.MappingNode, file: str) -> Iterator[Entry]:
             for inner_name, inner_value in value.value:
                 yield entry(inner_name, inner_value, file, name.value)
         elif not is_null(value):
-            text = f"{place(name, file)}: {name.value}: a section holds `key: value` lines"
+            text = f"{location(name, file)}: {name.value}: a section holds `key: value` lines"
             raise ConfigurationError([text])
 
 
 def entry(name: yaml.Node, value: yaml.Node, file: str, section: str) -> Entry:
-    """One entry. The place is that of its name."""
+    """One entry. The location is that of its name."""
     if not isinstance(name, yaml.ScalarNode):
-        raise ConfigurationError([f"{place(name, file)}: a key is a plain word"])
-    return Entry(name.value, tree(value, file), place(name, file), Form.YAML, section)
+        raise ConfigurationError([f"{location(name, file)}: a key is a plain word"])
+    return Entry(name.value, tree(value, file), location(name, file), Form.YAML, section)
 
 
 def tree(node: yaml.Node, file: str, depth: int = 0) -> Tree:
     """The node as plain values; keys of an inner mapping are words."""
     if depth > MAX_DEPTH:
-        raise ConfigurationError([f"{place(node, file)}: nested too deep"])
+        raise ConfigurationError([f"{location(node, file)}: nested too deep"])
     if isinstance(node, yaml.SequenceNode):
         return [tree(item, file, depth + 1) for item in node.value]
     if isinstance(node, yaml.MappingNode):
@@ -72,7 +72,7 @@ def is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")
 
 
-def place(node: yaml.Node, file: str) -> str:
+def location(node: yaml.Node, file: str) -> str:
     """Where a node begins, counted from line 1."""
     return f"{file}:{node.start_mark.line + 1}"
 

@@ -1,4 +1,4 @@
-"""What a broker tells a name server about its topics: REGISTER_BROKER.
+"""What a broker registers of its topics with a name server: REGISTER_BROKER.
 
 Plain JSON, or a zlib stream around length-prefixed parts. A 5.x broker that compresses says that it
 does not, so the first byte decides. Source: nameserver §4.3.

@@ -55,7 +55,7 @@ def decode(header: memoryview | bytes) -> Envelope:
 
 
 def take_fields(header: bytes, at: int, end: int) -> dict[str, str]:
-    """The ext fields between two places. Raises: FrameError."""
+    """The ext fields between two positions. Raises: FrameError."""
     fields: dict[str, str] = {}
     short, long = I16.unpack_from, I32.unpack_from
     while at < end:

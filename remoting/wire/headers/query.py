@@ -1,4 +1,4 @@
-"""Messages by key and by place in the log. Source: remoting §3.8."""
+"""Messages by key and by physical offset. Source: remoting §3.8."""
 
 from __future__ import annotations
 

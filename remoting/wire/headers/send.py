@@ -70,7 +70,7 @@ class SendBatchMessage(SendMessageV2):
 
 
 class ConsumerSendMsgBack(Header):
-    """CONSUMER_SEND_MSG_BACK (36): a message by its place in the log, wanted again later.
+    """CONSUMER_SEND_MSG_BACK (36): a message by its physical offset, wanted again later.
 
     `delay_level` 0 leaves the time to the broker, less gives the message up.
     """

@@ -81,7 +81,7 @@ class Desk:
     def tell(self, group: str) -> None:
         """What the service does that tells members, without its rests."""
         self.changes.changed(group)
-        while self.changes.tell(math.inf) is not None:
+        while self.changes.notify_due(math.inf) is not None:
             pass
 
     def peer(self) -> Any:

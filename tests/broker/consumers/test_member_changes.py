@@ -47,7 +47,7 @@ def test_changes_that_come_before_a_group_is_told_are_told_together() -> None:
     for _ in range(3):
         group.join()
     assert group.told == [0, 0, 0]
-    group.changes.tell(0.0)
+    group.changes.notify_due(0.0)
     assert group.told == [1, 1, 1]
     code, header = group.peers[0].told[0]
     assert (code, header.consumer_group) == (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, "g")
@@ -56,13 +56,13 @@ def test_changes_that_come_before_a_group_is_told_are_told_together() -> None:
 def test_a_change_while_the_group_rests_is_told_after_the_rest_to_all_who_are_in_it_then() -> None:
     group = Group()
     group.join()
-    rests_until = group.changes.tell(5.0)
+    rests_until = group.changes.notify_due(5.0)
     assert rests_until is not None
     assert rests_until == pytest.approx(5.0 + rest_s(1, 1))
     group.join()
-    group.changes.tell(5.0)
+    group.changes.notify_due(5.0)
     assert group.told == [1, 0]
-    group.changes.tell(rests_until)
+    group.changes.notify_due(rests_until)
     assert group.told == [2, 1]
 
 
@@ -70,15 +70,15 @@ def test_a_large_group_is_told_a_slice_at_a_time_and_other_groups_come_in_betwee
     group = Group()
     for _ in range(3 * SLICE_MEMBERS):
         group.join()
-    group.changes.tell(0.0)
+    group.changes.notify_due(0.0)
     assert sum(group.told) == SLICE_MEMBERS
     other = group.join("h")
-    group.changes.tell(0.0)
+    group.changes.notify_due(0.0)
     assert len(other.told) == 1, "one that has just changed does not wait for the rest of another"
     assert sum(group.told) == SLICE_MEMBERS + 1
     now = 0.0
     for _ in range(10):
-        group.changes.tell(now := now + 1.0)
+        group.changes.notify_due(now := now + 1.0)
     assert group.told == [1] * len(group.peers)
 
 
@@ -87,8 +87,8 @@ def test_thousands_that_join_one_by_one_cost_far_less_than_one_round_each() -> N
     now, members, per_s = 0.0, 2_000, 1_000
     for _ in range(members):
         group.join()
-        group.changes.tell(now := now + 1 / per_s)
-    while group.changes.tell(now := now + 0.001) is not None:
+        group.changes.notify_due(now := now + 1 / per_s)
+    while group.changes.notify_due(now := now + 0.001) is not None:
         pass
     assert min(group.told) >= 1, "everybody has heard of the last change"
     assert sum(group.told) < 20 * members, "a round each would be a thousand times as much"
@@ -109,7 +109,7 @@ def test_ten_thousand_members_hear_of_a_change_within_ten_seconds() -> None:
         )
     group.changes.changed("g")
     now = ends = 0.0
-    while (next_turn := group.changes.tell(now)) is not None:
+    while (next_turn := group.changes.notify_due(now)) is not None:
         now, ends = max(now, next_turn), now
     assert min(group.told) == 1
     assert ends < 10.0
@@ -119,12 +119,12 @@ def test_everybody_hears_of_the_last_change_however_changes_and_rounds_meet() ->
     group = Group()
     for _ in range(SLICE_MEMBERS + 1):
         group.join()
-    group.changes.tell(0.0)
+    group.changes.notify_due(0.0)
     first_told = next(peer for peer in group.peers if peer.told)
     before = len(first_told.told)
     group.join()
     now = 0.0
-    while group.changes.tell(now := now + 1.0) is not None:
+    while group.changes.notify_due(now := now + 1.0) is not None:
         pass
     assert len(first_told.told) == before + 1, "its slice was over when the last one came"
     assert min(group.told) >= 1
@@ -134,14 +134,14 @@ def test_a_group_whose_last_member_left_is_forgotten() -> None:
     group = Group()
     peer = group.join()
     group.clients.leave_all(peer.id)
-    assert group.changes.tell(0.0) is None
+    assert group.changes.notify_due(0.0) is None
     assert group.told == [0]
 
 
 def test_a_broker_that_tells_nobody_tells_nobody() -> None:
     group = Group(enabled=lambda: False)
     group.join()
-    assert group.changes.tell(0.0) is None
+    assert group.changes.notify_due(0.0) is None
     assert group.told == [0]
 
 

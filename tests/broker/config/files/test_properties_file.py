@@ -53,7 +53,7 @@ def test_comments_and_empty_lines_say_nothing() -> None:
 
 def test_every_kind_of_line_end_ends_a_line_and_counts_as_one() -> None:
     entries = read_properties(b"a=1\r\nb=2\rc=3\n\nd=4", "f")
-    assert [(entry.name, entry.place) for entry in entries] == [
+    assert [(entry.name, entry.location) for entry in entries] == [
         ("a", "f:1"),
         ("b", "f:2"),
         ("c", "f:3"),
@@ -63,7 +63,7 @@ def test_every_kind_of_line_end_ends_a_line_and_counts_as_one() -> None:
 
 def test_the_line_of_a_joined_entry_is_its_first() -> None:
     entries = read_properties(b"\na=1\\\n2\\\n3\nb=1", "f")
-    assert [entry.place for entry in entries] == ["f:2", "f:5"]
+    assert [entry.location for entry in entries] == ["f:2", "f:5"]
 
 
 def test_bytes_are_utf8_where_they_can_be_else_latin1() -> None:

@@ -18,7 +18,7 @@ def problem(text: str) -> str:
 
 def test_entries_are_flat_or_one_heading_deep() -> None:
     entries = read_yaml(b"broker_name: a\nstore:\n  delete_when: 04\n\nnamesrv:\n", "b.yaml")
-    assert [(entry.section, entry.name, entry.place) for entry in entries] == [
+    assert [(entry.section, entry.name, entry.location) for entry in entries] == [
         ("", "broker_name", "b.yaml:1"),
         ("store", "delete_when", "b.yaml:3"),
     ]
