@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from aerobee.client.send_result import MessageQueue, SendResult, SendStatus
 from aerobee.errors import ConfigurationError
 
@@ -57,8 +59,7 @@ class Message:
         return bool(self.delay_level or self.delay is not None or self.deliver_at is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedMessage:
+class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A stored message. `message_id` is the same for every copy that a retried send left behind.
 
     `properties` holds all of them, those that clients and brokers add included. `body` is

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aerobee.client.steps.effects import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from aerobee.client.filters import Filter
     from aerobee.client.message import MessageQueue, ReceivedMessage
@@ -113,9 +113,15 @@ class HeldQueue:
 
     def take(self, most: int) -> list[ReceivedMessage]:
         """Hand out up to `most` messages, oldest first; they count as unfinished from here."""
-        taken = [self.waiting.popleft() for _ in range(min(most, len(self.waiting)))]
-        self.unfinished.update((message.queue_offset, None) for message in taken)
-        self._release(taken)
+        waiting, unfinished, used = self.waiting, self.unfinished, 0
+        taken = []
+        while waiting and most > 0:
+            message = waiting.popleft()
+            unfinished[message.queue_offset] = None
+            used += len(message.body)
+            taken.append(message)
+            most -= 1
+        self._release(used)
         return taken
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -133,7 +139,7 @@ class HeldQueue:
         """Go on from there; what was pulled is forgotten, what was handed out is settled."""
         self.interrupt.set()
         self.interrupt = Signal()
-        self._release(self.waiting)
+        self._release(sum(len(message.body) for message in self.waiting))
         self.waiting.clear()
         self.unfinished.clear()
         self.next_offset = queue_offset
@@ -142,12 +148,12 @@ class HeldQueue:
     def drop(self) -> None:
         """The queue is somebody else's now."""
         self.dropped = True
-        self._release(self.waiting)
+        self._release(sum(len(message.body) for message in self.waiting))
         self.waiting.clear()
         self.interrupt.set()
 
-    def _release(self, messages: Iterable[ReceivedMessage]) -> None:
-        self.cache.used_bytes -= sum(len(message.body) for message in messages)
+    def _release(self, size: int) -> None:
+        self.cache.used_bytes -= size
         self.cache.room.set()
         if not self.room.is_set and len(self.waiting) <= self.limits.max_messages // 2:
             self.room.set()

@@ -124,7 +124,7 @@ def _with_body(one: record.Record, body: bytes, broker_name: str) -> ReceivedMes
         wait_store_ok=named.get("WAIT") != "false",
         message_id=named.get("UNIQ_KEY", offset_id),
         offset_message_id=offset_id,
-        queue=MessageQueue(one.topic, broker_name, one.queue_id),
+        queue=_queue(one.topic, broker_name, one.queue_id),
         queue_offset=one.queue_offset,
         commit_log_offset=one.physical_offset,
         born_at=_instant(one.born_timestamp),
@@ -135,6 +135,9 @@ def _with_body(one: record.Record, body: bytes, broker_name: str) -> ReceivedMes
         original_topic=named.get("RETRY_TOPIC", one.topic),
         transaction_id=named.get("__transactionId__"),
     )
+
+
+_queue = lru_cache(maxsize=1024)(MessageQueue)
 
 
 @lru_cache(maxsize=1024)
@@ -181,6 +184,7 @@ LAST_MS = 253_402_300_799_000
 """The years 1 to 9999, in ms since 1970."""
 
 
+@lru_cache(maxsize=1024)
 def _instant(ms: int) -> datetime:
     """A producer may have written any number: what no calendar holds becomes its edge."""
     return datetime.fromtimestamp(min(max(ms, FIRST_MS), LAST_MS) / 1000, UTC)

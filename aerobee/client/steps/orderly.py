@@ -8,9 +8,11 @@ What failed is handed out again after a pause, and nothing behind it before. Sou
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from aerobee.client.steps.effects import Wait
 from aerobee.client.steps.locking import lock_queues, unlock_queues

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter

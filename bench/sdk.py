@@ -1,0 +1,140 @@
+"""The SDK in one process against a broker in another: what its consumers take in a second.
+
+    python -m bench.sdk [--messages 200000] [--queues 8] [--only push]
+
+Each case reads the same messages of 128 B with a group of its own. CPU is the client's for each
+message; the broker works on another core. Everything talks over 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio
+
+from aerobee import ConsumeFrom, Message, PushConsumer, ReceivedMessage, blocking
+from bench.machine import describe
+from tests.kit.broker_process import BrokerProcess
+
+TOPIC = "SdkBench"
+BODY = bytes(128)
+BATCH = 500
+FIRST = ConsumeFrom.FIRST
+WITHIN_S = 300.0
+
+SIZES: dict[str, object] = {"mappedFileSizeCommitLog": 256 << 20}
+
+
+class Countdown:
+    """Counts messages until there were so many, and says how long that took."""
+
+    def __init__(self, messages: int) -> None:
+        self.left = messages
+        self.began_s = 0.0
+        self.ended_s = 0.0
+        self.over = threading.Event()
+
+    def count(self, messages: Sequence[ReceivedMessage]) -> None:
+        """These were handled; the clock starts with the first."""
+        if not self.began_s:
+            self.began_s = time.perf_counter()
+        self.left -= len(messages)
+        if self.left <= 0 and not self.ended_s:
+            self.ended_s = time.perf_counter()
+            self.over.set()
+
+
+Case = Callable[[str, Countdown], Awaitable[None]]
+
+
+async def push(namesrv: str, countdown: Countdown, **options: int) -> None:
+    """An async handler that does nothing."""
+    consumer = PushConsumer("push", namesrv, start_from=FIRST, commit_interval=1.0)
+
+    async def handler(messages: Sequence[ReceivedMessage]) -> None:
+        countdown.count(messages)
+
+    consumer.subscribe(TOPIC, handler=handler)
+    async with consumer:
+        while not countdown.over.is_set():
+            await anyio.sleep(0.05)
+
+
+async def push_batches(namesrv: str, countdown: Countdown) -> None:
+    """The same, 32 messages at a time."""
+    consumer = PushConsumer("batches", namesrv, start_from=FIRST, batch_size=32)
+
+    async def handler(messages: Sequence[ReceivedMessage]) -> None:
+        countdown.count(messages)
+
+    consumer.subscribe(TOPIC, handler=handler)
+    async with consumer:
+        while not countdown.over.is_set():
+            await anyio.sleep(0.05)
+
+
+async def push_threads(namesrv: str, countdown: Countdown) -> None:
+    """A plain handler on four threads."""
+    lock = threading.Lock()
+
+    def handler(messages: Sequence[ReceivedMessage]) -> None:
+        with lock:
+            countdown.count(messages)
+
+    consumer = blocking.PushConsumer("threads", namesrv, start_from=FIRST, concurrency=4)
+    consumer.subscribe(TOPIC, handler=handler)
+    with consumer:
+        await asyncio.to_thread(countdown.over.wait, WITHIN_S)
+
+
+CASES: dict[str, Case] = {
+    "push, async handler, one by one": push,
+    "push, async handler, 32 at a time": push_batches,
+    "push, 4 threads, one by one": push_threads,
+}
+
+
+def fill(namesrv: str, messages: int, queues: int) -> None:
+    """So many messages, evenly in the queues of the topic."""
+    with blocking.AdminClient(namesrv) as admin:
+        admin.create_topic(TOPIC, queues=queues)
+    with blocking.Producer(namesrv) as producer:
+        for _ in range(messages // BATCH):
+            producer.send_batch([Message(TOPIC, BODY)] * BATCH)
+
+
+def measure(name: str, case: Case, namesrv: str, messages: int) -> str:
+    """One line of the table."""
+    countdown = Countdown(messages)
+    cpu_s = time.process_time()
+    asyncio.run(case(namesrv, countdown))
+    cpu_us = (time.process_time() - cpu_s) / messages * 1e6
+    rate = messages / (countdown.ended_s - countdown.began_s)
+    return f"{name:<40} {rate:>10,.0f} msg/s {cpu_us:>8.1f} µs CPU/msg"
+
+
+def main() -> None:
+    """All cases, or those whose name holds `--only`."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--queues", type=int, default=8)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    print(describe(), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        with BrokerProcess(data=Path(folder) / "data", settings=SIZES) as broker:
+            fill(broker.namesrv_address, given.messages, given.queues)
+            for name, case in CASES.items():
+                if given.only in name:
+                    line = measure(name, case, broker.namesrv_address, given.messages)
+                    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
