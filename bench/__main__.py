@@ -21,6 +21,7 @@ PARTS = (
     "spark_store",
     "spark_write",
     "spark_kafka",
+    "sdk",
     "broker",
 )
 

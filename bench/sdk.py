@@ -13,7 +13,7 @@ import asyncio
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 import anyio
@@ -50,7 +50,7 @@ class Countdown:
             self.over.set()
 
 
-Case = Callable[[str, Countdown], Awaitable[None]]
+Case = Callable[[str, Countdown], Coroutine[None, None, None]]
 
 
 async def push(namesrv: str, countdown: Countdown, **options: int) -> None:
@@ -62,8 +62,7 @@ async def push(namesrv: str, countdown: Countdown, **options: int) -> None:
 
     consumer.subscribe(TOPIC, handler=handler)
     async with consumer:
-        while not countdown.over.is_set():
-            await anyio.sleep(0.05)
+        await over(countdown)
 
 
 async def push_batches(namesrv: str, countdown: Countdown) -> None:
@@ -75,8 +74,7 @@ async def push_batches(namesrv: str, countdown: Countdown) -> None:
 
     consumer.subscribe(TOPIC, handler=handler)
     async with consumer:
-        while not countdown.over.is_set():
-            await anyio.sleep(0.05)
+        await over(countdown)
 
 
 async def push_threads(namesrv: str, countdown: Countdown) -> None:
@@ -90,7 +88,14 @@ async def push_threads(namesrv: str, countdown: Countdown) -> None:
     consumer = blocking.PushConsumer("threads", namesrv, start_from=FIRST, concurrency=4)
     consumer.subscribe(TOPIC, handler=handler)
     with consumer:
-        await asyncio.to_thread(countdown.over.wait, WITHIN_S)
+        await over(countdown)
+
+
+async def over(countdown: Countdown) -> None:
+    """Until all messages were handled."""
+    with anyio.fail_after(WITHIN_S):
+        while not countdown.over.is_set():  # noqa: ASYNC110  (set from any thread)
+            await anyio.sleep(0.05)
 
 
 CASES: dict[str, Case] = {
@@ -127,13 +132,14 @@ def main() -> None:
     parser.add_argument("--only", default="")
     given = parser.parse_args()
     print(describe(), flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        with BrokerProcess(data=Path(folder) / "data", settings=SIZES) as broker:
-            fill(broker.namesrv_address, given.messages, given.queues)
-            for name, case in CASES.items():
-                if given.only in name:
-                    line = measure(name, case, broker.namesrv_address, given.messages)
-                    print(line, flush=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        BrokerProcess(data=Path(folder) / "data", settings=SIZES) as broker,
+    ):
+        fill(broker.namesrv_address, given.messages, given.queues)
+        for name, case in CASES.items():
+            if given.only in name:
+                print(measure(name, case, broker.namesrv_address, given.messages), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
-from aerobee.client.message import ReceivedMessage
+from aerobee.client.message import MessageQueue, ReceivedMessage
 from aerobee.errors import ConfigurationError
 
 __all__ = [
     "BatchFailed",
     "BlockingHandler",
     "ConsumeResult",
+    "Events",
     "Guarded",
     "Handler",
     "MessageModel",
@@ -129,6 +130,23 @@ def unhandled(topic: str) -> Verdict:
     """What becomes of messages whose topic has no handler here: another member may have one."""
     log.error("no handler for topic %s: its messages come again", topic)
     return AGAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Whom to tell which queues came and went."""
+
+    on_assigned: Callable[[frozenset[MessageQueue]], object] | None
+    on_revoked: Callable[[frozenset[MessageQueue]], object] | None
+
+    def tell(self, before: frozenset[MessageQueue], after: frozenset[MessageQueue]) -> None:
+        """What is held now, and was before."""
+        for told, changed in (
+            (self.on_revoked, before - after),
+            (self.on_assigned, after - before),
+        ):
+            if told is not None and changed:
+                call_safely(told, changed)
 
 
 class Guarded:

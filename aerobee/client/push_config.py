@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from aerobee.client.config import ClientOptions, ConsumeFrom, divided
-from aerobee.client.handling import MessageModel
+from aerobee.client.handling import Events, MessageModel
 from aerobee.client.steps.consuming import ConsumerConfig
 from aerobee.client.steps.held_queue import Limits
 from aerobee.errors import ConfigurationError
@@ -88,6 +88,11 @@ class PushConfig(ConsumerConfig):
         within("suspend", self.suspend, SUSPEND_MIN_S, SUSPEND_MAX_S)
         within("handler_timeout", self.handler_timeout, 0.1, float("inf"))
         within("drain_timeout", self.drain_timeout, 0.0, float("inf"))
+
+    @property
+    def events(self) -> Events:
+        """Whom to tell of queues that came and went."""
+        return Events(self.on_assigned, self.on_revoked)
 
     @property
     def broadcasting(self) -> bool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.blocking.part import Part
-from aerobee.client.config import ConsumeFrom
-from aerobee.client.steps.consuming import ConsumerConfig, Member
+from aerobee.client.pull_config import PullOptions, pull_config
+from aerobee.client.steps.polling import PullMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from aerobee.client.blocking.client import Client
-    from aerobee.client.config import ClientOptions
+    from aerobee.client.config import ConsumeFrom
     from aerobee.client.filters import Expression
     from aerobee.client.message import MessageQueue, ReceivedMessage
     from aerobee.client.steps.held_queue import HeldQueue
@@ -25,11 +25,10 @@ FOREVER_S = 3600.0
 
 
 class PullConsumer(Part):
-    """Hands out messages when asked: `for`, or `poll` and `done`. Times in seconds.
+    """Hands out messages when asked: `for`, or `poll` and `done`.
 
-    `start_from` counts for queues without a stored offset. With `auto_commit`, offsets are stored
-    every `auto_commit_interval`, when a queue is given up, and at the end: always the first message
-    that is not finished. Iterate from one thread only.
+    What a message's finish stores is the first offset that is not finished. Iterate from one thread
+    only. The options are those of PullOptions.
     """
 
     def __init__(
@@ -37,22 +36,12 @@ class PullConsumer(Part):
         group: str,
         namesrv: str | Sequence[str] | None = None,
         *,
-        start_from: ConsumeFrom | datetime = ConsumeFrom.LAST,
-        auto_commit: bool = True,
-        auto_commit_interval: float = 5.0,
-        pull_batch: int = 10,
         client: Client | None = None,
-        **options: Unpack[ClientOptions],
+        **options: Unpack[PullOptions],
     ) -> None:
-        config = ConsumerConfig(
-            group=group,
-            start_from=start_from,
-            auto_commit=auto_commit,
-            auto_commit_interval=auto_commit_interval,
-            pull_batch=pull_batch,
-        )
-        super().__init__(namesrv, client, options)
-        self._member = Member(self._client.instance, config, self._pull)
+        self._config, rest = pull_config(group, options)
+        super().__init__(namesrv, client, rest)
+        self._member = PullMember(self._client.instance, self._config, self._pull)
 
     def _begin(self) -> None:
         for steps in self._member.begin():
@@ -91,9 +80,14 @@ class PullConsumer(Part):
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues held now."""
         with self._client.lock:
-            return frozenset(self._member.held)
+            return self._member.assignment
 
     # ── Messages ──
+
+    @property
+    def finishes_early(self) -> bool:
+        """Whether a loop finishes a message when it hands it out."""
+        return self._config.finish_early
 
     @property
     def closed(self) -> bool:
@@ -103,7 +97,8 @@ class PullConsumer(Part):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages until the consumer is closed; each is finished when the next is asked for.
 
-        Leaving the loop leaves the last one unfinished. Raises: CompressionError.
+        Leaving the loop leaves the last one unfinished, unless `finish_early` finished it when it
+        was handed out. Raises: CompressionError.
         """
         return Messages(self)
 
@@ -123,6 +118,25 @@ class PullConsumer(Part):
         """These messages are finished: they need no second delivery."""
         with self._client.lock:
             self._member.done(messages)
+
+    def nack(self, *messages: ReceivedMessage, level: int = 0) -> None:
+        """Have these messages delivered again later, and go on without them; needs `retry`.
+
+        `level` is a delay level (1 to 18: 1s 5s 10s 30s 1m … 2h); with 0 each try comes later than
+        the one before, with −1 none does: it is a dead letter, as after `max_reconsume` tries.
+        Raises: ClientStateError without `retry`, BrokerError, TransportError.
+        """
+        self._perform(self._member.nack(messages, level))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull and hand out nothing of these queues, or of all. Raises: QueueNotAssignedError."""
+        with self._client.lock:
+            self._member.pause(queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with these queues, or with all. Raises: QueueNotAssignedError."""
+        with self._client.lock:
+            self._member.resume(queues)
 
     # ── Offsets ──
 
@@ -175,5 +189,7 @@ class Messages:
         while not consumer.closed:
             self.last = tuple(consumer.poll(max_messages=1, timeout=FOREVER_S))
             if self.last:
+                if consumer.finishes_early:
+                    consumer.done(*self.last)
                 return self.last[0]
         raise StopIteration

@@ -18,9 +18,10 @@ from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_nam
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.effects import Ask, Signal, Wait
-from aerobee.client.steps.held_queue import Cache, HeldQueue, Subscription
+from aerobee.client.steps.held_queue import PULL_LIMITS, Cache, HeldQueue, Limits, Subscription
 from aerobee.client.steps.offsets import Offsets, epoch_ms
 from aerobee.client.steps.pulling import Puller, raise_if_broken
+from aerobee.client.steps.sending_back import retry_topic
 from aerobee.errors import (
     AerobeeError,
     BrokerNotFoundError,
@@ -107,6 +108,11 @@ class Member:
     def group(self) -> str:
         """The consumer group."""
         return self.config.group
+
+    @property
+    def limits(self) -> Limits:
+        """How far pulls go ahead of what is handed out."""
+        return PULL_LIMITS
 
     def topics(self) -> set[str]:
         """Topics whose routes are needed."""
@@ -235,9 +241,13 @@ class Member:
         """Hold a queue from its start offset on. Raises: TransportError, BrokerError."""
         if queue in self.held:
             return
-        start = yield from self.offsets.start(queue, self.config.start_from)
+        start_from = self.config.start_from
+        if queue.topic == retry_topic(self.group) and isinstance(start_from, ConsumeFrom):
+            # What is to come again was wanted once, wherever the group begins.
+            start_from = ConsumeFrom.FIRST
+        start = yield from self.offsets.start(queue, start_from)
         if queue not in self.held and not self.closing.is_set:
-            held = HeldQueue(queue, start, self.cache)
+            held = HeldQueue(queue, start, self.cache, limits=self.limits)
             self.held[queue] = held
             self.held_now(held)
 
@@ -286,7 +296,9 @@ class Member:
     def take(self, most: int) -> list[ReceivedMessage]:
         """What is there already, queue by queue."""
         if not self._ready:
-            self._ready.extend(held for held in self.held.values() if held.waiting)
+            self._ready.extend(
+                held for held in self.held.values() if held.waiting and not held.paused
+            )
         taken: list[ReceivedMessage] = []
         while self._ready and len(taken) < most:
             taken += self._ready.popleft().take(most - len(taken))

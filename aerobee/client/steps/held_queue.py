@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aerobee.client.message import MessageQueue, ReceivedMessage
     from aerobee.errors import AerobeeError
 
-__all__ = ["Cache", "HeldQueue", "Limits", "Subscription"]
+__all__ = ["PULL_LIMITS", "Cache", "HeldQueue", "Limits", "Subscription"]
 
 CACHED_MESSAGES_MAX = 1000
 """Per queue: what is pulled and not yet handed out."""
@@ -77,6 +77,8 @@ class HeldQueue:
     broken: AerobeeError | None = None
     """Why the message at `next_offset` cannot be handed out, or nothing can be pulled."""
     limits: Limits = PULL_LIMITS
+    paused: bool = False
+    """Nothing is pulled or handed out until the user wants it again."""
     busy: bool = False
     """Somebody works on it, and nobody else may before that is over: in order only."""
     again_at: float = 0.0

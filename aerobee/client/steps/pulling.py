@@ -79,16 +79,20 @@ class Puller:
     def pull_on(self, held: HeldQueue, subscription: Subscription) -> Steps[None]:
         """Pull, keep, pull again, until the queue is dropped."""
         while not held.dropped:
-            interrupt, cache = held.interrupt, held.cache
-            if held.broken is not None:
-                yield Wait(interrupt, ANSWER_WITHIN_S)
-            elif held.full:
-                cache.room.clear()
-                yield Wait(cache.room, ROOM_CHECK_S)
-            else:
-                pause_s = yield from self.pull(held, subscription)
-                if pause_s:
-                    yield Wait(interrupt, pause_s)
+            yield from self.pull_or_wait(held, subscription)
+
+    def pull_or_wait(self, held: HeldQueue, subscription: Subscription) -> Steps[None]:
+        """One pull; or a wait, where there is no room, or the last one broke the queue."""
+        interrupt, cache = held.interrupt, held.cache
+        if held.broken is not None:
+            yield Wait(interrupt, ANSWER_WITHIN_S)
+        elif held.full:
+            cache.room.clear()
+            yield Wait(cache.room, ROOM_CHECK_S)
+        else:
+            pause_s = yield from self.pull(held, subscription)
+            if pause_s:
+                yield Wait(interrupt, pause_s)
 
     def pull(self, held: HeldQueue, subscription: Subscription) -> Steps[float]:
         """One pull; how many seconds to pause before the next."""

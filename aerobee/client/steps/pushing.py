@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
-from aerobee.client.handling import call_safely
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.consuming import Member
 from aerobee.client.steps.effects import Signal, Wait
-from aerobee.client.steps.held_queue import HeldQueue, Subscription
+from aerobee.client.steps.held_queue import HeldQueue, Limits, Subscription
 from aerobee.client.steps.messages import MessageUnreadableError
 from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
 from aerobee.errors import AerobeeError, ClientStateError
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.filters import Expression
     from aerobee.client.handling import Verdict
-    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.message import ReceivedMessage
     from aerobee.client.push_config import PushConfig
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
@@ -135,31 +134,16 @@ class PushMember(Member):
             return [self.instance.config.client_id]
         return (yield from Member._members(self, route))
 
-    def _take_on(self, queue: MessageQueue) -> Steps[None]:
-        """Hold a queue from its start offset on. Raises: TransportError, BrokerError."""
-        if queue in self.held:
-            return
-        start_from = self.config.start_from
-        if queue.topic == retry_topic(self.group) and isinstance(start_from, ConsumeFrom):
-            # What is to come again was wanted once, wherever the group begins.
-            start_from = ConsumeFrom.FIRST
-        start = yield from self.offsets.start(queue, start_from)
-        if queue not in self.held and not self.closing.is_set:
-            held = HeldQueue(queue, start, self.cache, limits=self.config.limits)
-            self.held[queue] = held
-            self.held_now(held)
+    @property
+    def limits(self) -> Limits:
+        """How far pulls go ahead of the handlers."""
+        return self.config.limits
 
     def rebalance(self) -> Steps[bool]:
         """As of any member; who asked is told what came and what went."""
         before = frozenset(self.held)
         balanced = yield from Member.rebalance(self)
-        after = frozenset(self.held)
-        for told, changed in (
-            (self.config.on_revoked, before - after),
-            (self.config.on_assigned, after - before),
-        ):
-            if told is not None and changed:
-                call_safely(told, changed)
+        self.config.events.tell(before, frozenset(self.held))
         return balanced
 
     def pull_on(self, held: HeldQueue) -> Steps[None]:

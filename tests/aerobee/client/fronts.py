@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["FRONTS", "Front"]
 
 FRONTS = ("asyncio", "trio", "blocking")
-PLAIN = frozenset({"done", "position", "assignment", "closed", "client_id"})
+PLAIN = frozenset({"done", "pause", "resume", "position", "assignment", "closed", "client_id"})
 """What is no call to wait for on the async fronts either."""
 
 
@@ -39,7 +39,8 @@ class Front:
         return self._make(self.module.Producer(self.namesrv, **unwrapped(options)))
 
     def consumer(self, group: str, **options: Any) -> Any:
-        return self._make(self.module.PullConsumer(group, self.namesrv, **unwrapped(options)))
+        made = self.module.PullConsumer(group, self.namesrv, **unwrapped(options))
+        return self._make(made)
 
     def push(self, group: str, **options: Any) -> Any:
         made = self.module.PushConsumer(group, self.namesrv, **unwrapped(options))

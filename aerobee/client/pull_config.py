@@ -1,0 +1,62 @@
+"""A pull consumer's options, checked, and told apart from those of its client. Times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from aerobee.client.config import ClientOptions, ConsumeFrom, divided
+from aerobee.client.handling import Events
+from aerobee.client.steps.consuming import ConsumerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from aerobee.client.message import MessageQueue
+
+__all__ = ["PullConfig", "PullOptions", "pull_config"]
+
+
+class PullOptions(ClientOptions, total=False):
+    """The keyword options of a pull consumer, and those of a client of its own.
+
+    `start_from`: where the group begins in a queue without a stored offset. `auto_commit`: offsets
+    are stored every `auto_commit_interval`, when a queue is given up, and at the end. `pull_batch`:
+    most messages asked for at once. `retry`: `nack` may be called, and what was sent back comes
+    again; every member of the group must have it. `max_reconsume`: tries after the first one, −1 is
+    16. `finish_early`: a loop finishes a message when it hands it out, and not when it asks for the
+    next one. `on_assigned`, `on_revoked`: called with the queues that came or went.
+    """
+
+    start_from: ConsumeFrom | datetime
+    auto_commit: bool
+    auto_commit_interval: float
+    pull_batch: int
+    retry: bool
+    max_reconsume: int
+    finish_early: bool
+    on_assigned: Callable[[frozenset[MessageQueue]], object]
+    on_revoked: Callable[[frozenset[MessageQueue]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConfig(ConsumerConfig):
+    """The same, with the gaps filled."""
+
+    retry: bool = False
+    max_reconsume: int = -1
+    finish_early: bool = False
+    on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
+    on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
+
+    @property
+    def events(self) -> Events:
+        """Whom to tell of queues that came and went."""
+        return Events(self.on_assigned, self.on_revoked)
+
+
+def pull_config(group: str, options: PullOptions) -> tuple[PullConfig, ClientOptions]:
+    """The options of a pull consumer and those of its client. Raises: ConfigurationError."""
+    own, rest = divided(options, PullConfig)
+    return PullConfig(group=group, **own), cast("ClientOptions", rest)

@@ -1,0 +1,115 @@
+"""A pull consumer's member of a group: what it hands out can be sent back, and queues rest.
+
+Source: client §11, §9.4 (DefaultLitePullConsumerImpl, CONSUMER_SEND_MSG_BACK).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from aerobee.client.filters import ALL
+from aerobee.client.steps.consuming import Member
+from aerobee.client.steps.effects import Signal, Wait
+from aerobee.client.steps.held_queue import HeldQueue, Subscription
+from aerobee.client.steps.sending_back import retry_topic, send_back
+from aerobee.errors import ClientStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aerobee.client.filters import Expression
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.pull_config import PullConfig
+    from aerobee.client.steps.effects import Steps
+
+__all__ = ["PullMember"]
+
+PAUSED_S = 1.0
+
+
+@dataclass(slots=True)
+class PullMember(Member):
+    """The state of one pull consumer, and every step it takes."""
+
+    config: PullConfig
+    resumed: Signal = field(default_factory=Signal)
+
+    def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
+        """As of any member; with `retry` what the group sent back is wanted, too."""
+        yield from Member.subscribe(self, topic, expression)
+        retries = retry_topic(self.group)
+        if self.config.retry and retries not in self.subscriptions:
+            # It is the heartbeat for the other topic that made this one.
+            version = self.instance.clock.wall_ms()
+            self.subscriptions[retries] = Subscription(retries, ALL, version)
+            self.instance.subscriptions_changed()
+            if not (yield from self.rebalance()):
+                self.rebalance_now.set()
+
+    def rebalance(self) -> Steps[bool]:
+        """As of any member; who asked is told what came and what went."""
+        before = self.assignment
+        balanced = yield from Member.rebalance(self)
+        self.config.events.tell(before, self.assignment)
+        return balanced
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues held now, but for those of the retry topic."""
+        retries = retry_topic(self.group)
+        return frozenset(queue for queue in self.held if queue.topic != retries)
+
+    # ── Resting ──
+
+    def pull_on(self, held: HeldQueue) -> Steps[None]:
+        """Pull one held queue until it is dropped, but not while it rests."""
+        subscription = self.subscription_of(held.queue.topic)
+        while not held.dropped:
+            if held.paused:
+                yield Wait(self.resumed, PAUSED_S)
+            else:
+                yield from self.puller.pull_or_wait(held, subscription)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull and hand out nothing of these, or of all. Raises: QueueNotAssignedError."""
+        for held in [self.holding(queue) for queue in queues] or self.held.values():
+            held.paused = True
+        self._ready.clear()
+        self.resumed.clear()
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with these, or with all. Raises: QueueNotAssignedError."""
+        for held in [self.holding(queue) for queue in queues] or self.held.values():
+            held.paused = False
+        self.resumed.set()
+        self.cache.arrived.set()
+
+    # ── Sending back ──
+
+    def take(self, most: int) -> list[ReceivedMessage]:
+        """What is there already; a message that comes again has the topic it was sent to."""
+        taken = Member.take(self, most)
+        if not self.config.retry:
+            return taken
+        retries = retry_topic(self.group)
+        return [
+            replace(one, topic=one.original_topic) if one.topic == retries else one for one in taken
+        ]
+
+    def nack(self, messages: Iterable[ReceivedMessage], level: int) -> Steps[None]:
+        """Have these delivered again, to any member; here they are finished.
+
+        Raises: ClientStateError without `retry`, TransportError, BrokerError.
+        """
+        if not self.config.retry:
+            raise ClientStateError("nobody would get it again: make the consumer with retry=True")
+        for message in messages:
+            # What is another's by now comes again there.
+            if message.queue in self.held:
+                yield from send_back(
+                    self.instance, self.group, message, level, self.config.max_reconsume
+                )
+                self.done([message])
