@@ -202,7 +202,7 @@ class MessageStore:
             with start_check.opening(self._disk, self._abort, folders) as clean:
                 self._checkpoint_file.load()
                 self.commit_log.load()
-                self.queues.load(self.points.extents.load())
+                self.queues.load(self.points.load_extents())
                 recovery = recover(
                     self.commit_log,
                     self.queues,

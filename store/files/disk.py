@@ -218,13 +218,13 @@ class Disk:
         """Length in bytes."""
         return self._call(os.stat, path).st_size
 
-    def size_and_change(self, path: Path) -> tuple[int, int]:
-        """Length in bytes, and when the file changed last, in ns; (−1, 0) without such a file."""
+    def identity(self, path: Path) -> tuple[int, int, int]:
+        """Length in bytes, inode, and when the file changed last, in ns; (−1, 0, 0) without one."""
         try:
             status = self._call(os.lstat, path)
         except (FileNotFoundError, NotADirectoryError):
-            return -1, 0
-        return status.st_size, status.st_ctime_ns
+            return -1, 0, 0
+        return status.st_size, status.st_ino, status.st_ctime_ns
 
     def mtime_ms(self, path: Path) -> int:
         """Time of the last modification, in ms."""

@@ -12,18 +12,17 @@ import structlog
 import trio
 
 from aerobee.store.queues.consume_queues import slices_of
-from aerobee.store.queues.queue_extents import QueueExtents, QueueExtentsFile
+from aerobee.store.queues.queue_extents import NO_EXTENTS, QueueExtents, QueueExtentsFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk
-    from aerobee.store.files.lock_file import LockFile
     from aerobee.store.queues.consume_queue import ConsumeQueue
     from aerobee.store.queues.consume_queues import ConsumeQueues
     from aerobee.store.queues.queue_extents import QueueExtent, TakeExtent
 
-__all__ = ["FEW", "SHARE", "ExtentSaves"]
+__all__ = ["FEW", "SHARE", "ExtentSaves", "lacks"]
 
 log = structlog.get_logger(__name__)
 
@@ -36,29 +35,38 @@ SHARE: Final = 16
 class ExtentSaves:
     """The file of extents of one store."""
 
-    def __init__(self, queues: ConsumeQueues, lock: LockFile, disk: Disk, path: Path) -> None:
+    def __init__(self, queues: ConsumeQueues, disk: Disk, path: Path) -> None:
         self._queues = queues
-        self._lock = lock
         self._disk = disk
         self._file = QueueExtentsFile(disk, path)
+        self.crc = 0
+        """The checksum of the file, which the recovery point names; 0 while none counts."""
 
-    def load(self) -> QueueExtents:
-        """Those of the last run; none when another broker was here since. Raises: OSError."""
-        return self._file.load(self._lock.owner())
+    def load(self, crc: int) -> QueueExtents:
+        """Those of the last run, whose last recovery point names this checksum. Raises: OSError."""
+        extents = self._file.load(crc)
+        self.crc = 0 if extents is NO_EXTENTS else crc
+        return extents
 
-    async def save(self) -> None:
+    async def save(self) -> bool:
         """Bring the file up to date if that is worth it; nothing is written to queue files now.
 
-        A start that finds none looks into the queues: nothing is lost without it.
+        Whether it did: then the next recovery point counts. A start that finds none looks into the
+        queues: nothing is lost without it.
         """
         queues = self._queues.all()
-        wanted = [queue for queue in queues if lacks(queue)]
+        wanted: list[ConsumeQueue] = []
+        for some in slices_of(queues):
+            wanted += [queue for queue in some if lacks(queue)]
+            await trio.lowlevel.checkpoint()
         if len(wanted) <= max(FEW, len(queues) // SHARE):
-            return
+            return False
         try:
             await self._save(queues, wanted)
         except OSError as error:
             log.warning("flush.delayed", file="queueextents", error=str(error))
+            return False
+        return True
 
     async def _save(self, queues: list[ConsumeQueue], wanted: list[ConsumeQueue]) -> None:
         for some in slices_of(wanted):
@@ -73,16 +81,15 @@ class ExtentSaves:
                 if queue.extent is not None:
                     topics.setdefault(queue.topic, []).append(queue.extent)
             await trio.lowlevel.checkpoint()
-        await self._disk.in_thread(self._write, topics)
+        self.crc = await self._disk.in_thread(self._write, topics)
 
     def _take(self, takes: list[TakeExtent]) -> list[QueueExtent | None]:
         """For a thread. Raises: OSError."""
         return [take(self._disk) for take in takes]
 
-    def _write(self, topics: dict[str, list[QueueExtent]]) -> None:
+    def _write(self, topics: dict[str, list[QueueExtent]]) -> int:
         """For a thread. Raises: OSError."""
-        owner = self._lock.owner()
-        self._file.write(QueueExtents(owner, self._queues.file_size, topics))
+        return self._file.write(QueueExtents(self._queues.file_size, topics))
 
 
 def lacks(queue: ConsumeQueue) -> bool:

@@ -95,7 +95,7 @@ class QueueFlush:
     async def round(self, *, thorough: bool, final: bool = False) -> bool:
         """Write all units; sync queues with enough dirty pages, or with `thorough` everything.
 
-        Order of a round: log if it is a thorough one, queues, checkpoint, recovery point, extents.
+        Order of a round: log if it is a thorough one, queues, checkpoint, extents, recovery point.
         With `final` nothing is appended any more. Returns whether all of it went well.
         """
         async with self._one_round:
@@ -120,12 +120,11 @@ class QueueFlush:
                 await self._checkpoint.write(covered)
         except OSError as error:
             return self._not_synced(error, "checkpoint")
+        saved = thorough and await self._points.extents.save()
         try:
-            await self._points.store(taken, sync=thorough or self.config.sync_flush)
+            await self._points.store(taken, sync=thorough or self.config.sync_flush, again=saved)
         except OSError as error:
             return self._not_synced(error, "recoverypoint")
-        if thorough:
-            await self._points.extents.save()
         return True
 
     async def _write(self) -> bool:

@@ -47,6 +47,8 @@ class RecoveryPoint(msgspec.Struct, frozen=True):
     """Where the last record before `log_end` begins; −1 without one."""
     last_crc: int
     """Of its head."""
+    extents: int = 0
+    """The checksum of the file of queue extents; 0 without one that counts."""
 
 
 class _Document(msgspec.Struct):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aerobee.store.files.disk import Disk
     from aerobee.store.files.lock_file import LockFile
     from aerobee.store.flush.checkpoint_file import CheckpointFile
+    from aerobee.store.queues.queue_extents import QueueExtents
     from aerobee.store.results import Recovery
     from aerobee.store.shared import Contents
 
@@ -58,11 +59,13 @@ class RecoveryPoints:
         self._lock = lock
         self._disk = disk
         self._file = RecoveryPointFile(disk, checkpoint.path.with_name(RECOVERY_POINT))
-        self.extents = ExtentSaves(queues, lock, disk, checkpoint.path.with_name(QUEUE_EXTENTS))
+        self.extents = ExtentSaves(queues, disk, checkpoint.path.with_name(QUEUE_EXTENTS))
         self._owner = ""
         self._boot = ""
         self._number = 0
         self._waiting: Taken | None = None
+        self._last = Taken(0, 0, -1)
+        """The last point that was written."""
         self._written = (-1, -1, -1)
         """`log_end` and `queues_end` of the last point, and how many queues there were."""
         self._synced = 0
@@ -88,6 +91,11 @@ class RecoveryPoints:
         if not owner or owner != point.owner or not self._disk.exists(self._checkpoint.path):
             return None
         return point if point.boot == self._disk.boot() else replace(point, boot="")
+
+    def load_extents(self) -> QueueExtents:
+        """The extents of queues that the last point names. Raises: OSError."""
+        point = self.load()
+        return self.extents.load(point.extents if point is not None else 0)
 
     def begin(self, recovery: Recovery, name: str) -> None:
         """Recovery is over, and all of the log is on disk: the first point of this run. Blocking.
@@ -135,8 +143,13 @@ class RecoveryPoints:
         if taken is not None:
             self.queues_end, self._queues_units = taken.log_end, taken.units
 
-    async def store(self, taken: Taken | None, *, sync: bool) -> None:
-        """A round is over: write the newest point that is true by now. Raises: OSError."""
+    async def store(self, taken: Taken | None, *, sync: bool, again: bool = False) -> None:
+        """A round is over: write the newest point that is true by now. Raises: OSError.
+
+        `again`: the last one once more if there is no other, because of what it names.
+        """
+        if taken is None and again:
+            taken = self._last
         if taken is None:
             return
         flushed = self._log.flushed
@@ -165,8 +178,10 @@ class RecoveryPoints:
             units=taken.units,
             last=taken.last,
             last_crc=self._log.head_crc(taken.last),
+            extents=self.extents.crc,
         )
         self._file.write(point, sync=sync)
+        self._last = taken
         self._written = taken.log_end, queues_end, len(self._queues.table)
         if sync:
             self._synced = taken.log_end

@@ -3,9 +3,9 @@
 An extent holds as long as its file is the one that it was taken of: of the same length, and not
 changed since, as the file system's own time of change says, which nobody can set back. So a queue
 that was written later, by whomever, is looked at as if nothing were known of it. The file is ours
-alone; it says nothing when another broker was here since, or when it does not fit its CRC. What
-changed only just before it was written could have changed again within the same time, and is not
-believed.
+alone, and counts only while the recovery point names its checksum: one that is damaged, older or of
+another directory says nothing, whatever stands in it. What changed only just before it was written
+could have changed again within the same time, and is not believed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class QueueExtent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_physical_offset: int
     first_physical_offset: int
     """Of the message at `min_offset`."""
+    inode: int
+    """Of the file."""
     changed_ns: int
     """When the file changed last."""
 
@@ -54,31 +56,22 @@ def take_extent(
     `ends` are the first and the last offset, and where the last message ends. For a thread.
     Raises: OSError.
     """
-    _, changed_ns = disk.size_and_change(path)
+    _, inode, changed_ns = disk.identity(path)
     with disk.open(path, writable=False) as handle:
         first = handle.pread(UNIT_SIZE, ends[0] * UNIT_SIZE - start)
     if len(first) != UNIT_SIZE:
         return None
-    return QueueExtent(queue_id, start, *ends, UNIT.unpack_from(first)[0], changed_ns)
+    return QueueExtent(queue_id, start, *ends, UNIT.unpack_from(first)[0], inode, changed_ns)
 
 
 class QueueExtents(msgspec.Struct, frozen=True):
     """Of all queues that have one."""
 
-    owner: str
-    """What the lock file says while no other broker was here since."""
     file_size: int
     topics: dict[str, list[QueueExtent]]
 
 
-NO_EXTENTS: Final = QueueExtents("", 0, {})
-
-
-class _Document(msgspec.Struct):
-    """The file: JSON, and what it must amount to."""
-
-    crc: int
-    extents: msgspec.Raw
+NO_EXTENTS: Final = QueueExtents(0, {})
 
 
 class QueueExtentsFile:
@@ -90,18 +83,17 @@ class QueueExtentsFile:
         self._disk = disk
         self.path = path
 
-    def load(self, owner: str) -> QueueExtents:
-        """What they are for this owner of the lock; none for another. Raises: OSError."""
-        if not owner or not self._disk.exists(self.path):
+    def load(self, crc: int) -> QueueExtents:
+        """What was written with this checksum; none where the file is another. Raises: OSError."""
+        if not crc or not self._disk.exists(self.path):
+            return NO_EXTENTS
+        data = self._disk.read(self.path)
+        if crc32(data) != crc:
             return NO_EXTENTS
         try:
-            document = msgspec.json.decode(self._disk.read(self.path), type=_Document)
-            if crc32(document.extents) != document.crc:
-                return NO_EXTENTS
-            extents = msgspec.json.decode(document.extents, type=QueueExtents)
+            extents = msgspec.json.decode(data, type=QueueExtents)
         except msgspec.DecodeError:
-            return NO_EXTENTS
-        if extents.owner != owner:
+            # Of an earlier version.
             return NO_EXTENTS
         told_from_others_ns = (self._disk.mtime_ms(self.path) - SAME_TIME_MS) * 1_000_000
         topics = {
@@ -110,14 +102,14 @@ class QueueExtentsFile:
         }
         return msgspec.structs.replace(extents, topics=topics)
 
-    def write(self, extents: QueueExtents) -> None:
-        """Replace them. Raises: OSError."""
+    def write(self, extents: QueueExtents) -> int:
+        """Replace them; gives the checksum. Raises: OSError."""
         # Piece by piece: to encode it all at once would hold the interpreter.
         pieces = [
             msgspec.json.encode(topic) + b":" + msgspec.json.encode(queues)
             for topic, queues in extents.topics.items()
         ]
         empty = msgspec.json.encode(msgspec.structs.replace(extents, topics={}))
-        body = empty.removesuffix(b"}}") + b",".join(pieces) + b"}}"
-        data = b'{"crc":%d,"extents":%b}' % (crc32(body), body)
+        data = empty.removesuffix(b"}}") + b",".join(pieces) + b"}}"
         self._disk.write_atomically(self.path, data, backup=False)
+        return crc32(data)

@@ -167,11 +167,11 @@ class QueueUnits(QueueFiles):
         Raises: OSError.
         """
         path = self.directory / segment_name(extent.start)
-        size, changed_ns = self._disk.size_and_change(path)
+        size, inode, changed_ns = self._disk.identity(path)
         if size != file_size:
             return False
         self._paths[extent.start] = path
-        if changed_ns == extent.changed_ns:
+        if (inode, changed_ns) == (extent.inode, extent.changed_ns):
             self.extent = extent
         else:
             # No other file can be there unless this one is full.

@@ -4,6 +4,7 @@ from tests.aerobee.spark.queries import Q1
 from tests.faults.clock_jumps import R14
 from tests.faults.descriptors import W3
 from tests.faults.exchanges import R20
+from tests.faults.extent_kills import R1E
 from tests.faults.feature_kills import R1F
 from tests.faults.flips import R7
 from tests.faults.forged_records import W2
@@ -22,6 +23,7 @@ __all__ = ["CAMPAIGNS"]
 CAMPAIGNS: tuple[Campaign, ...] = (
     R1,
     R1B,
+    R1E,
     R1F,
     R2,
     R2B,

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from aerobee.store.flush import extents
 from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Fault, PowerCut
 from tests.kit.store_model import Sent, StoreModel, check_directory, flush_everything, open_store
@@ -75,13 +76,35 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.disk.kill()
 
 
-TestStoreModel = StoreMachine.TestCase
-TestStoreModel.settings = settings(
+class ExtentMachine(StoreMachine):
+    """The same, with starts that believe what the queues reached when that was saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(extents, "FEW", 0)
+        self.patch.setattr(extents, "SHARE", 1 << 30)
+
+    @rule()
+    def save_extents(self) -> None:
+        self.model.store.dispatch()
+        self.model.save_extents()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+
+OFTEN = settings(
     max_examples=25,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+TestStoreModel = StoreMachine.TestCase
+TestStoreModel.settings = OFTEN
+TestExtentModel = ExtentMachine.TestCase
+TestExtentModel.settings = settings(OFTEN, max_examples=10)
 
 
 def fill(model: StoreModel, random: Random, count: int) -> None:

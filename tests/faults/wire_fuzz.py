@@ -27,6 +27,7 @@ from tests.faults.fuzz_steps import BROKER_NAME, DEDUPED, STEADY, STEPS, TOPICS,
 from tests.kit.broker_process import DidNotStart
 from tests.kit.campaign import Campaign
 from tests.kit.health import events, open_descriptors, rss_anon, waiting_in_pools
+from tests.kit.odd_broker import ODD_BROKER
 from tests.kit.ports import free_block, free_port
 from tests.kit.raw_client import RawConnection, topic_fields
 from tests.kit.reading import read_topic
@@ -92,6 +93,8 @@ class Life:
     kill: bool
     hot: bool
     """Whether it ends while requests are on their way."""
+    saves: bool
+    """Whether what its few queues reached is saved, so that the next start believes it."""
 
 
 Script = tuple[Life, ...]
@@ -118,6 +121,10 @@ ALWAYS: dict[str, object] = {
     "transactionCheckInterval": 1_000,
     "reviveInterval": 200,
 }
+SAVING: dict[str, object] = {
+    "flushConsumeQueueThoroughInterval": 1_000,
+    "flushIntervalConsumeQueue": 100,
+}
 
 
 def script_of(rng: random.Random) -> Script:
@@ -141,7 +148,8 @@ def script_of(rng: random.Random) -> Script:
             "timerPrecisionMs": rng.choice([1_000, 1_000, 100]),
             "transactionCheckMax": rng.choice([100, 100, 1]),
         }
-        lives.append(Life(settings, steps, rng.random() < 0.5, rng.random() < 0.5))
+        kill, hot, saves = (rng.random() < 0.5 for _ in range(3))
+        lives.append(Life(settings, steps, kill, hot, saves))
     return tuple(lives)
 
 
@@ -190,7 +198,8 @@ class Play:
 
     def live(self, broker: WatchedBroker, life: Life, world: World, *, last: bool) -> None:
         """One life, with everything that must hold in it and after it."""
-        broker.settings = ALWAYS | dict(life.settings)
+        broker.settings = ALWAYS | dict(life.settings) | (SAVING if life.saves else {})
+        broker.env = {ODD_BROKER: "saves"} if life.saves else {}
         size = life.settings["maxMessageSize"]
         assert isinstance(size, int)
         self.books.largest = min(self.books.largest, size)

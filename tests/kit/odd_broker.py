@@ -4,10 +4,13 @@ python -m tests.kit.odd_broker dies:17 broker run …     killed at its 17th cha
 python -m tests.kit.odd_broker lies broker run …        syncs say done and do nothing
 python -m tests.kit.odd_broker slow:500 broker run …    each message takes 500 us longer to store
 python -m tests.kit.odd_broker files:100 broker run …   the system gives it 100 descriptors
+python -m tests.kit.odd_broker saves broker run …       extents of few queues are worth a save
 
 The first hits any point of a start or a recovery, repeatably. The second is the control of power
 cuts: a test of durability that such a broker passes tests nothing. The third has a capacity that a
-few test clients can exceed many times over. The fourth runs out of descriptors.
+few test clients can exceed many times over. The fourth runs out of descriptors. The fifth starts
+with a few queues as others do with thousands. `ODD_BROKER` in the environment says the same to
+`stall_watch`.
 """
 
 import os
@@ -18,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LIES", "dies_at", "few_files", "slow_by"]
+__all__ = ["LIES", "ODD_BROKER", "SAVES", "become", "dies_at", "few_files", "slow_by"]
 
 CHANGES = (
     "fdatasync",
@@ -51,6 +54,9 @@ def few_files(count: int) -> tuple[str, str]:
 
 LIES = (__name__, "lies")
 """The `module` of a `BrokerProcess` whose syncs do nothing."""
+SAVES = (__name__, "saves")
+"""The `module` of a `BrokerProcess` that saves what its queues reached, few as they are."""
+ODD_BROKER = "ODD_BROKER"
 
 
 def die_at(count: int) -> None:
@@ -93,10 +99,16 @@ def slow_down(microseconds: int) -> None:
     setattr(CommitLog, "append", appended)  # noqa: B010  (its type says that it is fixed)
 
 
-def main(way: str, words: list[str]) -> None:
-    """Change the world, then run the command line."""
-    from aerobee.cli.main import main as aerobee
+def save_every_extent() -> None:
+    """Make one queue without an extent worth a save."""
+    from aerobee.store.flush import extents
 
+    setattr(extents, "FEW", 0)  # noqa: B010 - a constant, elsewhere
+    setattr(extents, "SHARE", sys.maxsize)  # noqa: B010 - a constant, elsewhere
+
+
+def become(way: str) -> None:
+    """Change the world as the first word of the command line says."""
     name, _, count = way.partition(":")
     if name == "dies":
         die_at(int(count))
@@ -104,8 +116,18 @@ def main(way: str, words: list[str]) -> None:
         slow_down(int(count))
     elif name == "files":
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(count), int(count)))
+    elif name == "saves":
+        save_every_extent()
     else:
+        assert name == "lies", way
         lie()
+
+
+def main(way: str, words: list[str]) -> None:
+    """Change the world, then run the command line."""
+    from aerobee.cli.main import main as aerobee
+
+    become(way)
     aerobee(words)
 
 

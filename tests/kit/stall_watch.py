@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 import trio
 
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.odd_broker import ODD_BROKER, become
 
 __all__ = ["Gap", "WatchedBroker", "gaps_in"]
 
@@ -110,6 +111,8 @@ def main() -> None:
     from aerobee.store.space import cleanup
 
     path = Path(sys.argv.pop(1))
+    if way := os.environ.get(ODD_BROKER):
+        become(way)
 
     class BothTickers(LoopTicker):
         async def run(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +16,13 @@ import trio
 from aerobee.store.config import StoreConfig
 from aerobee.store.flush.checkpoint_file import CheckpointFile
 from aerobee.store.format.faults import BLANK
-from aerobee.store.format.names import CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, segment_start
+from aerobee.store.format.names import (
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    QUEUE_EXTENTS,
+    segment_start,
+)
 from aerobee.store.format.properties import closed
 from aerobee.store.format.record import (
     TRANSACTION_PREPARED,
@@ -201,6 +208,17 @@ class StoreModel:
                 self.queues[topic, queue_id].append(sent.stored)
                 self.order.append((topic, queue_id, end))
         return result
+
+    def save_extents(self) -> None:
+        """As behind a thorough round, some time after the newest change of a queue file."""
+        flush_everything(self.store, self.disk)
+        trio.run(self.store.points.extents.save)
+        self.store.points.write_now()
+        path = self.root / QUEUE_EXTENTS
+        if path.exists():
+            files = (self.root / CONSUME_QUEUE).glob("*/*/*")
+            newest = max(file.stat().st_ctime for file in files)
+            os.utime(path, (newest + 1, newest + 1))
 
     def crash(self) -> None:
         """kill -9: the page cache stays."""

@@ -1,6 +1,7 @@
 """The extents of consume queues: they come back as they were, or say nothing."""
 
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -14,31 +15,31 @@ from aerobee.store.queues.queue_extents import (
     QueueExtentsFile,
 )
 
-OWNER = "aerobee 12 1700000000000"
 EXTENTS = QueueExtents(
-    OWNER,
     6_000_000,
     {
-        "T": [QueueExtent(0, 0, 0, 9, 0, 900, 1_700_000_000_000_000_000)],
-        'a "name"': [QueueExtent(n, 6_000_000, 300_007, 300_009, 5, 700, n) for n in range(3)],
+        "T": [QueueExtent(0, 0, 0, 9, 0, 900, 77, 1_700_000_000_000_000_000)],
+        'a "name"': [QueueExtent(n, 6_000_000, 300_007, 300_009, 5, 700, 77, n) for n in range(3)],
     },
 )
 
 
-@pytest.mark.parametrize("extents", [EXTENTS, QueueExtents(OWNER, 20, {})])
+@pytest.mark.parametrize("extents", [EXTENTS, QueueExtents(20, {})])
 def test_what_is_written_is_read_again(tmp_path: Path, extents: QueueExtents) -> None:
     file = QueueExtentsFile(Disk(), tmp_path / "queueextents.json")
-    assert file.load(OWNER) is NO_EXTENTS
+    assert file.load(12) is NO_EXTENTS
     file.write(EXTENTS)
-    file.write(extents)
-    assert file.load(OWNER) == extents
+    crc = file.write(extents)
+    assert file.load(crc) == extents
     assert [path.name for path in tmp_path.iterdir()] == ["queueextents.json"]
 
 
-def test_to_another_owner_they_say_nothing(tmp_path: Path) -> None:
+def test_under_another_checksum_they_say_nothing(tmp_path: Path) -> None:
     file = QueueExtentsFile(Disk(), tmp_path / "queueextents.json")
-    file.write(EXTENTS)
-    assert file.load("") is file.load("aerobee 13 1700000000000") is NO_EXTENTS
+    crc = file.write(EXTENTS)
+    assert file.load(0) is file.load(crc + 1) is NO_EXTENTS
+    file.path.write_bytes(b'{"crc":1,"extents":{}}')
+    assert file.load(crc32(file.path.read_bytes())) is NO_EXTENTS
 
 
 @settings(deadline=None)
@@ -47,11 +48,11 @@ def test_a_file_that_is_not_as_it_was_written_says_nothing(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     file = QueueExtentsFile(Disk(), tmp_path_factory.getbasetemp() / "queueextents.json")
-    file.write(EXTENTS)
+    crc = file.write(EXTENTS)
     content = bytearray(file.path.read_bytes())
     if data.draw(st.booleans()):
         content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     else:
         del content[data.draw(st.integers(0, len(content) - 1)) :]
     file.path.write_bytes(content)
-    assert file.load(OWNER) in (NO_EXTENTS, EXTENTS)
+    assert file.load(crc) is NO_EXTENTS
