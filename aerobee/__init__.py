@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aerobee.client.aio.producer import Producer
     from aerobee.client.aio.pull_consumer import PullConsumer
     from aerobee.client.aio.push_consumer import PushConsumer
+    from aerobee.client.aio.transaction_producer import TransactionProducer
     from aerobee.client.config import ConsumeFrom, RetryPolicy
     from aerobee.client.filters import Filter
     from aerobee.client.handling import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         SendResult,
         SendStatus,
     )
+    from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
     from aerobee.spark.arrow_table import arrow, arrow_reader
 
 __all__ = [
@@ -52,6 +54,10 @@ __all__ = [
     "RetryPolicy",
     "SendResult",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "arrow",
     "arrow_reader",
 ]
@@ -75,6 +81,10 @@ HOMES = {
     "RetryPolicy": "aerobee.client.config",
     "SendResult": "aerobee.client.message",
     "SendStatus": "aerobee.client.message",
+    "Transaction": "aerobee.client.transaction",
+    "TransactionProducer": "aerobee.client.aio.transaction_producer",
+    "TransactionResult": "aerobee.client.transaction",
+    "TransactionState": "aerobee.client.transaction",
     "arrow": "aerobee.spark.arrow_table",
     "arrow_reader": "aerobee.spark.arrow_table",
 }

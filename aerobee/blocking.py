@@ -11,10 +11,12 @@ from aerobee.client.blocking.client import Client
 from aerobee.client.blocking.producer import Producer
 from aerobee.client.blocking.pull_consumer import PullConsumer
 from aerobee.client.blocking.push_consumer import PushConsumer
+from aerobee.client.blocking.transaction_producer import TransactionProducer
 from aerobee.client.config import ConsumeFrom, RetryPolicy
 from aerobee.client.filters import Filter
 from aerobee.client.handling import BatchFailed, ConsumeResult, MessageModel, Reject, RetryLater
 from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
 
 __all__ = [
     "AdminClient",
@@ -35,4 +37,8 @@ __all__ = [
     "RetryPolicy",
     "SendResult",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
 ]

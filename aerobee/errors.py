@@ -12,6 +12,8 @@ AerobeeError
 ├─ BrokerError                            a broker or name server answered with an error code
 │  └─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
 ├─ SendFailedError, BatchSendError        all tries are used
+├─ ReplyTimeoutError (also TimeoutError)  nobody answered a request through a topic
+├─ TransactionError                       a half that is not stored as it must be
 ├─ CompressionError                       a body that cannot be unpacked here
 ├─ RecordDamagedError                     bytes of a broker or a store that are no whole record
 ├─ MessageNotFoundError                   no broker has the message that was looked for
@@ -52,11 +54,13 @@ __all__ = [
     "PermissionDeniedError",
     "QueueNotAssignedError",
     "RecordDamagedError",
+    "ReplyTimeoutError",
     "RequestTimeoutError",
     "RouteNotFoundError",
     "SendFailedError",
     "SubscriptionError",
     "TopicNotFoundError",
+    "TransactionError",
     "TransportError",
     "UnsupportedRequestError",
 ]
@@ -224,6 +228,16 @@ class BatchSendError(AerobeeError):
         errors = [result for result in self.results if isinstance(result, AerobeeError)]
         super().__init__(f"{len(errors)} of {len(self.results)} messages not sent: {errors[0]}")
         self.code = errors[0].code
+
+
+class ReplyTimeoutError(AerobeeError, TimeoutError):
+    """Nobody answered the request in time; it may still be worked on."""
+
+    code = 10006
+
+
+class TransactionError(AerobeeError):
+    """The half of a transaction is not stored as it must be, so there is no transaction."""
 
 
 class CompressionError(AerobeeError):

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Unpack
 from aerobee.client.blocking.part import Part
 from aerobee.client.config import divided
 from aerobee.client.factory import make_uniq_ids
+from aerobee.client.producer_config import ProducerConfig
 from aerobee.client.steps.recalling import recall
-from aerobee.client.steps.sending import ProducerConfig, Sender
+from aerobee.client.steps.requesting import ask_through_topic, reply
+from aerobee.client.steps.sending import Sender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aerobee.client.blocking.client import Client
-    from aerobee.client.message import Message, MessageQueue, SendResult
-    from aerobee.client.steps.sending import ProducerOptions, QueueSelector
+    from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult
+    from aerobee.client.producer_config import ProducerOptions
+    from aerobee.client.steps.sending import QueueSelector
 
 __all__ = ["Producer"]
 
@@ -77,6 +80,28 @@ class Producer(Part):
     def send_oneway(self, message: Message) -> None:
         """Send without an answer: the message may get lost. Raises: TransportError."""
         self._perform(self._sender.send_oneway(message))
+
+    def request(
+        self,
+        message: Message,
+        *,
+        timeout: float = 3.0,
+    ) -> ReceivedMessage:
+        """Send a request through a topic and wait for what a consumer replies.
+
+        Raises: ReplyTimeoutError, and as `send`.
+        """
+        return self._perform(ask_through_topic(self._sender, message, timeout))
+
+    def reply(
+        self, to: ReceivedMessage, body: bytes, *, properties: Mapping[str, str] | None = None
+    ) -> SendResult:
+        """Answer a request that a consumer got.
+
+        A success does not say that it was still waited for. Raises: ConfigurationError if the
+        message is no request, and as `send`.
+        """
+        return self._perform(reply(self._sender, to, body, properties or {}))
 
     def recall(
         self,

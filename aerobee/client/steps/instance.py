@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.questions import Checks, Question
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
@@ -67,6 +68,12 @@ class Instance(Routes):
     """What serves the requests of brokers, by code; producers and consumers add theirs."""
     versions: dict[str, int] = field(default_factory=dict)
     """Of brokers by address, as they answered the last heartbeat."""
+    checks: dict[str, Checks] = field(default_factory=dict)
+    """What brokers ask about transactions, by producer group."""
+    questions: dict[str, Question] = field(default_factory=dict)
+    """Requests through topics that wait for their answers, by correlation id."""
+    everywhere: bool = False
+    """Whether every master of the cluster must know this client, not only those of its routes."""
     _informed: set[str] = field(default_factory=set)
     """Brokers that know all groups and subscriptions as they are now."""
     _beating: int = 0
@@ -109,13 +116,23 @@ class Instance(Routes):
 
     def _addresses(self) -> set[str]:
         """Where heartbeats go: the masters; slaves too if there are consumers."""
-        return {
+        found = {
             address
             for route in self.routes.values()
             for by_id in route.brokers.values()
             for broker_id, address in by_id.items()
             if broker_id == MASTER_ID or self.consumers
         }
+        if self.everywhere and self.cluster is not None:
+            for data in self.cluster.broker_addr_table.values():
+                if MASTER_ID in data.broker_addrs:
+                    found.add(data.broker_addrs[MASTER_ID])
+        return found
+
+    def be_known_everywhere(self) -> None:
+        """From now on every master of the cluster hears of this client: any may have to ask it."""
+        self.everywhere = True
+        self.heartbeat_now.set()
 
     # ── Requests from brokers ──
 
@@ -162,6 +179,13 @@ class Instance(Routes):
 
     def refresh_routes(self) -> Steps[None]:
         """Ask again for every topic in use; what cannot be had stays as it was."""
+        if self.everywhere:
+            try:
+                yield from self.greet(self.config.request_timeout)
+            except AerobeeError as error:
+                self.log_once("cluster", "the cluster's brokers are not known: %s", error)
+            else:
+                self.works_again("cluster")
         wanted = set(self.routes).union(*(c.topics() for c in self.consumers.values()))
         for topic in sorted(wanted):
             before = self.routes.get(topic)
@@ -190,6 +214,17 @@ class Instance(Routes):
             for address in by_id.values():
                 if address not in self._informed:
                     yield from self.send_heartbeat(address)
+
+    def be_heard(self, topic: str) -> Steps[None]:
+        """Have every master of the cluster know this client, but those that did not answer before.
+
+        Raises: as `route_to_publish`.
+        """
+        yield from self.route_to_publish(topic, self.config.request_timeout)
+        if not self.everywhere:
+            self.be_known_everywhere()
+        for address in sorted(self._addresses() - self._informed - self._quiet):
+            yield from self.send_heartbeat(address)
 
     def connected(self, address: str) -> None:
         """There is a new connection: a broker that knew us by another one must hear of us again."""

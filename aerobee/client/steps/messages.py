@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from aerobee.client.message import Message
+    from aerobee.remoting.wire.headers.send import PushReplyMessage
 
 __all__ = [
     "MessageUnreadableError",
@@ -25,6 +26,7 @@ __all__ = [
     "batch_item",
     "host_text",
     "property_string",
+    "pushed",
     "received",
 ]
 
@@ -138,6 +140,33 @@ def _with_body(one: record.Record, body: bytes, broker_name: str) -> ReceivedMes
 
 
 _queue = lru_cache(maxsize=1024)(MessageQueue)
+
+
+def pushed(header: PushReplyMessage, body: bytes | memoryview) -> ReceivedMessage:
+    """The answer to a request; it has no place in a queue. Raises: CompressionError."""
+    named = properties.decode(header.properties or "")
+    return ReceivedMessage(
+        topic=header.topic,
+        body=unpack(body, header.sys_flag),
+        tag=named.get("TAGS"),
+        keys=tuple(named.get("KEYS", "").split()),
+        properties=named,
+        flag=header.flag,
+        ordering_key=named.get("__SHARDINGKEY"),
+        wait_store_ok=named.get("WAIT") != "false",
+        message_id=named.get("UNIQ_KEY", ""),
+        offset_message_id="",
+        queue=MessageQueue(header.topic, "", header.queue_id),
+        queue_offset=-1,
+        commit_log_offset=-1,
+        born_at=_instant(header.born_timestamp),
+        stored_at=_instant(header.store_timestamp),
+        born_host=header.born_host or "",
+        store_host=header.store_host or "",
+        reconsume_times=header.reconsume_times or 0,
+        original_topic=header.topic,
+        transaction_id=None,
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -9,18 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from aerobee.client import compression
-from aerobee.client.config import DEFAULT_RETRY, ClientOptions, RetryPolicy
-from aerobee.client.message import (
-    DELAY_LEVELS,
-    GROUP_MAX,
-    Message,
-    MessageQueue,
-    SendResult,
-    SendStatus,
-    check_message,
-    check_name,
-)
+from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus, check_message
 from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import NOTHING, batch_item, property_string
 from aerobee.client.steps.retrying import Tries
@@ -35,13 +26,19 @@ from aerobee.errors import (
     RouteNotFoundError,
     TransportError,
 )
-from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageResponse, SendMessageV2
+from aerobee.remoting.wire.headers.send import (
+    SendBatchMessage,
+    SendMessageResponse,
+    SendMessageV2,
+    SendReplyMessageV2,
+)
 from aerobee.remoting.wire.version import describe
 from aerobee.store.format.tags import java_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from aerobee.client.producer_config import ProducerConfig
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
@@ -52,8 +49,6 @@ __all__ = [
     "STATUS",
     "WAITS",
     "Parcel",
-    "ProducerConfig",
-    "ProducerOptions",
     "QueueSelector",
     "Sender",
     "hashed",
@@ -61,9 +56,6 @@ __all__ = [
 ]
 
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
-BATCH_BYTES = 1 << 20
-"""Encoded size at which `send_batch` begins another request."""
-JAVA_DEFAULT_GROUP = "DEFAULT_PRODUCER"
 TIMERS_SINCE = 413
 """The version of brokers that know timers: V5_0_0. Those before deliver at once."""
 LEAVE_WITHIN_S = 4.0
@@ -77,46 +69,6 @@ WAITS = "WAIT\x01true\x02"
 STATUS = {status.value: status for status in SendStatus}
 
 
-class ProducerOptions(ClientOptions, total=False):
-    """A producer's keyword options: those of ProducerConfig, and its client's."""
-
-    group: str
-    timeout: float
-    retry: RetryPolicy
-    compression: compression.Compression | None
-    compress_above: int
-    max_message_size: int
-    delay_levels: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerConfig:
-    """A producer's options, checked. Times in seconds, sizes in bytes."""
-
-    group: str = "aerobee_producer"
-    """The producer group, as brokers list it."""
-    timeout: float = 10.0
-    """Covers the route and all tries of one send."""
-    retry: RetryPolicy = DEFAULT_RETRY
-    """How often a send is tried, and after which failures."""
-    compression: compression.Compression | None = "zlib"
-    """How long bodies are packed: `zlib`, `lz4`, `zstd`, or None for not at all."""
-    compress_above: int = 4096
-    """Bodies of that many bytes and more are packed, if that makes them shorter."""
-    max_message_size: int = 4 << 20
-    """Longer bodies are refused before anything is sent."""
-    delay_levels: int = DELAY_LEVELS
-    """How many levels the brokers' `messageDelayLevel` has; higher ones are refused."""
-
-    def __post_init__(self) -> None:
-        check_name("producer group", self.group, GROUP_MAX)
-        if self.group == JAVA_DEFAULT_GROUP:
-            raise ConfigurationError(f"group {self.group} is Java's name for none: choose another")
-        compression.check(self.compression)
-        if not self.timeout > 0:
-            raise ConfigurationError("timeout is a number of seconds above 0")
-
-
 @dataclass(frozen=True, slots=True)
 class Parcel:
     """One request to be: everything but the queue."""
@@ -128,6 +80,7 @@ class Parcel:
     sys_flag: int = 0
     flag: int = 0
     batch: bool = False
+    reply: bool = False
     timed: bool = False
 
 
@@ -167,6 +120,14 @@ class Sender:
         results = yield from self._deliver(
             parcel, self._choice(message, queue), timeout_s, require_ok
         )
+        return results[0]
+
+    def deliver(
+        self, parcel: Parcel, message: Message, timeout_s: float | None
+    ) -> Steps[SendResult]:
+        """Store a message that was made ready. Raises: SendFailedError, BrokerError."""
+        choice = self._choice(message, None)
+        results = yield from self._deliver(parcel, choice, timeout_s, require_ok=False)
         return results[0]
 
     def send_oneway(self, message: Message) -> Steps[None]:
@@ -218,11 +179,16 @@ class Sender:
     # ── One request ──
 
     def parcel(
-        self, message: Message, extra: Mapping[str, str] = NOTHING, prepared: bool = False
+        self,
+        message: Message,
+        extra: Mapping[str, str] = NOTHING,
+        *,
+        prepared: bool = False,
+        reply: bool = False,
     ) -> Parcel:
         """A message made ready to send, with more properties of ours. Raises: ConfigurationError.
 
-        `prepared` makes it the half of a transaction.
+        `prepared` makes it the half of a transaction, `reply` the answer to a request.
         """
         check_message(message, self.config.max_message_size, self.config.delay_levels)
         uniq_id = self._next_id()
@@ -236,6 +202,7 @@ class Sender:
             body,
             sys_flag | (PREPARED if prepared else 0),
             message.flag,
+            reply=reply,
             timed=message.delay is not None or message.deliver_at is not None,
         )
 
@@ -350,7 +317,11 @@ class Sender:
 
 def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:
     """The header that sends a parcel to a queue. Source: remoting §3.2."""
-    made = SendBatchMessage if parcel.batch else SendMessageV2
+    made = SendMessageV2
+    if parcel.batch:
+        made = SendBatchMessage
+    elif parcel.reply:
+        made = SendReplyMessageV2
     return made(
         producer_group=group,
         topic=parcel.topic,
@@ -375,36 +346,6 @@ def hashed(key: str, count: int) -> int:
     """The queue of an ordering key, as Java clients choose it. Source: client §5.7."""
     value = java_hash(key)
     return (value % count) if value >= 0 else (-value % count)
-
-
-def split(messages: Sequence[Message], limit_bytes: int) -> list[list[int]]:
-    """Which messages travel together, as indexes in the list.
-
-    Together: same topic, same wait_store_ok, same ordering key; at most `limit_bytes` unless one
-    alone is larger. A delayed message travels alone: brokers take none in a batch.
-    """
-    chunks: list[list[int]] = []
-    open_chunks: dict[tuple[str, bool, str | None], tuple[list[int], int]] = {}
-    for index, message in enumerate(messages):
-        if message.delayed:
-            chunks.append([index])
-            continue
-        kind = (message.topic, message.wait_store_ok, message.ordering_key)
-        size = _batch_size(message)
-        chunk, used = open_chunks.get(kind, ([], 0))
-        if not chunk or used + size > limit_bytes:
-            chunk, used = [], 0
-            chunks.append(chunk)
-        chunk.append(index)
-        open_chunks[kind] = (chunk, used + size)
-    return chunks
-
-
-def _batch_size(message: Message) -> int:
-    """Bytes one message takes in a batch, or a little more."""
-    named = sum(len(name) + len(value) + 2 for name, value in message.properties.items())
-    keys = sum(len(key) + 1 for key in message.keys)
-    return len(message.body) + 3 * (named + keys + len(message.tag or "")) + 128
 
 
 def read_results(

@@ -22,6 +22,8 @@ __all__ = ["FRONTS", "Front"]
 FRONTS = ("asyncio", "trio", "blocking")
 PLAIN = frozenset({"done", "pause", "resume", "position", "assignment", "closed", "client_id"})
 """What is no call to wait for on the async fronts either."""
+BLOCKS = frozenset({"transaction"})
+"""What gives a block."""
 
 
 class Front:
@@ -37,6 +39,9 @@ class Front:
 
     def producer(self, **options: Any) -> Any:
         return self._make(self.module.Producer(self.namesrv, **unwrapped(options)))
+
+    def transaction_producer(self, **options: Any) -> Any:
+        return self._make(self.module.TransactionProducer(self.namesrv, **unwrapped(options)))
 
     def consumer(self, group: str, **options: Any) -> Any:
         made = self.module.PullConsumer(group, self.namesrv, **unwrapped(options))
@@ -97,6 +102,8 @@ class InThread:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.wrapped, name)
+        if name in BLOCKS:
+            return lambda *arguments, **named: BlockInThread(found(*arguments, **named))
         return found if name in PLAIN else partial(in_thread, found)
 
 
@@ -111,6 +118,19 @@ class PushInThread(InThread):
 
     def resume(self) -> None:
         self.wrapped.resume()
+
+
+class BlockInThread:
+    """A block of the blocking front, entered and left in threads."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    async def __aenter__(self) -> Any:
+        return await in_thread(self.wrapped.__enter__)
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await in_thread(self.wrapped.__exit__, *error)
 
 
 async def in_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

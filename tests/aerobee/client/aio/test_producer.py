@@ -14,6 +14,7 @@ from aerobee.errors import (
     ConfigurationError,
     MessageIllegalError,
     NoNameServerError,
+    ReplyTimeoutError,
 )
 from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker, StartBroker
@@ -189,3 +190,35 @@ async def test_messages_arrive_when_they_say_and_not_if_they_are_taken_back(
     # A timer has the precision of the wheel: a second.
     assert there.stored_at >= at - timedelta(seconds=1)
     assert there.message_id == timed.message_id
+
+
+async def test_a_request_gets_its_reply_and_none_ends_in_time(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    async with (
+        front.producer(group=fresh("asks")) as asks,
+        front.producer(group=fresh("replies")) as replies,
+        front.consumer(fresh("group"), start_from=ConsumeFrom.FIRST) as consumer,
+    ):
+        await asks.send(Message(topic, b"makes the topic"))
+        await consumer.subscribe(topic)
+
+        async def answer() -> None:
+            done = 0
+            while done < 2:
+                for message in await consumer.poll(timeout=0.2):
+                    if message.body == b"?":
+                        done += 1
+                        body = message.body * (3_000 * done)
+                        await replies.reply(message, body, properties={"n": str(done)})
+
+        with anyio.fail_after(WITHIN_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(answer)
+                first = await asks.request(Message(topic, b"?"), timeout=float(WITHIN_S))
+                second = await asks.request(Message(topic, b"?"), timeout=float(WITHIN_S))
+        with pytest.raises(ReplyTimeoutError, match=topic):
+            await asks.request(Message(topic, b"anybody"), timeout=0.3)
+        with pytest.raises(ConfigurationError, match="is no request"):
+            await replies.reply(first, b"x")
+    assert (first.body, second.body) == (b"?" * 3_000, b"?" * 6_000), "the second was compressed"
+    assert second.properties["n"] == "2"

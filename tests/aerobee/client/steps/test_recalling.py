@@ -4,9 +4,10 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
+from aerobee.client.producer_config import ProducerConfig
 from aerobee.client.steps.messages import UniqIds
 from aerobee.client.steps.recalling import recall
-from aerobee.client.steps.sending import ProducerConfig, Sender
+from aerobee.client.steps.sending import Sender
 from aerobee.errors import BrokerError, BrokerNotFoundError, ConfigurationError
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.send import RecallMessage

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from aerobee.client.config import RetryPolicy
 from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus
+from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.steps.batches import split
 from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.messages import UniqIds
-from aerobee.client.steps.sending import ProducerConfig, Sender, hashed, split
+from aerobee.client.steps.sending import Sender, hashed
 from aerobee.errors import (
     BatchSendError,
     BrokerBusyError,

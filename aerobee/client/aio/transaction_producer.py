@@ -1,0 +1,126 @@
+"""The async producer of transactions. Decisions are in `steps.transactions`."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from inspect import isawaitable, iscoroutinefunction
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+import anyio.to_thread
+
+from aerobee.client.aio.client import wait
+from aerobee.client.aio.producer import Producer
+from aerobee.client.handling import Guarded
+from aerobee.client.steps.transactions import Transactions
+from aerobee.client.transaction import TransactionResult, TransactionState, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from aerobee.client.aio.client import Client
+    from aerobee.client.message import Message
+    from aerobee.client.producer_config import ProducerOptions
+    from aerobee.client.transaction import Checker, Executor, Transaction
+
+__all__ = ["TransactionProducer"]
+
+log = logging.getLogger("aerobee.client")
+T = TypeVar("T")
+R = TypeVar("R")
+IDLE_S = 3600.0
+
+
+class TransactionProducer(Producer):
+    """Sends messages that consumers get only if a transaction of yours commits.
+
+    Brokers ask `checker` about transactions whose end they have not heard, those of other and
+    earlier processes of the group included: it decides from what is stored. It may be a coroutine
+    function; a plain function runs in a thread, one call at a time.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        checker: Checker,
+        client: Client | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        super().__init__(namesrv, client=client, **options)
+        self._checker = checker
+        self._transactions = Transactions(self._sender)
+
+    async def _begin(self) -> None:
+        self._transactions.begin()
+        self._client.working_group().start_soon(self._answer_checks)
+
+    async def _end(self) -> None:
+        await self._client.perform(self._transactions.close())
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        message: Message,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 (of the half's sending)
+    ) -> AsyncIterator[Transaction]:
+        """A block that is the local transaction of a message.
+
+        Left normally it ends as its `state` says: COMMIT, if you set no other. An exception rolls
+        it back; when it is cancelled the broker asks later. Raises: TransactionError and as `send`
+        before the block is entered.
+        """
+        half = await self._perform(self._transactions.open(message, timeout))
+        try:
+            yield half
+        except Exception:
+            await self._client.perform(self._transactions.end(half, TransactionState.ROLLBACK))
+            raise
+        await self._client.perform(self._transactions.end(half, half.state))
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        execute: Executor,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 (of the half's sending)
+    ) -> TransactionResult:
+        """Send a half message, run `execute`, and end the transaction as it says.
+
+        Anything but a TransactionState means UNKNOWN: the broker will ask; so does an exception,
+        which is raised here. Raises: TransactionError and as `send`, with nothing executed.
+        """
+        half = await self._perform(self._transactions.open(message, timeout))
+        state = TransactionState.UNKNOWN
+        try:
+            state = state_of(await call(execute, half))
+        finally:
+            await self._client.perform(self._transactions.end(half, state))
+        return TransactionResult(half.result, state)
+
+    async def _answer_checks(self) -> None:
+        """Answer what brokers ask, one after the other, until the end."""
+        checks = self._transactions.checks
+        while not checks.closed:
+            check = checks.take()
+            if check is None:
+                await wait(checks.arrived, IDLE_S)
+                continue
+            state = TransactionState.UNKNOWN
+            with Guarded() as guard:
+                state = state_of(await call(self._checker, check.message))
+            if guard.error is not None:
+                log.error("the transaction checker failed", exc_info=guard.error)
+            await self._client.perform(self._transactions.answer(check, state))
+
+
+async def call(function: Callable[[T], R | Awaitable[R]], given: T) -> R:
+    """What a function of the user's returns; a plain one does not hold up the loop."""
+    if iscoroutinefunction(function):
+        returned: R = await function(given)
+        return returned
+    result = await anyio.to_thread.run_sync(function, given, abandon_on_cancel=True)
+    if isawaitable(result):
+        return await result
+    return result

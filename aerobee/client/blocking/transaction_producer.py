@@ -1,0 +1,117 @@
+"""The blocking producer of transactions. Decisions are in `steps.transactions`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Unpack
+
+from aerobee.client.blocking.producer import Producer
+from aerobee.client.handling import Guarded
+from aerobee.client.steps.transactions import Transactions
+from aerobee.client.transaction import TransactionResult, TransactionState, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.client.blocking.client import Client
+    from aerobee.client.message import Message
+    from aerobee.client.producer_config import ProducerOptions
+    from aerobee.client.transaction import BlockingChecker, BlockingExecutor, Transaction
+
+__all__ = ["TransactionProducer"]
+
+log = logging.getLogger("aerobee.client")
+JOIN_S = 2.0
+"""How long a close waits for a checker that runs."""
+
+
+class TransactionProducer(Producer):
+    """Sends messages that consumers get only if a transaction of yours commits.
+
+    Brokers ask `checker` about transactions whose end they have not heard, those of other and
+    earlier processes of the group included: it decides from what is stored. It is called in a
+    thread of its own, one call at a time.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        checker: BlockingChecker,
+        client: Client | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        super().__init__(namesrv, client=client, **options)
+        self._checker = checker
+        self._transactions = Transactions(self._sender)
+        self._asked = threading.Event()
+        self._answering = threading.Thread(
+            target=self._answer_checks, name="transaction checks", daemon=True
+        )
+
+    def _begin(self) -> None:
+        self._transactions.begin()
+        self._transactions.checks.arrived.listen(self._asked.set)
+        self._answering.start()
+
+    def _end(self) -> None:
+        try:
+            self._client.perform(self._transactions.close())
+        finally:
+            self._asked.set()
+            if self._answering is not threading.current_thread():
+                self._answering.join(JOIN_S)
+
+    @contextmanager
+    def transaction(
+        self, message: Message, *, timeout: float | None = None
+    ) -> Iterator[Transaction]:
+        """A block that is the local transaction of a message.
+
+        Left normally it ends as its `state` says: COMMIT, if you set no other. An exception rolls
+        it back; after Ctrl-C the broker asks later. Raises: TransactionError and as `send` before
+        the block is entered.
+        """
+        half = self._perform(self._transactions.open(message, timeout))
+        try:
+            yield half
+        except Exception:
+            self._client.perform(self._transactions.end(half, TransactionState.ROLLBACK))
+            raise
+        self._client.perform(self._transactions.end(half, half.state))
+
+    def send_in_transaction(
+        self, message: Message, execute: BlockingExecutor, *, timeout: float | None = None
+    ) -> TransactionResult:
+        """Send a half message, run `execute`, and end the transaction as it says.
+
+        Anything but a TransactionState means UNKNOWN: the broker will ask; so does an exception,
+        which is raised here. Raises: TransactionError and as `send`, with nothing executed.
+        """
+        half = self._perform(self._transactions.open(message, timeout))
+        state = TransactionState.UNKNOWN
+        try:
+            state = state_of(execute(half))
+        finally:
+            self._client.perform(self._transactions.end(half, state))
+        return TransactionResult(half.result, state)
+
+    def _answer_checks(self) -> None:
+        """Answer what brokers ask, one after the other, until the end."""
+        checks = self._transactions.checks
+        while not checks.closed:
+            with self._client.lock:
+                check = checks.take()
+                if check is None and not checks.closed:
+                    self._asked.clear()
+            if check is None:
+                self._asked.wait()
+                continue
+            state = TransactionState.UNKNOWN
+            with Guarded() as guard:
+                state = state_of(self._checker(check.message))
+            if guard.error is not None:
+                log.error("the transaction checker failed", exc_info=guard.error)
+            self._client.perform(self._transactions.answer(check, state))

@@ -1,0 +1,54 @@
+"""A producer's options, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.client import compression
+from aerobee.client.config import DEFAULT_RETRY, ClientOptions, RetryPolicy
+from aerobee.client.message import DELAY_LEVELS, GROUP_MAX, check_name
+from aerobee.errors import ConfigurationError
+
+__all__ = ["ProducerConfig", "ProducerOptions"]
+
+JAVA_DEFAULT_GROUP = "DEFAULT_PRODUCER"
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """A producer's keyword options: those of ProducerConfig, and its client's."""
+
+    group: str
+    timeout: float
+    retry: RetryPolicy
+    compression: compression.Compression | None
+    compress_above: int
+    max_message_size: int
+    delay_levels: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """A producer's options, checked. Times in seconds, sizes in bytes."""
+
+    group: str = "aerobee_producer"
+    """The producer group, as brokers list it."""
+    timeout: float = 10.0
+    """Covers the route and all tries of one send."""
+    retry: RetryPolicy = DEFAULT_RETRY
+    """How often a send is tried, and after which failures."""
+    compression: compression.Compression | None = "zlib"
+    """How long bodies are packed: `zlib`, `lz4`, `zstd`, or None for not at all."""
+    compress_above: int = 4096
+    """Bodies of that many bytes and more are packed, if that makes them shorter."""
+    max_message_size: int = 4 << 20
+    """Longer bodies are refused before anything is sent."""
+    delay_levels: int = DELAY_LEVELS
+    """How many levels the brokers' `messageDelayLevel` has; higher ones are refused."""
+
+    def __post_init__(self) -> None:
+        check_name("producer group", self.group, GROUP_MAX)
+        if self.group == JAVA_DEFAULT_GROUP:
+            raise ConfigurationError(f"group {self.group} is Java's name for none: choose another")
+        compression.check(self.compression)
+        if not self.timeout > 0:
+            raise ConfigurationError("timeout is a number of seconds above 0")

@@ -1,0 +1,155 @@
+"""Transactions, decided: the half, its end, and what the broker asks about those left open.
+
+    open → half stored → (the local transaction) → end, one-way
+    CHECK_TRANSACTION_STATE → queue → (the checker) → answer, one-way, to who asked
+
+Law: an end that gets lost loses nothing, for the broker asks; so failing to send it is no error.
+Source: client §7.1, §7.2 (DefaultMQProducerImpl), semantics §10.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.messages import received
+from aerobee.client.steps.questions import Check, Checks
+from aerobee.client.transaction import Transaction, TransactionState
+from aerobee.errors import AerobeeError, ConfigurationError, TransactionError
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers.transaction import CheckTransactionState, EndTransaction
+from aerobee.store.format.message_id import read_offset_id
+
+if TYPE_CHECKING:
+    from aerobee.client.message import Message
+    from aerobee.client.send_result import SendResult
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.instance import Instance
+    from aerobee.client.steps.sending import Sender
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["Transactions"]
+
+log = logging.getLogger("aerobee.client")
+
+GROUP = "PGROUP"
+
+
+@dataclass(slots=True)
+class Transactions:
+    """The transactions of one producer group."""
+
+    sender: Sender
+    checks: Checks = field(default_factory=Checks)
+
+    def begin(self) -> None:
+        """Join the client, and be known to all brokers, whose halves may be older than this client.
+
+        Raises: ConfigurationError for a second producer of the group.
+        """
+        instance = self.sender.instance
+        self.sender.begin()
+        instance.checks[self.sender.config.group] = self.checks
+        code = RequestCode.CHECK_TRANSACTION_STATE
+        instance.services[code] = partial(serve_check, instance)
+        instance.be_known_everywhere()
+
+    def close(self) -> Steps[None]:
+        """Answer no more, and take leave of the brokers."""
+        self.checks.close()
+        self.sender.instance.checks.pop(self.sender.config.group, None)
+        yield from self.sender.close()
+
+    def open(self, message: Message, timeout_s: float | None) -> Steps[Transaction]:
+        """Store a half message.
+
+        Raises: TransactionError if it is stored less safely than the broker is set up to; then it
+        is rolled back. Else as `Sender.send`.
+        """
+        if message.delayed:
+            raise ConfigurationError(
+                "a message in a transaction is delivered when that commits: it has no delay"
+            )
+        extra = {"TRAN_MSG": "true", GROUP: self.sender.config.group}
+        half = self.sender.parcel(message, extra, prepared=True)
+        result = yield from self.sender.deliver(half, message, timeout_s)
+        transaction = Transaction(message, result)
+        if not result.ok:
+            yield from self.end(transaction, TransactionState.ROLLBACK)
+            raise TransactionError(
+                f"the half of message {result.message_id} is stored as {result.status.name} only; "
+                "it is rolled back"
+            )
+        # Whoever runs the local transaction must be able to end it.
+        commit_log_offset(result)
+        return transaction
+
+    def end(self, transaction: Transaction, state: TransactionState) -> Steps[None]:
+        """Tell the broker how a transaction ended."""
+        transaction.state = state
+        result = transaction.result
+        try:
+            address = self.sender.instance.master(result.queue.broker_name)
+        except AerobeeError as error:
+            log.warning("the end of transaction %s is not told: %s", result.message_id, error)
+            return
+        header = EndTransaction(
+            topic=transaction.message.topic,
+            producer_group=self.sender.config.group,
+            tran_state_table_offset=result.queue_offset,
+            commit_log_offset=commit_log_offset(result),
+            commit_or_rollback=state.value,
+            from_transaction_check=False,
+            msg_id=result.message_id,
+            transaction_id=transaction.transaction_id,
+        )
+        yield from self._tell(address, header)
+
+    def answer(self, check: Check, state: TransactionState) -> Steps[None]:
+        """Tell the broker that asked how the transaction ended."""
+        asked = check.header
+        header = EndTransaction(
+            topic=check.message.topic,
+            producer_group=self.sender.config.group,
+            tran_state_table_offset=asked.tran_state_table_offset,
+            commit_log_offset=asked.commit_log_offset,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=check.message.message_id,
+            transaction_id=asked.transaction_id,
+        )
+        yield from self._tell(check.address, header)
+
+    def _tell(self, address: str, header: EndTransaction) -> Steps[None]:
+        timeout_s = self.sender.instance.config.request_timeout
+        try:
+            yield Ask(address=address, header=header, timeout_s=timeout_s, oneway=True)
+        except AerobeeError as error:
+            log.warning("the end of transaction %s is not told: %s", header.msg_id, error)
+
+
+def commit_log_offset(result: SendResult) -> int:
+    """Where the half lies. Raises: TransactionError if the broker did not say."""
+    try:
+        return read_offset_id(result.offset_message_id)[1]
+    except ValueError as error:
+        raise TransactionError(f"the broker did not say where the half lies: {error}") from error
+
+
+def serve_check(instance: Instance, request: Command, address: str) -> int:
+    """A broker's question, put where the producer of its group finds it."""
+    header = request.header(CheckTransactionState)
+    try:
+        message = next(received(request.body, header.broker_name or address))
+    except (AerobeeError, StopIteration) as error:
+        log.warning("broker %s asks about a transaction that cannot be read: %s", address, error)
+        return ResponseCode.SYSTEM_ERROR
+    checks = instance.checks.get(message.properties.get(GROUP, ""))
+    if checks is None:
+        log.warning("broker %s asks about a transaction of another group", address)
+        return ResponseCode.SYSTEM_ERROR
+    checks.put(Check(message, header, address))
+    return ResponseCode.SUCCESS

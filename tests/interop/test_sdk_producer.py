@@ -1,0 +1,154 @@
+"""What the SDK's producers do beyond sending, with Java brokers and beside Java's clients."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from aerobee import ConsumeFrom
+from aerobee.blocking import (
+    Message,
+    Producer,
+    PullConsumer,
+    ReceivedMessage,
+    TransactionProducer,
+    TransactionState,
+)
+from aerobee.errors import BrokerError, ConfigurationError
+from tests.conftest import AnyBroker, StartBroker
+from tests.interop.conftest import GetClient
+from tests.interop.test_directory_exchange import java_broker
+from tests.kit.java_server import JavaBroker, JavaNamesrv
+
+pytestmark = pytest.mark.interop
+
+COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
+UNKNOWN = TransactionState.UNKNOWN
+WITHIN_S = 30.0
+OFTEN = {"transactionCheckInterval": 1_000, "transactionTimeOut": 4_000}
+"""Longer than the 3 s for which Java's broker keeps the end of a transaction to itself."""
+TIMERS = {"timerWheelEnable": "true", "recallMessageEnable": "true"}
+
+
+@pytest.fixture(scope="module")
+def new_broker(
+    java_namesrv: JavaNamesrv, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaBroker]:
+    data = tmp_path_factory.mktemp("new") / "store"
+    with java_broker("5.4.0", data, java_namesrv, **OFTEN, **TIMERS) as broker:
+        yield broker
+
+
+@contextmanager
+def reading(broker: AnyBroker, topic: str) -> Iterator[PullConsumer]:
+    """A consumer of a topic from its beginning."""
+    group, names = f"{topic}-g", broker.namesrv_address
+    with PullConsumer(group, names, start_from=ConsumeFrom.FIRST) as consumer:
+        consumer.assign(consumer.queues(topic))
+        yield consumer
+
+
+def bodies(consumer: PullConsumer, wanted: set[bytes]) -> set[bytes]:
+    """What has arrived, once all that is wanted is there."""
+    got: set[bytes] = set()
+    ended = threading.Event()
+    late = threading.Timer(WITHIN_S, ended.set)
+    late.start()
+    while not wanted <= got and not ended.is_set():
+        got |= {message.body for message in consumer.poll(timeout=0.2)}
+    late.cancel()
+    return got
+
+
+def test_a_java_broker_keeps_our_timers_and_gives_them_back(
+    new_broker: JavaBroker, topic: str
+) -> None:
+    with Producer(new_broker.namesrv_address) as producer:
+        producer.send(Message(topic, b"now"))
+        gone = producer.send(Message(topic, b"gone", delay=4))
+        producer.send(Message(topic, b"later", delay=4))
+        assert producer.recall(topic, gone.recall_handle) == gone.message_id
+        with reading(new_broker, topic) as consumer:
+            assert bodies(consumer, {b"now", b"later"}) == {b"now", b"later"}
+        with pytest.raises(BrokerError, match="RECALL_MESSAGE"):
+            producer.recall(topic, gone.recall_handle)
+
+
+def check_transactions(broker: JavaBroker, topic: str) -> None:
+    """Ends at once and ends after a question, of which the second client is asked."""
+    asked: list[bytes] = []
+
+    def check(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.body)
+        return COMMIT if message.body in {b"yes", b"later"} else ROLLBACK
+
+    group = f"{topic}-p"
+    with TransactionProducer(
+        broker.namesrv_address, checker=lambda _: UNKNOWN, group=group
+    ) as first:
+        first.send(Message(topic, b"plain"))
+        first.send_in_transaction(Message(topic, b"later"), lambda _: UNKNOWN)
+        first.send_in_transaction(Message(topic, b"never"), lambda _: UNKNOWN)
+        first.send_in_transaction(Message(topic, b"no"), lambda _: ROLLBACK)
+        with first.transaction(Message(topic, b"yes")):
+            pass
+    wanted = {b"plain", b"yes", b"later"}
+    with (
+        TransactionProducer(broker.namesrv_address, checker=check, group=group),
+        reading(broker, topic) as consumer,
+    ):
+        assert bodies(consumer, wanted) == wanted
+    # 5.4.0 may also ask about what has ended just now.
+    assert b"later" in asked
+
+
+def test_a_java_broker_asks_and_is_told(new_broker: JavaBroker, topic: str) -> None:
+    check_transactions(new_broker, topic)
+
+
+def test_an_old_java_broker_has_no_timers_but_asks_and_is_told(
+    java_namesrv: JavaNamesrv, tmp_path_factory: pytest.TempPathFactory, topic: str
+) -> None:
+    data = tmp_path_factory.mktemp("old") / "store"
+    with java_broker("4.9.7", data, java_namesrv, brokerName="old", **OFTEN) as broker:
+        with Producer(broker.namesrv_address) as producer:
+            with pytest.raises(ConfigurationError, match="V4_9_7 and has no timers"):
+                producer.send(Message(topic, b"x", delay=4))
+            assert producer.send(Message(topic, b"plain", delay_level=1)).ok
+        check_transactions(broker, topic)
+
+
+def test_java_answers_us_and_we_answer_java(
+    java_client: GetClient, start_broker: StartBroker, new_broker: JavaBroker, topic: str
+) -> None:
+    java = java_client("5.4.0", "JSON")
+    for broker in (new_broker, start_broker()):
+        names = broker.namesrv_address
+        with Producer(names) as producer:
+            producer.send(Message(topic, b"makes the topic"))
+            java.answerer("a", names, topic, suffix="!")
+            assert producer.request(Message(topic, b"who"), timeout=WITHIN_S).body == b"who!"
+            java.call("clear")
+            with reading(broker, topic) as consumer, answering(producer, consumer):
+                assert java.request(names, topic, ["how", "why"]) == ["how?!", "why?!"]
+
+
+@contextmanager
+def answering(producer: Producer, consumer: PullConsumer) -> Iterator[None]:
+    """A thread that answers every request with its body and a suffix."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.is_set():
+            for message in consumer.poll(timeout=0.2):
+                if "CORRELATION_ID" in message.properties and message.body != b"who":
+                    producer.reply(message, message.body + b"?!")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
