@@ -11,15 +11,21 @@ from pathlib import Path
 
 import click
 
+from aerobee.cli.lazy import LazyGroup
+
 __all__ = ["broker"]
 
 WRONG_USAGE = 2
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-@click.group(short_help="Run a broker.")
+@click.group(
+    cls=LazyGroup,
+    table={"config": ("aerobee.cli.broker_config:config", "Settings of a running broker.")},
+    short_help="Run a broker, change a running one.",
+)
 def broker() -> None:
-    """Run a broker."""
+    """Run a broker, or look at the settings of a running one and change them."""
 
 
 @broker.command()

@@ -6,50 +6,37 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
+from aerobee.cli.lazy import LazyGroup
+
 __all__ = ["cli", "main"]
 
 COMMANDS = {
-    "broker": "aerobee.cli.broker:broker",
-    "config": "aerobee.cli.config:config",
-    "consume": "aerobee.cli.message:consume",
-    "healthcheck": "aerobee.cli.healthcheck:healthcheck",
-    "produce": "aerobee.cli.message:produce",
-    "spark": "aerobee.cli.spark:spark",
-    "store": "aerobee.cli.store:store",
-    "topic": "aerobee.cli.topic:topic",
+    "broker": ("aerobee.cli.broker:broker", "Run a broker, change a running one."),
+    "cluster": ("aerobee.cli.cluster:cluster", "What brokers there are."),
+    "completion": ("aerobee.cli.completion:completion", "Print a completion script for a shell."),
+    "config": ("aerobee.cli.config:config", "Check and convert configuration files."),
+    "connections": ("aerobee.cli.cluster:connections", "Who is connected."),
+    "consume": ("aerobee.cli.consume:consume", "Print the messages of a topic."),
+    "context": ("aerobee.cli.context:context", "Named connection profiles."),
+    "dlq": ("aerobee.cli.dlq:dlq", "Dead letters: list them, send them again."),
+    "group": ("aerobee.cli.group:group", "Consumer groups: lag, reset, delete."),
+    "healthcheck": ("aerobee.cli.healthcheck:healthcheck", "Ask a running broker how it is."),
+    "message": ("aerobee.cli.message:message", "Find and show messages."),
+    "produce": ("aerobee.cli.produce:produce", "Send messages to a topic."),
+    "spark": ("aerobee.cli.spark:spark", "Run a Spark job."),
+    "store": ("aerobee.cli.store:store", "Verify, show and repair a data directory."),
+    "top": ("aerobee.cli.top:top", "A cluster live: rates, lag, connections."),
+    "topic": ("aerobee.cli.topic:topic", "List, create, alter and delete topics."),
 }
-"""Name of a command → module and object that is it."""
-SUMMARIES = {
-    "broker": "Run a broker.",
-    "config": "Check and convert configuration files.",
-    "consume": "Print the messages of a topic.",
-    "healthcheck": "Ask a running broker how it is.",
-    "produce": "Send messages to a topic.",
-    "spark": "Run a Spark job.",
-    "store": "Verify, show and repair a data directory.",
-    "topic": "Create and list topics.",
-}
+"""Name of a command → module and object that is it, and what it does."""
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is asked for by name."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, without importing any of them."""
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported; None for an unknown name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
+class Trunk(LazyGroup):
+    """All commands."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a reader of our output that goes away is the end and no error."""
@@ -61,11 +48,6 @@ class LazyGroup(click.Group):
             drop_output()
             return 0
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help's list of commands, from the table."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES[name]) for name in self.list_commands(ctx)])
-
 
 def show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     """Print our version and end."""
@@ -76,7 +58,7 @@ def show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Trunk, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,

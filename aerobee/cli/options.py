@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["json_option", "namesrv_option"]
+__all__ = ["namesrv_option", "yes_option"]
 
 namesrv_option = click.option(
     "-n",
     "--namesrv",
     metavar="HOST:PORT",
-    help="Name server, several with ';'; else NAMESRV_ADDR, else 127.0.0.1:9876.",
+    help="Name server, several with ';'; else the context's, NAMESRV_ADDR, 127.0.0.1:9876.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -1,59 +1,210 @@
-"""`aerobee topic create` and `aerobee topic list`."""
+"""`aerobee topic`: list, describe, create, alter, delete."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from aerobee.cli.options import json_option, namesrv_option
+from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import yes_option
+from aerobee.cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from aerobee.admin import MessageType, QueueBounds, TopicConfig
+    from aerobee.blocking import AdminClient
 
 __all__ = ["topic"]
 
 QUEUES_MAX = 1_024
 """The most that a broker of ours gives a topic."""
 PERMS = {"r": 4, "w": 2, "rw": 6, "4": 4, "2": 2, "6": 6}
+PERM_NAMES = {6: "rw", 4: "r", 2: "w"}
+TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+
+QUEUES = click.IntRange(1, QUEUES_MAX)
+PERM = click.Choice(sorted(PERMS))
+type_option = click.option(
+    "--type", "kind", type=click.Choice(TYPES, case_sensitive=False), help="What the topic is for."
+)
 
 
-@click.group(short_help="Create and list topics.")
+@click.group(cls=CommandGroup, short_help="List, create, alter and delete topics.")
 def topic() -> None:
-    """Create and list topics."""
+    """List, describe, create, alter and delete topics."""
+
+
+# ── Looking ──
+
+
+@topic.command("list")
+@click.option("--system", is_flag=True, help="The brokers' own, retry and dead-letter topics too.")
+@connection_options
+@output_options
+def list_topics(system: bool, connection: Connection, output: Output) -> None:
+    """Print the names of all topics."""
+    from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
+
+    with connection.admin() as admin:
+        names = admin.topics()
+        if not system:
+            own = {*admin.system_topics()}
+            names = [n for n in names if n not in own]
+            names = [n for n in names if not n.startswith((RETRY_PREFIX, DLQ_PREFIX))]
+        output.rows({"topic": name} for name in names)
 
 
 @topic.command()
 @click.argument("name")
-@namesrv_option
-@click.option(
-    "--queues", type=click.IntRange(1, QUEUES_MAX), default=8, help="Queues per broker; 8."
-)
-@click.option("--perm", type=click.Choice(sorted(PERMS)), default="rw", help="Who may; rw.")
-def create(name: str, namesrv: str | None, queues: int, perm: str) -> None:
-    """Create topic NAME on every master, or change it to these settings."""
-    from aerobee.blocking import AdminClient
+@connection_options
+@output_options
+def describe(name: str, connection: Connection, output: Output) -> None:
+    """Print the settings of topic NAME on each broker, its queues, and the groups on it."""
+    with connection.admin() as admin:
+        found = admin.describe_topic(name)
+    head = {"topic": name, "messages": found.messages, "groups": list(found.groups)}
+    brokers = [described_config(one) for one in found.configs]
+    queues = [described_queue(one) for one in found.queues]
+    if output.for_programs:
+        output.record(head | {"brokers": brokers, "queues": queues})
+        return
+    output.record(head)
+    output.rows(brokers)
+    output.rows(queues)
 
-    with AdminClient(namesrv) as admin:
-        admin.create_topic(name, queues=queues, perm=PERMS[perm])
+
+def described_config(one: TopicConfig) -> dict[str, Any]:
+    """A topic's settings on one broker."""
+    return {
+        "broker": one.broker,
+        "read_queues": one.read_queues,
+        "write_queues": one.write_queues,
+        "perm": PERM_NAMES.get(one.perm & 6, "none"),
+        "order": one.order,
+        "type": None if one.message_type is None else one.message_type.value,
+    }
+
+
+def described_queue(one: QueueBounds) -> dict[str, Any]:
+    """One queue of a topic."""
+    return {
+        "broker": one.queue.broker_name,
+        "queue": one.queue.queue_id,
+        "first": one.first,
+        "end": one.end,
+        "messages": one.messages,
+        "last_stored": one.last_stored_at,
+    }
+
+
+# ── Changing ──
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--queues", type=QUEUES, default=8, show_default=True, help="Queues per broker.")
+@click.option("--perm", type=PERM, default="rw", show_default=True, help="Who may.")
+@type_option
+@click.option("--cluster", help="Only on the brokers of this cluster.")
+@yes_option
+@connection_options
+def create(
+    name: str,
+    queues: int,
+    perm: str,
+    kind: str | None,
+    cluster: str | None,
+    yes: bool,
+    connection: Connection,
+) -> None:
+    """Create topic NAME on every master, or give it these settings.
+
+    Example: aerobee topic create Orders --queues 16
+    """
+    with connection.admin() as admin:
+        if not yes and name in admin.topics():
+            ask_before_shrinking(admin, name, queues)
+        admin.create_topic(
+            name, queues=queues, perm=PERMS[perm], message_type=type_of(kind), cluster=cluster
+        )
     click.echo(f"topic {name}: {queues} queues per broker, {perm}")
 
 
-@topic.command("list")
-@namesrv_option
-@click.option("--all", "everything", is_flag=True, help="System and retry topics too.")
-@json_option
-def list_topics(namesrv: str | None, everything: bool, as_json: bool) -> None:
-    """Print the names of all topics."""
-    from aerobee.blocking import AdminClient
-    from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+@topic.command()
+@click.argument("name")
+@click.option("--queues", type=QUEUES, help="Queues per broker.")
+@click.option("--perm", type=PERM, help="Who may.")
+@type_option
+@yes_option
+@connection_options
+def alter(
+    name: str,
+    queues: int | None,
+    perm: str | None,
+    kind: str | None,
+    yes: bool,
+    connection: Connection,
+) -> None:
+    """Change what is named of the settings of topic NAME; the rest stays.
 
-    hidden = (DLQ_PREFIX, RETRY_PREFIX)
-    with AdminClient(namesrv) as admin:
-        names = [
-            name
-            for name in admin.topics()
-            if everything or not (is_system_topic(name) or name.startswith(hidden))
-        ]
-    for name in names:
-        if as_json:
-            import msgspec
+    Example: aerobee topic alter Orders --perm r
+    """
+    if queues is None and perm is None and kind is None:
+        raise click.UsageError("say what to change: --queues, --perm or --type")
+    with connection.admin() as admin:
+        if queues is not None and not yes:
+            ask_before_shrinking(admin, name, queues)
+        changed = admin.change_topic(
+            name,
+            queues=queues,
+            perm=None if perm is None else PERMS[perm],
+            message_type=type_of(kind),
+        )
+    for one in changed:
+        click.echo(
+            f"topic {name} on {one.broker}: {one.read_queues} queues to read, "
+            f"{one.write_queues} to write, {PERM_NAMES.get(one.perm & 6, 'none')}"
+        )
 
-            click.echo(msgspec.json.encode({"topic": name}))
-        else:
-            click.echo(name)
+
+def type_of(kind: str | None) -> MessageType | None:
+    """What a topic is for."""
+    from aerobee.admin import MessageType
+
+    return None if kind is None else MessageType[kind.upper()]
+
+
+def ask_before_shrinking(admin: AdminClient, name: str, queues: int) -> None:
+    """Ask where messages would become invisible. Raises: Abort."""
+    hidden = admin.describe_topic(name).hidden_by(queues)
+    if hidden:
+        click.confirm(
+            f"with {queues} queues per broker {hidden} messages of {name} become invisible to "
+            "consumers. Go on?",
+            abort=True,
+            err=True,
+        )
+
+
+@topic.command()
+@click.argument("name")
+@click.option("--cluster", help="Only on the brokers of this cluster.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@yes_option
+@connection_options
+def delete(
+    name: str, cluster: str | None, dry_run: bool, yes: bool, connection: Connection
+) -> None:
+    """Delete topic NAME with its messages and the offsets of groups on it."""
+    with connection.admin() as admin:
+        found = admin.describe_topic(name)
+        groups = ", ".join(found.groups) or "no group"
+        what = f"topic {name} with {found.messages} messages, consumed by {groups}"
+        if dry_run:
+            click.echo(f"would delete {what}")
+            return
+        if not yes:
+            click.confirm(f"delete {what}?", abort=True, err=True)
+        admin.delete_topic(name, cluster=cluster)
+    click.echo(f"deleted {what}")

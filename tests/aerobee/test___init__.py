@@ -51,7 +51,13 @@ def loaded(code: str, *heavy: str) -> str:
             "import aerobee.cli.broker",
             ("anyio", "rich", "aerobee.remoting", "trio", "aerobee.blocking"),
         ),
-        ("import aerobee.cli.message", ("anyio", "rich", "aerobee.remoting", "aerobee.blocking")),
+        *(
+            (
+                f"import aerobee.cli.{name}",
+                ("anyio", "rich", "aerobee.remoting", "aerobee.blocking"),
+            )
+            for name in ("consume", "group", "message", "produce", "top", "topic")
+        ),
     ],
 )
 def test_nothing_is_loaded_before_it_is_needed(code: str, heavy: tuple[str, ...]) -> None:

@@ -1,14 +1,19 @@
 """The command line as its users run it: a process, its output and its exit code."""
 
+import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from aerobee.cli.border import exit_code_of
+from aerobee.cli.main import run as run_line
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.process import Child
 
@@ -50,6 +55,48 @@ def run(broker: AnyBroker) -> Run:
     return run
 
 
+class Done(NamedTuple):
+    """How a command ended that ran in this process."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The JSON that it printed."""
+        return json.loads(self.out)
+
+
+Call = Callable[..., Done]
+
+
+@pytest.fixture
+def call(
+    broker: AnyBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Call:
+    """Run a command to its end in this process, which is quicker; contexts are those of the test.
+
+    `given` is typed by the user.
+    """
+    for name in list(os.environ):
+        if name.startswith("AEROBEE"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv_address)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+    def call(*arguments: str, given: str = "") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        capsys.readouterr()
+        code = exit_code_of(run_line, list(arguments))
+        return Done(code, *capsys.readouterr())
+
+    return call
+
+
 @pytest.fixture
 def start(broker: AnyBroker, tmp_path: Path) -> Callable[..., Child]:
     """Start a command and leave it running."""
@@ -64,3 +111,10 @@ def start(broker: AnyBroker, tmp_path: Path) -> Callable[..., Child]:
 @pytest.fixture
 def topic() -> str:
     return f"cli-{next(_numbers)}"
+
+
+def consumed(run: Run, topic: str, *options: str) -> list[dict[str, object]]:
+    """What is in a topic now."""
+    done = run("consume", topic, "--no-follow", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,11 +1,11 @@
-"""`aerobee topic create` and `aerobee topic list` against a real broker."""
+"""`aerobee topic` against a real broker."""
 
 import json
 
 import pytest
 
 from aerobee.client.system_names import is_system_topic
-from tests.aerobee.cli.conftest import Run
+from tests.aerobee.cli.conftest import Call, Run
 
 pytestmark = pytest.mark.service
 
@@ -16,11 +16,11 @@ def test_a_topic_is_made_and_listed(run: Run, topic: str) -> None:
     assert done.stdout == f"topic {topic}: 3 queues per broker, rw\n"
     assert topic in run("topic", "list").stdout.splitlines()
     names = [
-        json.loads(line)["topic"] for line in run("topic", "list", "--json").stdout.splitlines()
+        json.loads(line)["topic"] for line in run("topic", "list", "--jsonl").stdout.splitlines()
     ]
     assert topic in names
     assert not any(is_system_topic(name) for name in names)
-    assert "TBW102" in run("topic", "list", "--all").stdout.splitlines()
+    assert "TBW102" in run("topic", "list", "--system").stdout.splitlines()
     last = run("produce", topic, "x", "--queue", "3")
     assert "has queues 0 to 2" in last.stderr
 
@@ -33,3 +33,43 @@ def test_a_name_that_is_none_is_exit_code_2(run: Run) -> None:
 
 def test_nobody_there_is_exit_code_4(run: Run) -> None:
     assert run("topic", "list", "-n", "127.0.0.1:1").returncode == 4
+
+
+def test_what_is_not_named_stays_when_a_topic_is_altered(call: Call, topic: str) -> None:
+    assert call("topic", "create", topic, "--queues", "2", "--type", "fifo").code == 0
+    done = call("topic", "alter", topic, "--perm", "r")
+    assert (done.code, done.err) == (0, "")
+    (config,) = call("topic", "describe", topic, "--json").document["brokers"]
+    assert (config["read_queues"], config["perm"], config["type"]) == (2, "r", "FIFO")
+    assert call("topic", "alter", topic).code == 2
+
+
+def test_shrinking_says_what_becomes_invisible_and_asks(call: Call, topic: str) -> None:
+    call("topic", "create", topic, "--queues", "4")
+    call("produce", topic, "x", "--queue", "3", "--count", "5")
+    for words in (("alter", topic, "--queues", "2"), ("create", topic, "--queues", "2")):
+        done = call("topic", *words, given="n\n")
+        assert done.code == 1
+        assert f"5 messages of {topic} become invisible" in done.err
+    assert len(call("topic", "describe", topic, "--json").document["queues"]) == 4
+    assert call("topic", "alter", topic, "--queues", "2", given="y\n").code == 0
+    assert call("topic", "alter", topic, "--queues", "1", "--yes").code == 0
+
+
+def test_a_topic_is_described_for_people(call: Call, topic: str) -> None:
+    call("topic", "create", topic, "--queues", "2")
+    call("produce", topic, "x", "--queue", "1")
+    lines = call("topic", "describe", topic).out.splitlines()
+    assert lines[0].split() == ["topic", topic]
+    assert lines[1].split() == ["messages", "1"]
+    assert [line.split("\t")[4] for line in lines[-2:]] == ["0", "1"]
+
+
+def test_what_this_broker_does_not_serve_is_said_by_name(call: Call, topic: str) -> None:
+    call("topic", "create", topic)
+    assert "would delete" in call("topic", "delete", topic, "--dry-run").out
+    done = call("topic", "delete", topic, "--yes")
+    assert done.code == 1
+    assert "DELETE_TOPIC_IN_BROKER" in done.err
+    assert "request code 215" in done.err
+    assert len(done.err.splitlines()) == 1

@@ -1,0 +1,70 @@
+"""What stands in the bodies of a bench, and what is missing, doubled or out of order of them.
+
+magic | run | sender | number | intended send time in ns     32 bytes, then filling
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+__all__ = ["HEAD_BYTES", "Checker", "Mark", "marked", "read_mark"]
+
+MAGIC = 0xAE20BE9C
+HEAD = Struct(">IIIIqq")
+HEAD_BYTES = HEAD.size
+
+
+class Mark(NamedTuple):
+    """Which message of which run this is, and when it was to be sent."""
+
+    run: int
+    sender: int
+    number: int
+    intended_ns: int
+
+
+def marked(mark: Mark, size: int) -> bytes:
+    """A body of `size` bytes, at least HEAD_BYTES."""
+    head = HEAD.pack(MAGIC, mark.run, mark.sender, 0, mark.number, mark.intended_ns)
+    return head.ljust(size, b"x")
+
+
+def read_mark(body: bytes, run: int) -> Mark | None:
+    """The mark of a body; None if it is of no bench or of another run."""
+    if len(body) < HEAD_BYTES:
+        return None
+    magic, of_run, sender, _, number, intended_ns = HEAD.unpack_from(body)
+    if magic != MAGIC or of_run != run:
+        return None
+    return Mark(of_run, sender, number, intended_ns)
+
+
+@dataclass(slots=True)
+class Checker:
+    """Counts what comes. Order is that of each sender within each queue."""
+
+    seen: set[tuple[int, int]] = field(default_factory=set)
+    duplicates: int = 0
+    reordered: int = 0
+    _last: dict[tuple[Hashable, int], int] = field(default_factory=dict)
+
+    def add(self, mark: Mark, queue: Hashable) -> None:
+        """Count a message that came out of a queue."""
+        identity = mark.sender, mark.number
+        if identity in self.seen:
+            self.duplicates += 1
+            return
+        self.seen.add(identity)
+        place = queue, mark.sender
+        if mark.number < self._last.get(place, -1):
+            self.reordered += 1
+        self._last[place] = max(mark.number, self._last.get(place, -1))
+
+    def lost(self, sent: set[tuple[int, int]]) -> int:
+        """How many of those that were acknowledged never came."""
+        return len(sent - self.seen)

@@ -1,0 +1,130 @@
+"""Messages as commands print and read them: lines, bodies, JSON, a format of one's own."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from aerobee.cli.output import escaped, escaped_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.client.message import ReceivedMessage
+
+__all__ = ["FORMAT_HELP", "described_message", "message_writer"]
+
+FORMAT_HELP = (
+    "line, body, raw (no end of line), json, or a text with {body} {topic} {broker} {queue} "
+    "{offset} {id} {tag} {keys} {stored} {born} {header.NAME}."
+)
+LINE = "{topic}/{broker}/{queue}@{offset}{mark} {body}\n"
+STYLES = {"line": LINE, "body": "{body}\n", "raw": "{body}"}
+FIELD = re.compile(r"\{([a-z]+)(?:\.([^{}]+))?\}")
+ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
+FIELDS: dict[str, Callable[[ReceivedMessage], str]] = {
+    "topic": lambda one: one.topic,
+    "broker": lambda one: one.queue.broker_name,
+    "queue": lambda one: str(one.queue.queue_id),
+    "offset": lambda one: str(one.queue_offset),
+    "id": lambda one: one.message_id,
+    "tag": lambda one: one.tag or "",
+    "mark": lambda one: f" [{one.tag}]" if one.tag else "",
+    "keys": lambda one: " ".join(one.keys),
+    "stored": lambda one: one.stored_at.isoformat(),
+    "born": lambda one: one.born_at.isoformat(),
+}
+
+
+def message_writer(style: str) -> Callable[[ReceivedMessage], None]:
+    """What prints a message in this format. Raises: UsageError for a format that is none."""
+    if style == "json":
+        return write_json
+    template = STYLES.get(style)
+    if template is None:
+        if "{" not in style:
+            raise click.UsageError(f"--format {style}: write {FORMAT_HELP}")
+        template = f"{style}\n"
+        for written, meant in ESCAPES.items():
+            template = template.replace(written, meant)
+    pieces = parsed(template)
+    part = on_terminal if sys.stdout.isatty() else in_pipe
+
+    def write(message: ReceivedMessage) -> None:
+        click.echo(b"".join(part(piece, message) for piece in pieces), nl=False)
+
+    return write
+
+
+class Piece(NamedTuple):
+    """A part of a format: a text, or a field of the message."""
+
+    text: str = ""
+    name: str = ""
+    header: str = ""
+
+    def value(self, message: ReceivedMessage) -> str:
+        """What it is for a message, but for the body."""
+        if not self.name:
+            return self.text
+        if self.name == "header":
+            return message.properties.get(self.header, "")
+        return FIELDS[self.name](message)
+
+
+def on_terminal(piece: Piece, message: ReceivedMessage) -> bytes:
+    """What is not ours is escaped: a terminal obeys control characters."""
+    if piece.name == "body":
+        return escaped_bytes(message.body).encode()
+    value = piece.value(message)
+    return (escaped(value) if piece.name else value).encode()
+
+
+def in_pipe(piece: Piece, message: ReceivedMessage) -> bytes:
+    """Unchanged."""
+    return message.body if piece.name == "body" else piece.value(message).encode()
+
+
+def parsed(template: str) -> list[Piece]:
+    """The pieces of a format. Raises: UsageError for a field that is none."""
+    pieces, at = [], 0
+    for found in FIELD.finditer(template):
+        name, header = found[1], found[2] or ""
+        if name not in (*FIELDS, "body", "header") or (name == "header") != bool(header):
+            raise click.UsageError(f"--format: there is no {found[0]}; write {FORMAT_HELP}")
+        pieces += [Piece(template[at : found.start()]), Piece(name=name, header=header)]
+        at = found.end()
+    return [*pieces, Piece(template[at:])]
+
+
+def write_json(message: ReceivedMessage) -> None:
+    """One object per line."""
+    import msgspec
+
+    click.echo(msgspec.json.encode(described_message(message)))
+
+
+def described_message(message: ReceivedMessage) -> dict[str, Any]:
+    """A message for programs; a body that is no text comes as base64."""
+    try:
+        body = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        body = {"body_base64": b64encode(message.body).decode()}
+    return {
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue_id": message.queue.queue_id,
+        "queue_offset": message.queue_offset,
+        "message_id": message.message_id,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+        "born_at": message.born_at.isoformat(),
+        "stored_at": message.stored_at.isoformat(),
+        **body,
+    }

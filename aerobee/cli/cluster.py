@@ -1,0 +1,114 @@
+"""`aerobee cluster info` and `aerobee connections`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.admin import ClientConnection
+    from aerobee.blocking import AdminClient
+
+__all__ = ["cluster", "connections"]
+
+
+@click.group(cls=CommandGroup, short_help="What brokers there are.")
+def cluster() -> None:
+    """Show the brokers of a cluster."""
+
+
+@cluster.command()
+@connection_options
+@output_options
+def info(connection: Connection, output: Output) -> None:
+    """Print every broker with its version, rates and disk."""
+    with connection.admin() as admin:
+        output.rows(described_brokers(admin))
+
+
+def described_brokers(admin: AdminClient) -> Iterator[dict[str, Any]]:
+    """Each broker that the name server knows, with its own figures."""
+    for broker in admin.cluster_info().brokers:
+        stats = admin.broker_stats(broker.address)
+        # 4.9 spells it so.
+        out = stats.get("getTransferredTps", stats.get("getTransferedTps"))
+        yield {
+            "cluster": broker.cluster,
+            "broker": broker.name,
+            "id": broker.broker_id,
+            "address": broker.address,
+            "version": stats.get("brokerVersionDesc"),
+            "in_per_s": first_number(stats.get("putTps")),
+            "out_per_s": first_number(out),
+            "in_today": today(stats, "msgPut"),
+            "disk": first_number(stats.get("commitLogDiskRatio")),
+        }
+
+
+def first_number(text: str | None) -> float | None:
+    """The figure of the last 10 s, where a broker gives several."""
+    try:
+        return float((text or "").split()[0])
+    except (ValueError, IndexError):
+        return None
+
+
+def today(stats: dict[str, str], what: str) -> int | None:
+    """Messages since midnight."""
+    try:
+        return int(stats[f"{what}TotalTodayNow"]) - int(stats[f"{what}TotalTodayMorning"])
+    except (KeyError, ValueError):
+        return None
+
+
+@click.command(short_help="Who is connected.")
+@click.option("--group", help="Only this consumer or producer group.")
+@connection_options
+@output_options
+def connections(group: str | None, connection: Connection, output: Output) -> None:
+    """Print the connected consumers and producers.
+
+    Producers without --group need a broker that serves GET_ALL_PRODUCER_INFO (328).
+    """
+    with connection.admin() as admin:
+        output.rows(
+            {
+                "kind": kind,
+                "group": name,
+                "client": one.client_id,
+                "address": one.address,
+                "language": one.language,
+                "version": one.version,
+                "broker": one.broker,
+            }
+            for kind, name, one in connected(admin, group, output)
+        )
+
+
+def connected(
+    admin: AdminClient, group: str | None, output: Output
+) -> Iterator[tuple[str, str, ClientConnection]]:
+    """Kind, group and client of every connection."""
+    from aerobee.cli.border import complain
+    from aerobee.errors import UnsupportedRequestError
+
+    for name in [group] if group else admin.groups():
+        for one in admin.consumers(name).members:
+            yield "consumer", name, one
+    if group:
+        for one in admin.producers(group):
+            yield "producer", group, one
+        return
+    try:
+        for name, listed in admin.all_producers().items():
+            for one in listed:
+                yield "producer", name, one
+    except UnsupportedRequestError as error:
+        complain(f"producers are left out: {error}")

@@ -1,0 +1,147 @@
+"""How commands find their cluster: options, environment, and contexts, which are named profiles.
+
+The first of these counts: `--namesrv`, `--context`, AEROBEE_CONTEXT, NAMESRV_ADDR, the context in
+use, 127.0.0.1:9876.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.options import namesrv_option
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.blocking import AdminClient, Producer
+
+__all__ = [
+    "CLI_GROUP",
+    "Connection",
+    "Contexts",
+    "connection_options",
+    "contexts_file",
+    "tell_outages",
+]
+
+CLI_GROUP = "aerobee_cli"
+OWNER_ONLY = 0o600
+FORMAT_HINT = "remove it, or repair its JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a command's cluster is."""
+
+    namesrv: str | None = None
+
+    def admin(self) -> AdminClient:
+        """A client for administration, to use in `with`."""
+        from aerobee.blocking import AdminClient
+
+        return AdminClient(self.namesrv)
+
+    def producer(self, group: str = CLI_GROUP) -> Producer:
+        """A client that sends, to use in `with`."""
+        from aerobee.blocking import Producer
+
+        return Producer(self.namesrv, group=group)
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --namesrv and --context; the command gets a `connection`."""
+
+    @wraps(command)
+    def run(*args: Any, namesrv: str | None, context: str | None, **named: Any) -> Any:
+        return command(*args, connection=chosen(namesrv, context), **named)
+
+    by_name = click.option("--context", metavar="NAME", help="See `aerobee context`.")
+    return namesrv_option(by_name(run))
+
+
+def chosen(namesrv: str | None, context: str | None) -> Connection:
+    """The connection that options and environment name. Raises: ConfigurationError."""
+    if namesrv is not None:
+        return Connection(namesrv)
+    name = context or os.environ.get("AEROBEE_CONTEXT")
+    if name:
+        return Contexts.load().connection(name)
+    if not os.environ.get("NAMESRV_ADDR"):
+        contexts = Contexts.load()
+        if contexts.current:
+            return contexts.connection(contexts.current)
+    return Connection()
+
+
+def tell_outages() -> None:
+    """Say on stderr what the client logs: that a broker is gone, and that it tries again."""
+    import logging
+
+    from aerobee.cli.border import complain
+
+    class Told(logging.Handler):
+        """A line for each warning."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            complain(record.getMessage())
+
+    logging.getLogger("aerobee.client").handlers = [Told(logging.WARNING)]
+
+
+# ── Contexts ──
+
+
+def contexts_file() -> Path:
+    """Where contexts are kept: XDG_CONFIG_HOME or ~/.config."""
+    base = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "aerobee" / "contexts.json"
+
+
+@dataclass(slots=True)
+class Contexts:
+    """Named connection profiles: each maps names of options to their values."""
+
+    current: str | None = None
+    known: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls) -> Contexts:
+        """What the file holds; nothing if there is none. Raises: ConfigurationError."""
+        file = contexts_file()
+        try:
+            document = json.loads(file.read_text())
+            return cls(document["current"], dict(document["contexts"]))
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ConfigurationError(f"{file} cannot be read: {error}; {FORMAT_HINT}") from None
+
+    def save(self) -> None:
+        """Write the file as a whole, for its owner's eyes only."""
+        file = contexts_file()
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = file.with_suffix(f".{os.getpid()}")
+        text = json.dumps({"current": self.current, "contexts": self.known}, indent=2)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
+        with os.fdopen(descriptor, "w") as to:
+            to.write(f"{text}\n")
+        fresh.replace(file)
+
+    def connection(self, name: str) -> Connection:
+        """The connection of a context. Raises: ConfigurationError."""
+        return Connection(self.of(name).get("namesrv"))
+
+    def of(self, name: str) -> dict[str, str]:
+        """A context's options. Raises: ConfigurationError naming those that there are."""
+        if name not in self.known:
+            there = ", ".join(sorted(self.known)) or "none"
+            raise ConfigurationError(f"there is no context {name}; there are: {there}")
+        return self.known[name]

@@ -1,0 +1,133 @@
+"""`aerobee consume`."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.bodies import FORMAT_HELP, message_writer
+from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
+from aerobee.cli.times import position_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.blocking import PullConsumer
+    from aerobee.client.filters import Filter
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+
+__all__ = ["consume", "read"]
+
+POLL_S = 0.5
+POLL_AT_ONCE = 32
+
+
+@click.command(short_help="Print the messages of a topic.")
+@click.argument("topic")
+@click.option("--group", help="Share the topic with this group, and remember how far it is.")
+@click.option(
+    "--from",
+    "start",
+    default="first",
+    help="first, last, offset:N, or a time as 2025-01-31T12:00, '10m ago' or epoch ms; "
+    "a group goes on where it was.",
+)
+@click.option("--tag", help="Only these tags: A or 'A || B'.")
+@click.option("--filter", "sql", metavar="SQL", help='Only what this says of headers: "a > 5".')
+@click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
+@click.option("--timeout", type=click.FloatRange(0), help="End after so many seconds of silence.")
+@click.option(
+    "--follow/--no-follow",
+    "-f/-F",
+    default=True,
+    help="Wait for new messages, or end at today's end.",
+)
+@click.option("--format", "style", default="line", show_default=True, help=FORMAT_HELP)
+@click.option("--json", "--jsonl", "as_json", is_flag=True, help="The same as --format json.")
+@connection_options
+def consume(
+    topic: str,
+    group: str | None,
+    start: str,
+    tag: str | None,
+    sql: str | None,
+    most: int | None,
+    timeout: float | None,
+    follow: bool,
+    style: str,
+    as_json: bool,
+    connection: Connection,
+) -> None:
+    """Print the messages of TOPIC until Ctrl-C.
+
+    Without --group it reads all queues and leaves no trace; with it, it is a member of the group:
+    the queues are shared, and what was printed is committed. Bodies are unchanged in a pipe; on a
+    terminal control characters are shown as escapes.
+
+    Example: aerobee consume Orders --from '1h ago' --no-follow --format body
+    """
+    from aerobee.blocking import PullConsumer
+    from aerobee.client.config import ConsumeFrom
+
+    write = message_writer("json" if as_json else style)
+    expression = wanted(tag, sql)
+    position = position_of(start, "--from")
+    if group is not None and isinstance(position, int):
+        raise click.UsageError("--from offset:N is for reading without --group")
+    tell_outages()
+    with PullConsumer(
+        group or CLI_GROUP,
+        connection.namesrv,
+        start_from=ConsumeFrom.FIRST if isinstance(position, int) else position,
+        auto_commit=group is not None,
+    ) as consumer:
+        if group is not None:
+            consumer.subscribe(topic, expression)
+        else:
+            consumer.assign(consumer.queues(topic), expression)
+            for queue in consumer.assignment:
+                consumer.seek(queue, position)
+        try:
+            for message in read(consumer, most, timeout, follow):
+                write(message)
+        except KeyboardInterrupt:
+            pass
+
+
+def wanted(tag: str | None, sql: str | None) -> str | Filter:
+    """Which messages. Raises: UsageError if it is said twice."""
+    if tag is not None and sql is not None:
+        raise click.UsageError("give one of --tag and --filter")
+    if sql is None:
+        return tag or "*"
+    from aerobee.client.filters import Filter
+
+    return Filter.sql(sql)
+
+
+def read(
+    consumer: PullConsumer, most: int | None, silence_s: float | None, follow: bool
+) -> Iterator[ReceivedMessage]:
+    """Messages until `most`, silence, or today's end; each is done when the next is asked for."""
+    ends = {} if follow else consumer.end_offsets()
+    seen = 0
+    last_at = monotonic()
+    while follow or not reached(consumer, ends):
+        count = POLL_AT_ONCE if most is None else min(POLL_AT_ONCE, most - seen)
+        messages = consumer.poll(max_messages=count, timeout=POLL_S if follow else 0.05)
+        for message in messages:
+            yield message
+            consumer.done(message)
+            seen += 1
+        if messages:
+            last_at = monotonic()
+        if seen == most or (silence_s is not None and monotonic() - last_at >= silence_s):
+            return
+
+
+def reached(consumer: PullConsumer, ends: dict[MessageQueue, int]) -> bool:
+    """Whether every queue still ours is read up to its end."""
+    ours = consumer.assignment & ends.keys()
+    return all(consumer.position(queue) >= ends[queue] for queue in ours)

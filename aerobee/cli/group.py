@@ -1,0 +1,262 @@
+"""`aerobee group`: list, describe, lag, create, reset, clone, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.options import yes_option
+from aerobee.cli.output import Output, output_options
+from aerobee.cli.times import position_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.admin import ConsumerLag, GroupDescription, OffsetChange
+    from aerobee.blocking import AdminClient
+
+__all__ = ["group", "lag_rows"]
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would change.")
+
+
+@click.group(cls=CommandGroup, short_help="Consumer groups: lag, reset, delete.")
+def group() -> None:
+    """List, describe, reset and delete consumer groups."""
+
+
+# ── Looking ──
+
+
+@group.command("list")
+@click.option("--system", is_flag=True, help="The brokers' own groups too.")
+@connection_options
+@output_options
+def list_groups(system: bool, connection: Connection, output: Output) -> None:
+    """Print all groups with their members and their lag."""
+    from aerobee.cli.output import progress
+    from aerobee.client.system_names import is_system_group
+
+    with connection.admin() as admin:
+        names = [name for name in admin.groups() if system or not is_system_group(name)]
+        rows = []
+        with progress(len(names), "groups") as advance:
+            for name in names:
+                rows.append(summary(admin, name))
+                advance(1)
+    output.rows(rows)
+
+
+def summary(admin: AdminClient, name: str) -> dict[str, Any]:
+    """A group in one line."""
+    lag = admin.consumer_lag(name)
+    found = admin.consumers(name)
+    return {
+        "group": name,
+        "members": len(found.members),
+        "lag": lag.total,
+        "per_s": lag.consume_tps,
+        "model": found.message_model or None,
+        "topics": list(lag.topics),
+    }
+
+
+@group.command()
+@click.argument("name")
+@connection_options
+@output_options
+def describe(name: str, connection: Connection, output: Output) -> None:
+    """Print the settings of group NAME, its members and what they consume."""
+    with connection.admin() as admin:
+        found = admin.describe_group(name)
+    if output.for_programs:
+        import msgspec
+
+        output.record(msgspec.to_builtins(found))
+        return
+    show_group(found, output)
+
+
+def show_group(found: GroupDescription, output: Output) -> None:
+    """A group for people."""
+    online = found.connections
+    output.record(
+        {
+            "group": found.name,
+            "topics": list(found.topics),
+            "model": online.message_model or None,
+            "subscriptions": [f"{one.topic} ({one.expression})" for one in online.subscriptions],
+        }
+    )
+    output.rows(
+        {
+            "broker": broker,
+            "enabled": one.enabled,
+            "orderly": one.orderly,
+            "retries": one.retry_max,
+            "retry_queues": one.retry_queues,
+        }
+        for broker, one in found.configs.items()
+    )
+    output.rows(
+        {
+            "member": one.client_id,
+            "address": one.address,
+            "language": one.language,
+            "version": one.version,
+        }
+        for one in online.members
+    )
+
+
+@group.command()
+@click.argument("name")
+@click.option("--topic", help="Only this topic.")
+@connection_options
+@output_options
+def lag(name: str, topic: str | None, connection: Connection, output: Output) -> None:
+    """Print how far group NAME is in each queue."""
+    with connection.admin() as admin:
+        found = admin.consumer_lag(name, topic)
+    output.rows(lag_rows(found))
+    output.say(f"{found.total} messages behind in {len(found.queues)} queues")
+
+
+def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
+    """One row per queue."""
+    return [
+        {
+            "topic": one.queue.topic,
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "end": one.broker_offset,
+            "consumed": one.consumer_offset,
+            "lag": one.lag,
+            "in_flight": one.in_flight,
+            "last_consumed": one.last_consumed_at,
+        }
+        for one in found.queues
+    ]
+
+
+# ── Changing ──
+
+
+@group.command()
+@click.argument("name")
+@click.option("--retries", type=click.IntRange(0), default=16, show_default=True)
+@click.option("--orderly", is_flag=True, help="Its members consume queue by queue, in order.")
+@click.option("--disabled", is_flag=True, help="It may not consume.")
+@connection_options
+def create(name: str, retries: int, orderly: bool, disabled: bool, connection: Connection) -> None:
+    """Create group NAME on every master, or give it these settings."""
+    from aerobee.admin import GroupConfig
+
+    config = GroupConfig(name=name, retry_max=retries, orderly=orderly, enabled=not disabled)
+    with connection.admin() as admin:
+        admin.create_group(config)
+    click.echo(f"group {name}: {retries} retries{', disabled' if disabled else ''}")
+
+
+@group.command()
+@click.argument("name")
+@click.argument("topic")
+@click.option("--to", "position", required=True, help="first, last, a time, or offset:N.")
+@click.option("--back-only", is_flag=True, help="Leave queues that it would move forward.")
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def reset(
+    name: str,
+    topic: str,
+    position: str,
+    back_only: bool,
+    dry_run: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Put group NAME elsewhere in TOPIC; running consumers go on from there.
+
+    Example: aerobee group reset billing Orders --to 2025-01-31T12:00 --dry-run
+    """
+    to = position_of(position, "--to")
+    force = not back_only
+    with connection.admin() as admin:
+        changes = admin.reset_offsets(name, topic, to, force=force, dry_run=True)
+        if not dry_run and changes:
+            ask_before_moving(name, changes, yes)
+            changes = admin.reset_offsets(name, topic, to, force=force)
+    show_changes(changes, dry_run, output)
+
+
+@group.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--topic", help="Only this topic.")
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def clone(
+    source: str,
+    target: str,
+    topic: str | None,
+    dry_run: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Give group TARGET the offsets of group SOURCE."""
+    with connection.admin() as admin:
+        changes = admin.clone_offsets(source, target, topic=topic, dry_run=True)
+        if not dry_run and changes:
+            ask_before_moving(target, changes, yes)
+            changes = admin.clone_offsets(source, target, topic=topic)
+    show_changes(changes, dry_run, output)
+
+
+def ask_before_moving(name: str, changes: Sequence[OffsetChange], yes: bool) -> None:
+    """Ask, unless told not to. Raises: Abort."""
+    if not yes:
+        click.confirm(f"move group {name} in {len(changes)} queues?", abort=True, err=True)
+
+
+def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output) -> None:
+    """What was moved, or would be."""
+    output.rows(
+        {
+            "topic": one.queue.topic,
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "before": one.before,
+            "after": one.after,
+        }
+        for one in changes
+    )
+    done = "would be moved" if dry_run else "moved"
+    output.say(f"{len(changes)} queues {done}" if changes else "nothing to move")
+
+
+@group.command()
+@click.argument("name")
+@click.option("--keep-offsets", is_flag=True, help="Its offsets stay.")
+@dry_run_option
+@yes_option
+@connection_options
+def delete(name: str, keep_offsets: bool, dry_run: bool, yes: bool, connection: Connection) -> None:
+    """Delete group NAME; its retry and dead-letter topics stay."""
+    with connection.admin() as admin:
+        found = admin.describe_group(name)
+        what = f"group {name} with {len(found.connections.members)} members online"
+        if dry_run:
+            click.echo(f"would delete {what}")
+            return
+        if not yes:
+            click.confirm(f"delete {what}?", abort=True, err=True)
+        admin.delete_group(name, offsets=not keep_offsets)
+    click.echo(f"deleted {what}")

@@ -1,0 +1,60 @@
+"""Groups of commands: a slip of the pen is answered with what was meant, and modules load late."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CommandGroup", "LazyGroup"]
+
+
+class CommandGroup(click.Group):
+    """A group that says which command may have been meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names. Raises: UsageError with a proposal."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(name, self.list_commands(ctx), n=1)
+            meant = f" Did you mean '{close[0]}'?" if close else ""
+            ctx.fail(f"No such command '{name}'.{meant}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(CommandGroup):
+    """A group that imports a command's module when the command is asked for by name.
+
+    `table`: name → where the command is, as `module:object`, and what it does.
+    """
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, without importing any of them."""
+        return sorted([*self.table, *self.commands])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported; None for an unknown name."""
+        if cmd_name not in self.table:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help's list of commands, from the table."""
+        own = {name: command.get_short_help_str() for name, command in self.commands.items()}
+        summaries = own | {name: summary for name, (_, summary) in self.table.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summaries[name]) for name in self.list_commands(ctx)])

@@ -1,0 +1,246 @@
+"""`aerobee produce`."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from itertools import islice, repeat
+from time import monotonic, sleep
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.connection import Connection, connection_options, tell_outages
+from aerobee.cli.output import Output, output_options, progress, write_json
+from aerobee.cli.times import duration_of, time_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from aerobee.blocking import Producer
+    from aerobee.client.message import Message, MessageQueue
+    from aerobee.client.send_result import SendResult
+
+__all__ = ["produce"]
+
+NEW_LINES = b"\r\n"
+
+
+@click.command(short_help="Send messages to a topic.")
+@click.argument("topic")
+@click.argument("body", required=False)
+@click.option("--tag", help="Tag of the messages, for consumers' filters.")
+@click.option("--key", "keys", multiple=True, help="Key to look a message up by; repeatable.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option("--ordering-key", help="Messages with equal ones go to one queue, in order.")
+@click.option("--delay", help="Deliver so much later: 10s, 5m, 2h. Needs a broker since 5.0.")
+@click.option("--deliver-at", help="Deliver at 2025-01-31T12:00. Needs a broker since 5.0.")
+@click.option("--count", type=click.IntRange(1), help="How often to send BODY; 1.")
+@click.option("--size", type=click.IntRange(1), help="Send bodies of so many bytes instead.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages per second.")
+@click.option("--file", "lines", type=click.File("rb"), help="One message per line; - is stdin.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Of the lines of --file: bodies, or the objects that `consume --json` prints.",
+)
+@click.option("--queue", "queue_id", type=click.IntRange(0), help="Only to queues of this id.")
+@click.option("--batch", type=click.IntRange(1), default=1, help="Messages per request; 1.")
+@connection_options
+@output_options
+def produce(
+    topic: str,
+    body: str | None,
+    count: int | None,
+    size: int | None,
+    rate: float | None,
+    lines: IO[bytes] | None,
+    style: str,
+    queue_id: int | None,
+    batch: int,
+    connection: Connection,
+    output: Output,
+    **given: Any,
+) -> None:
+    """Send BODY to TOPIC, or the lines of --file, or --count bodies of --size bytes.
+
+    Every message is stored when the command ends with 0.
+
+    Example: aerobee produce Orders paid --key order-17 --header region=north --delay 5m
+    """
+    if (body is not None) + (size is not None) + (lines is not None) != 1:
+        raise click.UsageError("give one of BODY, --size and --file")
+    if batch > 1 and queue_id is not None:
+        raise click.UsageError("--batch chooses its own queues: leave --queue out")
+    if style == "json" and lines is None:
+        raise click.UsageError("--format json is for --file")
+    total = None if lines else count or 1
+    fields = message_fields(**given)
+    contents = bodies(body, size, lines, total)
+    messages = map(from_json if style == "json" else plain, repeat(topic), contents, repeat(fields))
+    tell_outages()
+    with connection.producer() as producer:
+        if lines is None and total == 1:
+            show_one(send_all(producer, messages, None, queue_id, 1), output)
+        else:
+            show_many(send_all(producer, messages, rate, queue_id, batch), total, output)
+
+
+def message_fields(
+    *,
+    tag: str | None,
+    keys: tuple[str, ...],
+    headers: tuple[str, ...],
+    ordering_key: str | None,
+    delay: str | None,
+    deliver_at: str | None,
+) -> dict[str, Any]:
+    """What every message has beside its body. Raises: UsageError."""
+    properties = {}
+    for header in headers:
+        name, sign, value = header.partition("=")
+        if not sign:
+            raise click.UsageError(f"--header {header}: write NAME=VALUE")
+        properties[name] = value
+    return {
+        "tag": tag,
+        "keys": keys,
+        "properties": properties,
+        "ordering_key": ordering_key,
+        "delay": None if delay is None else duration_of(delay, "--delay"),
+        "deliver_at": None if deliver_at is None else time_of(deliver_at, "--deliver-at"),
+    }
+
+
+def plain(topic: str, body: bytes, fields: dict[str, Any]) -> Message:
+    """A message with this body."""
+    from aerobee.client.message import Message
+
+    return Message(topic, body, **fields)
+
+
+def from_json(topic: str, line: bytes, fields: dict[str, Any]) -> Message:
+    """A message as `consume --json` prints it; what the options say counts more.
+
+    Properties that clients and brokers add are left to them. Raises: UsageError.
+    """
+    from base64 import b64decode
+
+    import msgspec
+
+    from aerobee.client.message import RESERVED_PROPERTIES, Message
+
+    try:
+        read = msgspec.json.decode(line, type=dict[str, Any])
+        text = read.get("body")
+        body = b64decode(read["body_base64"]) if text is None else text.encode()
+        own = {
+            name: value
+            for name, value in dict(read.get("properties") or {}).items()
+            if name not in RESERVED_PROPERTIES
+        }
+        keys = fields["keys"] or tuple(read.get("keys") or ())
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise click.UsageError(f"--file: a line is no message: {error!r}") from None
+    merged = {
+        "tag": fields["tag"] or read.get("tag"),
+        "keys": keys,
+        "properties": own | fields["properties"],
+    }
+    return Message(topic, body, **(fields | merged))
+
+
+def bodies(
+    body: str | None, size: int | None, lines: IO[bytes] | None, total: int | None
+) -> Iterable[bytes]:
+    """The bodies to send; empty lines are left out, for no broker takes an empty body."""
+    if lines is not None:
+        return (line for raw in lines if (line := raw.rstrip(NEW_LINES)))
+    content = b"x" * size if size else (body or "").encode()
+    return repeat(content, total or 1)
+
+
+def send_all(
+    producer: Producer,
+    messages: Iterator[Message],
+    rate: float | None,
+    queue_id: int | None,
+    batch: int,
+) -> Iterator[SendResult]:
+    """Send at the given rate, as counted from the first message."""
+    started, sent = monotonic(), 0
+    selector = None if queue_id is None else only_queue(queue_id)
+    while chunk := list(islice(messages, batch)):
+        if rate is not None:
+            sleep(max(0.0, started + sent / rate - monotonic()))
+        if batch > 1:
+            yield from producer.send_batch(chunk)
+        else:
+            yield producer.send(chunk[0], queue=selector)
+        sent += len(chunk)
+
+
+def only_queue(queue_id: int) -> Any:
+    """A selector for queues of one id. Raises: UsageError if the topic has none."""
+
+    def select(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+        for queue in queues:
+            if queue.queue_id == queue_id:
+                return queue
+        highest = max(queue.queue_id for queue in queues)
+        raise click.UsageError(f"{message.topic} has queues 0 to {highest}, not {queue_id}")
+
+    return select
+
+
+# ── Results ──
+
+
+def show_one(sent: Iterator[SendResult], output: Output) -> None:
+    """One line about one message."""
+    for result in sent:
+        if output.for_programs:
+            write_json(described_result(result))
+        else:
+            status = "" if result.ok else f" ({result.status.name})"
+            click.echo(
+                f"stored {result.message_id} in {result.queue} at {result.queue_offset}{status}"
+            )
+
+
+def show_many(sent: Iterator[SendResult], total: int | None, output: Output) -> None:
+    """A line per message as JSON, else a progress bar and a summary."""
+    started = monotonic()
+    done = unsafe = 0
+    as_json = output.for_programs
+    drawn = nullcontext(lambda _done: None) if as_json else progress(total, "sending")
+    try:
+        with drawn as advance:
+            for result in sent:
+                done += 1
+                unsafe += not result.ok
+                if as_json:
+                    write_json(described_result(result))
+                advance(1)
+    finally:
+        elapsed_s = monotonic() - started
+        if not as_json:
+            note = f", {unsafe} of them not as safely as configured" if unsafe else ""
+            rate = done / elapsed_s if elapsed_s else 0.0
+            click.echo(f"{done} messages stored in {elapsed_s:.2f} s, {rate:.0f} per second{note}")
+
+
+def described_result(result: SendResult) -> dict[str, Any]:
+    """A send result for programs."""
+    return {
+        "message_id": result.message_id,
+        "offset_message_id": result.offset_message_id,
+        "topic": result.queue.topic,
+        "broker": result.queue.broker_name,
+        "queue_id": result.queue.queue_id,
+        "queue_offset": result.queue_offset,
+        "status": result.status.name,
+        "attempts": result.attempts,
+    }

@@ -1,0 +1,58 @@
+"""Times, durations and places as people write them on a command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from aerobee.client.config import ConsumeFrom
+
+__all__ = ["duration_of", "position_of", "time_of"]
+
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+NAMES = {"first": "FIRST", "earliest": "FIRST", "last": "LAST", "latest": "LAST"}
+OFFSET = "offset:"
+
+
+def time_of(text: str, option: str) -> datetime:
+    """ISO 8601 (local time without a zone), ms since 1970, or `10m ago`. Raises: UsageError."""
+    try:
+        if text.isdigit():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        if text.endswith(" ago"):
+            return datetime.now(UTC) - duration_of(text.removesuffix(" ago"), option)
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        raise click.UsageError(
+            f"{option} {text}: write a time as 2025-01-31T12:00, '10m ago' or epoch milliseconds"
+        ) from None
+
+
+def duration_of(text: str, option: str) -> timedelta:
+    """Seconds, or a number with ms, s, m, h or d. Raises: UsageError."""
+    found = DURATION.fullmatch(text.strip())
+    if found is None:
+        raise click.UsageError(f"{option} {text}: write a duration as 10s, 5m, 2h or 1d")
+    return timedelta(seconds=float(found[1]) * UNITS[found[2] or "s"])
+
+
+def position_of(text: str, option: str) -> ConsumeFrom | datetime | int:
+    """`first`, `last`, `offset:N`, or a time. Raises: UsageError."""
+    from aerobee.client.config import ConsumeFrom
+
+    if text in NAMES:
+        return ConsumeFrom[NAMES[text]]
+    if text.startswith(OFFSET) and text.removeprefix(OFFSET).isdigit():
+        return int(text.removeprefix(OFFSET))
+    try:
+        return time_of(text, option)
+    except click.UsageError:
+        raise click.UsageError(
+            f"{option} {text}: write first, last, offset:N, 2025-01-31T12:00, '10m ago' or epoch "
+            "milliseconds"
+        ) from None

@@ -1,0 +1,46 @@
+"""`aerobee cluster`, `connections`, `broker config` and `top` against a real broker."""
+
+import pytest
+
+from aerobee.blocking import PullConsumer
+from tests.aerobee.cli.conftest import Call
+from tests.conftest import AnyBroker
+
+pytestmark = pytest.mark.service
+
+
+def test_brokers_are_shown_with_their_figures(call: Call, broker: AnyBroker) -> None:
+    (row,) = call("cluster", "info", "--json").document
+    assert (row["id"], row["address"]) == (0, broker.address)
+    assert row["version"].startswith("V5")
+    lines = call("cluster", "info").out.splitlines()
+    assert lines[0].split("\t")[:2] == ["cluster", "broker"]
+
+
+def test_who_is_connected_is_shown(call: Call, broker: AnyBroker, topic: str) -> None:
+    call("topic", "create", topic)
+    with PullConsumer(f"g-{topic}", broker.namesrv_address) as consumer:
+        consumer.subscribe(topic)
+        done = call("connections", "--group", f"g-{topic}", "--json")
+        assert [(row["kind"], row["language"]) for row in done.document] == [("consumer", "PYTHON")]
+        done = call("connections", "--jsonl")
+        assert f"g-{topic}" in done.out
+        assert "producers are left out" in done.err or not done.err
+
+
+def test_settings_of_a_running_broker_are_shown(call: Call) -> None:
+    done = call("broker", "config", "get", "brokerName", "--json")
+    assert [row["key"] for row in done.document] == ["brokerName"]
+    assert len(call("broker", "config", "get").out.splitlines()) > 50
+    assert call("broker", "config", "get", "nonsense").code == 1
+    assert call("broker", "config", "set", "nonsense").code == 2
+    assert call("broker", "config", "get", "--broker", "nobody").code == 4
+
+
+def test_top_in_a_pipe_is_one_look(call: Call, topic: str) -> None:
+    call("topic", "create", topic)
+    call("group", "create", f"g-{topic}")
+    found = call("top", "--json").document
+    assert len(found["brokers"]) == 1
+    assert f"g-{topic}" in [row["group"] for row in found["groups"]]
+    assert call("top", "--sort", "group").code == 0

@@ -1,0 +1,62 @@
+"""`aerobee group` against a real broker."""
+
+import pytest
+
+from tests.aerobee.cli.conftest import Call
+
+pytestmark = pytest.mark.service
+
+
+@pytest.fixture
+def group(call: Call, topic: str) -> str:
+    """A group at offset 1 of a queue with 3 messages."""
+    group = f"g-{topic}"
+    call("topic", "create", topic, "--queues", "1")
+    call("produce", topic, "x", "--count", "3")
+    call("group", "create", group)
+    done = call("group", "reset", group, topic, "--to", "offset:1", "--yes")
+    assert done.code == 0, done.err
+    return group
+
+
+def test_groups_are_listed_with_their_lag(call: Call, topic: str, group: str) -> None:
+    rows = call("group", "list", "--json").document
+    (row,) = [row for row in rows if row["group"] == group]
+    assert (row["lag"], row["members"], row["topics"]) == (2, 0, [topic])
+    assert not any(row["group"].startswith("CID_RMQ_SYS_") for row in rows)
+    every = call("group", "list", "--system", "--jsonl").out
+    assert "CID_RMQ_SYS_TRANS" in every
+
+
+def test_lag_is_shown_queue_by_queue(call: Call, topic: str, group: str) -> None:
+    (row,) = call("group", "lag", group, "--json").document
+    assert (row["topic"], row["queue"], row["end"], row["lag"]) == (topic, 0, 3, 2)
+    assert call("group", "lag", group).out.endswith("2 messages behind in 1 queues\n")
+
+
+def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, group: str) -> None:
+    done = call("group", "reset", group, topic, "--to", "last", "--dry-run")
+    assert done.out.endswith("1 queues would be moved\n")
+    assert call("group", "reset", group, topic, "--to", "last", given="n\n").code == 1
+    assert call("group", "lag", group, "--json").document[0]["lag"] == 2
+    done = call("group", "reset", group, topic, "--to", "1h ago", "--back-only", "--yes", "--json")
+    assert [(row["before"], row["after"]) for row in done.document] == [(1, 0)]
+    done = call("group", "reset", group, topic, "--to", "first", "--yes")
+    assert done.out == "nothing to move\n"
+    assert call("group", "reset", group, topic, "--to", "yesterday").code == 2
+
+
+def test_offsets_are_cloned_and_groups_described_and_deleted(
+    call: Call, topic: str, group: str
+) -> None:
+    other = f"{group}-other"
+    call("group", "create", other, "--retries", "2")
+    assert call("group", "clone", group, other, "--yes").out.endswith("1 queues moved\n")
+    found = call("group", "describe", other, "--json").document
+    assert (list(found["topics"]), found["connections"]["members"]) == ([topic], [])
+    assert next(iter(found["configs"].values()))["retry_max"] == 2
+    assert "retries" in call("group", "describe", other).out
+    assert "would delete" in call("group", "delete", other, "--dry-run").out
+    assert call("group", "delete", other, "--yes").code == 0
+    done = call("group", "describe", other)
+    assert (done.code, done.err) == (2, f"aerobee: no broker knows group {other}\n")

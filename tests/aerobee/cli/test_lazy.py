@@ -1,0 +1,44 @@
+"""Commands load late, and a slip of the pen is answered."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from aerobee.cli.main import cli
+
+HEAVY = ("aerobee.client", "aerobee.broker", "aerobee.remoting", "aerobee.store", "rich", "msgspec")
+MODULES_AT_MOST = 40
+"""More than click, which brings some 30 of the standard library, and our own few."""
+
+
+def test_help_imports_hardly_more_than_click() -> None:
+    script = (
+        "import sys; import click; before = set(sys.modules)\n"
+        "from aerobee.cli.main import run\n"
+        "run(['--help'])\n"
+        "print(*(set(sys.modules) - before), sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    loaded = done.stderr.split()
+    assert not [name for name in loaded if name.startswith(HEAVY)]
+    assert len(loaded) <= MODULES_AT_MOST, loaded
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["topc"], "topic"), (["topic", "lst"], "list"), (["broker", "confg"], "config")],
+)
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(words: list[str], meant: str) -> None:
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert f"Did you mean '{meant}'?" in done.output
+
+
+def test_a_word_like_no_command_is_just_wrong() -> None:
+    done = CliRunner().invoke(cli, ["xyzzy"])
+    assert done.exit_code == 2
+    assert "Did you mean" not in done.output

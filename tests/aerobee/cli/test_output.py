@@ -1,0 +1,67 @@
+"""Tables, lines and JSON of the same things; what a terminal would obey is shown."""
+
+import io
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from aerobee.cli.output import Output, escaped, escaped_bytes, shown
+
+ROWS = [{"name": "a", "count": 12, "when": None}, {"name": "b\x1b[2J", "count": 7, "when": None}]
+
+
+def test_in_a_pipe_values_are_separated_by_tabs(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().rows(ROWS)
+    assert capsys.readouterr().out == "name\tcount\twhen\na\t12\t-\nb\\x1b[2J\t7\t-\n"
+    Output().rows([{"name": "a"}, {"name": "b"}])
+    assert capsys.readouterr().out == "a\nb\n"
+    Output().rows([])
+    assert capsys.readouterr().out == ""
+
+
+def test_programs_get_one_document_or_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "a"}, {"name": "b"}]
+    Output("json").rows(rows)
+    assert capsys.readouterr().out == '[{"name":"a"},{"name":"b"}]\n'
+    Output("jsonl").rows(rows)
+    assert capsys.readouterr().out == '{"name":"a"}\n{"name":"b"}\n'
+    Output("json").rows([])
+    assert capsys.readouterr().out == "[]\n"
+    Output("json").say("for people")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_terminal_gets_a_table_and_obeys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    Output().rows(ROWS)
+    text = screen.getvalue()
+    assert "\x1b" not in text
+    assert "b\\x1b[2J" in text
+    assert "name" in text.splitlines()[0] or "name" in text.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (0.5, "0.50"),
+        ([1, "a"], "1, a"),
+        (datetime(2025, 1, 31, 12, tzinfo=UTC).astimezone(), None),
+    ],
+)
+def test_values_read_well(value: object, text: str | None) -> None:
+    assert shown(value) == text or (text is None and shown(value).startswith("2025-"))
+
+
+def test_bodies_are_escaped_where_a_terminal_would_obey_them() -> None:
+    assert escaped("päivää") == "päivää"
+    assert escaped_bytes(b"a\nb\x1b[0m\xff") == "a\\nb\\x1b[0m\\xff"

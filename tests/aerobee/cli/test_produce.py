@@ -1,0 +1,144 @@
+"""`aerobee produce` against a real broker."""
+
+import json
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.aerobee.cli.conftest import Call, Run, consumed
+from tests.kit.process import Child
+
+pytestmark = pytest.mark.service
+
+WITHIN_S = 30
+
+
+def test_a_message_is_stored_and_its_place_printed(run: Run, topic: str) -> None:
+    done = run("produce", topic, "hello", "--tag", "A", "--key", "k1", "--key", "k2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f" in {topic}/" in done.stdout
+    (message,) = consumed(run, topic)
+    assert message["body"] == "hello"
+    assert (message["tag"], message["keys"]) == ("A", ["k1", "k2"])
+    assert f"stored {message['message_id']} in" in done.stdout
+
+
+def test_json_says_the_same_to_programs(run: Run, topic: str) -> None:
+    done = run("produce", topic, "hello", "--json")
+    result = json.loads(done.stdout)
+    assert (result["topic"], result["queue_offset"], result["status"]) == (topic, 0, "OK")
+
+
+def test_many_messages_end_with_a_summary(run: Run, topic: str) -> None:
+    done = run("produce", topic, "--size", "100", "--count", "50", "--batch", "20")
+    assert done.returncode == 0
+    assert done.stdout.startswith("50 messages stored in ")
+    assert "\x1b" not in done.stderr
+    messages = consumed(run, topic)
+    assert len(messages) == 50
+    assert {len(str(message["body"])) for message in messages} == {100}
+
+
+def test_lines_of_a_file_and_of_stdin_become_messages(run: Run, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("one\n\ntwo\r\nthree")
+    assert run("produce", topic, "--file", str(file)).returncode == 0
+    assert run("produce", topic, "--file", "-", given="four\n").returncode == 0
+    bodies = {message["body"] for message in consumed(run, topic)}
+    assert bodies == {"one", "two", "three", "four"}
+
+
+def test_a_queue_may_be_chosen(run: Run, topic: str) -> None:
+    done = run("produce", topic, "x", "--count", "3", "--queue", "2", "--json")
+    assert {json.loads(line)["queue_id"] for line in done.stdout.splitlines()} == {2}
+    done = run("produce", topic, "x", "--queue", "99")
+    assert done.returncode == 2
+    assert "has queues 0 to 3, not 99" in done.stderr
+
+
+def test_a_rate_spreads_messages_over_time(run: Run, topic: str) -> None:
+    done = run("produce", topic, "x", "--count", "6", "--rate", "10")
+    elapsed_s = float(done.stdout.split(" in ")[1].split(" s")[0])
+    assert elapsed_s >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "give one of BODY, --size and --file"),
+        (("x", "--size", "3"), "give one of BODY, --size and --file"),
+        (("x", "--count", "0"), "--count"),
+        (("x", "--batch", "2", "--queue", "1"), "--queue"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(
+    run: Run, topic: str, arguments: tuple[str, ...], text: str
+) -> None:
+    done = run("produce", topic, *arguments)
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+def test_what_can_never_be_sent_is_exit_code_2(run: Run) -> None:
+    done = run("produce", "no topic", "x")
+    assert done.returncode == 2
+    assert done.stderr.startswith("aerobee: topic 'no topic'")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nobody_there_is_exit_code_4_and_says_what_to_do(run: Run, topic: str) -> None:
+    done = run("produce", topic, "x", "-n", "127.0.0.1:1")
+    assert done.returncode == 4
+    assert "127.0.0.1:1" in done.stderr
+    assert "aerobee broker run" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_ends_producing_with_what_was_sent(
+    start: Callable[..., Child], run: Run, topic: str
+) -> None:
+    with start("produce", topic, "x", "--count", "100000", "--rate", "50", "--json") as child:
+        child.read_line(within_s=WITHIN_S)
+        child.signal(signal.SIGINT)
+        assert child.wait(within_s=WITHIN_S) == 1
+        assert "Traceback" not in child.errors()
+
+
+def test_headers_keys_and_order_are_the_message_s_own(call: Call, topic: str) -> None:
+    words = ("--header", "region=north", "--header", "a=b=c", "--ordering-key", "o", "--key", "k")
+    assert call("produce", topic, "x", *words).code == 0
+    (line,) = call("consume", topic, "--no-follow", "--json").out.splitlines()
+    properties = json.loads(line)["properties"]
+    assert (properties["region"], properties["a"]) == ("north", "b=c")
+    assert properties["__SHARDINGKEY"] == "o"
+    assert call("produce", topic, "x", "--header", "novalue").code == 2
+    assert call("produce", topic, "x", "--header", "TAGS=x").code == 2
+
+
+def test_a_delayed_message_comes_later(call: Call, topic: str) -> None:
+    at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    for words in (("--delay", "1h"), ("--deliver-at", at)):
+        assert call("produce", topic, "later", *words).code == 0
+    assert call("produce", topic, "now").code == 0
+    assert call("consume", topic, "--no-follow", "--format", "body").out == "now\n"
+    assert call("produce", topic, "x", "--delay", "1h", "--deliver-at", at).code == 2
+    assert call("produce", topic, "x", "--delay", "soon").code == 2
+
+
+def test_what_consume_prints_as_json_can_be_produced_again(call: Call, topic: str) -> None:
+    call("produce", topic, "x", "--tag", "A", "--key", "k", "--header", "region=north")
+    printed = call("consume", topic, "--no-follow", "--json").out
+    other = f"{topic}-other"
+    done = call("produce", other, "--file", "-", "--format", "json", given=printed)
+    assert done.code == 0, done.err
+    (line,) = call("consume", other, "--no-follow", "--json").out.splitlines()
+    first, second = json.loads(printed), json.loads(line)
+    assert [second[name] for name in ("body", "tag", "keys")] == ["x", "A", ["k"]]
+    assert second["properties"]["region"] == "north"
+    assert second["message_id"] != first["message_id"]
+    for wrong in ("nonsense\n", '{"no":"body"}\n', "[]\n"):
+        done = call("produce", other, "--file", "-", "--format", "json", given=wrong)
+        assert (done.code, "no message" in done.err) == (2, True)

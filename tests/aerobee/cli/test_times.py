@@ -1,0 +1,44 @@
+"""Times and durations as people write them."""
+
+from datetime import UTC, datetime, timedelta
+
+import click
+import pytest
+
+from aerobee.cli.times import duration_of, position_of, time_of
+from aerobee.client.config import ConsumeFrom
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10", 10), ("10s", 10), ("1.5m", 90), ("2h", 7200), ("250ms", 0.25)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration_of(text, "--delay") == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5 years", "-3s", "s"])
+def test_what_is_no_duration_is_wrong_usage(text: str) -> None:
+    with pytest.raises(click.UsageError, match="--delay"):
+        duration_of(text, "--delay")
+
+
+def test_times() -> None:
+    assert time_of("1700000000000", "--since") == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert time_of("2025-01-31T12:00+00:00", "--since") == datetime(2025, 1, 31, 12, tzinfo=UTC)
+    assert time_of("2025-01-31T12:00", "--since").tzinfo is not None
+    ago = datetime.now(UTC) - time_of("10m ago", "--since")
+    assert timedelta(minutes=9) < ago < timedelta(minutes=11)
+
+
+@pytest.mark.parametrize("text", ["yesterday", "1" * 20, "x ago"])
+def test_what_is_no_time_is_wrong_usage(text: str) -> None:
+    with pytest.raises(click.UsageError, match="--since"):
+        time_of(text, "--since")
+
+
+def test_positions() -> None:
+    assert position_of("earliest", "--from") is ConsumeFrom.FIRST
+    assert position_of("last", "--from") is ConsumeFrom.LAST
+    assert position_of("offset:12", "--from") == 12
+    with pytest.raises(click.UsageError, match="offset:N"):
+        position_of("offset:x", "--from")
