@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aerobee.client.aio.admin import AdminClient
     from aerobee.client.aio.client import Client
+    from aerobee.client.aio.pop_consumer import PopConsumer
     from aerobee.client.aio.producer import Producer
     from aerobee.client.aio.pull_consumer import PullConsumer
     from aerobee.client.aio.push_consumer import PushConsumer
@@ -45,6 +46,7 @@ __all__ = [
     "Message",
     "MessageModel",
     "MessageQueue",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PushConsumer",
@@ -72,6 +74,7 @@ HOMES = {
     "Message": "aerobee.client.message",
     "MessageModel": "aerobee.client.handling",
     "MessageQueue": "aerobee.client.message",
+    "PopConsumer": "aerobee.client.aio.pop_consumer",
     "Producer": "aerobee.client.aio.producer",
     "PullConsumer": "aerobee.client.aio.pull_consumer",
     "PushConsumer": "aerobee.client.aio.push_consumer",

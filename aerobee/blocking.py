@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.blocking.client import Client
+from aerobee.client.blocking.pop_consumer import PopConsumer
 from aerobee.client.blocking.producer import Producer
 from aerobee.client.blocking.pull_consumer import PullConsumer
 from aerobee.client.blocking.push_consumer import PushConsumer
@@ -28,6 +29,7 @@ __all__ = [
     "Message",
     "MessageModel",
     "MessageQueue",
+    "PopConsumer",
     "Producer",
     "PullConsumer",
     "PushConsumer",

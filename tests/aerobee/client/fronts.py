@@ -51,6 +51,10 @@ class Front:
         made = self.module.PushConsumer(group, self.namesrv, **unwrapped(options))
         return PushInThread(made) if self.blocking else made
 
+    def pop(self, group: str, **options: Any) -> Any:
+        made = self.module.PopConsumer(group, self.namesrv, **options)
+        return PopInThread(made) if self.blocking else made
+
     def handler(self, call: Callable[[Sequence[ReceivedMessage]], object]) -> Any:
         """A handler of this front that does what a plain function does."""
         if self.blocking:
@@ -105,6 +109,13 @@ class InThread:
         if name in BLOCKS:
             return lambda *arguments, **named: BlockInThread(found(*arguments, **named))
         return found if name in PLAIN else partial(in_thread, found)
+
+
+class PopInThread(InThread):
+    """A blocking POP consumer, with loops under async names."""
+
+    def messages(self, *arguments: Any, **named: Any) -> AsyncIterator[Any]:
+        return aiter(InThread(self.wrapped.messages(*arguments, **named)))
 
 
 class PushInThread(InThread):

@@ -1,0 +1,377 @@
+"""POP: the broker hands messages out one by one, and again when they are not acknowledged in time.
+
+No queue belongs to anybody, so there is nothing to share out. What a message is acknowledged with
+stands in its property POP_CK. Source: client §12, semantics §11 (POP_MESSAGE, ACK_MESSAGE).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from aerobee.client.config import ConsumeFrom
+from aerobee.client.filters import Filter
+from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
+from aerobee.client.steps.answers import error_of, expect, header_of
+from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.messages import MessageUnreadableError, received
+from aerobee.client.steps.sending_back import hand_back, tries
+from aerobee.errors import (
+    AerobeeError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    UnsupportedRequestError,
+)
+from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.pop import (
+    AckMessage,
+    BatchAckMessage,
+    ChangeInvisibleTime,
+    ChangeInvisibleTimeResponse,
+    PopMessage,
+    PopMessageResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aerobee.client.filters import Expression
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.instance import Instance
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["RECEIPT", "PopConfig", "Popper"]
+
+BATCH_MAX = 32
+"""Brokers hand out no more at once."""
+ANY_QUEUE = -1
+TURN_S = 1.0
+"""How long one of several brokers may hold a request before the next one is asked."""
+ANSWER_WITHIN_S = 10.0
+"""Longer than the broker may hold the request."""
+PAUSE_S = 0.5
+INVISIBLE_MIN_S, INVISIBLE_MAX_S = 1.0, 86_400.0
+RETRY_DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""Before each try after the first, where nobody says otherwise."""
+NOTHING_YET = (
+    ResponseCode.POLLING_TIMEOUT,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+)
+DEAD_LETTER = -1
+RECEIPT = "POP_CK"
+RETRY_V1, RETRY_V2 = "1", "2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PopConfig:
+    """A POP consumer's options, checked. Times in seconds."""
+
+    group: str
+    invisible: float = 60.0
+    start_from: ConsumeFrom = ConsumeFrom.LAST
+    max_reconsume: int = -1
+
+    def __post_init__(self) -> None:
+        check_name("consumer group", self.group, GROUP_MAX)
+        check_invisible(self.invisible)
+
+
+class Receipt(NamedTuple):
+    """What a message is acknowledged with, as the texts of POP_CK have it."""
+
+    start_offset: str
+    pop_time: str
+    invisible: str
+    revive_qid: str
+    retry: str
+    broker: str
+    queue_id: str
+    offset: str
+
+    @classmethod
+    def of(cls, message: ReceivedMessage) -> Receipt:
+        """Of a popped message. Raises: ConfigurationError for one that was not popped."""
+        parts = message.properties.get(RECEIPT, "").split(" ")
+        if len(parts) == len(cls._fields) - 1:
+            parts.append(str(message.queue_offset))
+        if len(parts) != len(cls._fields):
+            raise ConfigurationError(f"{message.message_id} was not popped, or was sent back since")
+        return cls(*parts)
+
+    def topic(self, message: ReceivedMessage, group: str) -> str:
+        """Where the broker has the message: its topic, or the group's retry topic of that."""
+        if self.retry == RETRY_V1:
+            return f"%RETRY%{group}_{message.topic}"
+        if self.retry == RETRY_V2:
+            return f"%RETRY%{group}+{message.topic}"
+        return message.topic
+
+
+@dataclass(slots=True)
+class Popper:
+    """The state of one POP consumer, and every step it takes."""
+
+    instance: Instance
+    config: PopConfig
+    closing: Signal = field(default_factory=Signal)
+    _turn: int = 0
+    _single_acks: set[str] = field(default_factory=set)
+    """Addresses that know no BATCH_ACK_MESSAGE (5.0)."""
+
+    # ── Receiving ──
+
+    def receive(
+        self, topic: str, most: int, wait_s: float, expression: Expression
+    ) -> Steps[list[ReceivedMessage]]:
+        """Up to `most` messages, as soon as there is one; none when the time is over or closed.
+
+        Raises: ConfigurationError, RouteNotFoundError, BrokerError, TransportError.
+        """
+        check_name("topic", topic, TOPIC_MAX)
+        if not 1 <= most <= BATCH_MAX:
+            raise ConfigurationError(f"max_messages is {most}: 1 to {BATCH_MAX}")
+        wanted = Filter.of(expression)
+        deadline = self.instance.clock.monotonic() + wait_s
+        looks = 0
+        while not self.closing.is_set:
+            names = yield from self._brokers(topic)
+            left_s = max(0.0, deadline - self.instance.clock.monotonic())
+            if looks >= len(names) and left_s == 0.0:
+                break
+            # With several brokers, each is looked at once before any of them may hold a request.
+            hold_s = left_s if len(names) == 1 else min(left_s, TURN_S) * (looks >= len(names))
+            looks += 1
+            self._turn += 1
+            name = names[self._turn % len(names)]
+            found = yield from self._pop(name, topic, most, hold_s, wanted)
+            if found:
+                return found
+        return []
+
+    def _brokers(self, topic: str) -> Steps[list[str]]:
+        route = yield from self.instance.route(topic, self.instance.config.request_timeout)
+        names = sorted({queue.broker_name for queue in route.to_subscribe})
+        if not names:
+            raise BrokerNotFoundError(f"no queue of topic {topic} can be read")
+        return names
+
+    def _pop(
+        self, name: str, topic: str, most: int, hold_s: float, wanted: Filter
+    ) -> Steps[list[ReceivedMessage]]:
+        header = PopMessage(
+            consumer_group=self.config.group,
+            topic=topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=most,
+            invisible_time=int(self.config.invisible * 1000),
+            poll_time=int(hold_s * 1000),
+            born_time=self.instance.clock.wall_ms(),
+            init_mode=0 if self.config.start_from is ConsumeFrom.FIRST else 1,
+            exp_type=wanted.kind,
+            exp=wanted.expression,
+            order=False,
+        )
+        try:
+            ask = Ask(
+                address=self.instance.master(name),
+                header=header,
+                timeout_s=hold_s + ANSWER_WITHIN_S,
+                until=self.closing,
+            )
+            answer: Command | None = yield ask
+            if answer is None or answer.code in NOTHING_YET:
+                return []
+            if answer.code == ResponseCode.POLLING_FULL:
+                yield Wait(self.closing, PAUSE_S)
+                return []
+            expect(ask, answer, name)
+        except AerobeeError as error:
+            if not error.retryable:
+                raise
+            self.instance.suspect(topic)
+            self.instance.log_once(f"pop {name}", "pop of %s at %s failed: %s", topic, name, error)
+            yield Wait(self.closing, PAUSE_S)
+            return []
+        self.instance.works_again(f"pop {name}")
+        return (yield from self._taken(ask, answer, name, wanted))
+
+    def _taken(
+        self, ask: Ask, answer: Command, name: str, wanted: Filter
+    ) -> Steps[list[ReceivedMessage]]:
+        """The messages of an answer, each with its receipt; brokers compare hashes of tags only."""
+        said = header_of(ask, answer, PopMessageResponse)
+        starts = start_offsets(said.start_offset_info or "")
+        found: list[ReceivedMessage] = []
+        unwanted: list[ReceivedMessage] = []
+        records = received(answer.body, name)
+        while True:
+            try:
+                message = next(records)
+            except StopIteration:
+                break
+            except MessageUnreadableError as error:
+                # It comes again when it is visible, to somebody who can read it, or never.
+                self.instance.log_once(f"read {name}", "%s", error)
+                break
+            receipt = message.properties.get(RECEIPT)
+            if receipt is None:
+                queue_id, offset = message.queue.queue_id, message.queue_offset
+                start = starts.get(str(queue_id), str(offset))
+                receipt = (
+                    f"{start} {said.pop_time} {said.invisible_time} {said.revive_qid} 0 {name} "
+                    f"{queue_id} {offset}"
+                )
+            message = replace(message, properties={**message.properties, RECEIPT: receipt})
+            (found if wanted.wants(message.tag) else unwanted).append(message)
+        if unwanted:
+            yield from self.acknowledge(unwanted)
+        return found
+
+    # ── What came of it ──
+
+    def acknowledge(self, messages: Iterable[ReceivedMessage]) -> Steps[None]:
+        """These need no second delivery.
+
+        Raises: ConfigurationError, BrokerError, TransportError.
+        """
+        by_broker: dict[str, list[tuple[ReceivedMessage, Receipt]]] = defaultdict(list)
+        for message in messages:
+            receipt = Receipt.of(message)
+            by_broker[receipt.broker].append((message, receipt))
+        for name, some in by_broker.items():
+            address = self.instance.master(name)
+            if address not in self._single_acks:
+                try:
+                    yield from self._acknowledge_together(name, address, some)
+                except UnsupportedRequestError:
+                    self._single_acks.add(address)
+            if address in self._single_acks:
+                for message, receipt in some:
+                    yield from self._acknowledge_one(name, address, message, receipt)
+
+    def _acknowledge_together(
+        self, name: str, address: str, some: Iterable[tuple[ReceivedMessage, Receipt]]
+    ) -> Steps[None]:
+        offsets: dict[Receipt, list[int]] = defaultdict(list)
+        topics: dict[Receipt, str] = {}
+        for message, receipt in some:
+            pop = receipt._replace(offset="")
+            offsets[pop].append(int(receipt.offset))
+            topics[pop] = message.topic
+        acks = [
+            BatchAck(
+                bits=bit_set(found, int(pop.start_offset)),
+                group=self.config.group,
+                invisible_time=int(pop.invisible),
+                pop_time=int(pop.pop_time),
+                queue_id=int(pop.queue_id),
+                retry=pop.retry,
+                revive_qid=int(pop.revive_qid),
+                start_offset=int(pop.start_offset),
+                topic=topics[pop],
+            )
+            for pop, found in offsets.items()
+        ]
+        body = BatchAckRequest(acks=acks, broker_name=name).to_bytes()
+        yield from self._ask(name, address, BatchAckMessage(), body)
+
+    def _acknowledge_one(
+        self, name: str, address: str, message: ReceivedMessage, receipt: Receipt
+    ) -> Steps[None]:
+        header = AckMessage(
+            consumer_group=self.config.group,
+            topic=receipt.topic(message, self.config.group),
+            queue_id=int(receipt.queue_id),
+            extra_info=message.properties[RECEIPT],
+            offset=int(receipt.offset),
+        )
+        yield from self._ask(name, address, header)
+
+    def extend(self, message: ReceivedMessage, seconds: float) -> Steps[None]:
+        """Keep a message from others for so long from now; it has a new receipt from here on.
+
+        Raises: ConfigurationError, BrokerError, TransportError.
+        """
+        check_invisible(seconds)
+        receipt = Receipt.of(message)
+        header = ChangeInvisibleTime(
+            consumer_group=self.config.group,
+            topic=receipt.topic(message, self.config.group),
+            queue_id=int(receipt.queue_id),
+            extra_info=message.properties[RECEIPT],
+            offset=int(receipt.offset),
+            invisible_time=int(seconds * 1000),
+        )
+        name = receipt.broker
+        ask, answer = yield from self._ask(name, self.instance.master(name), header)
+        said = header_of(ask, answer, ChangeInvisibleTimeResponse)
+        renewed = receipt._replace(
+            start_offset=receipt.offset,
+            pop_time=str(said.pop_time),
+            invisible=str(said.invisible_time),
+            revive_qid=str(said.revive_qid),
+        )
+        cast("dict[str, str]", message.properties)[RECEIPT] = " ".join(renewed)
+
+    def send_back(self, message: ReceivedMessage, delay_s: float | None) -> Steps[None]:
+        """Have a message delivered again after `delay_s`; without a try left it is a dead letter.
+
+        Raises: ConfigurationError, BrokerError, TransportError.
+        """
+        if message.reconsume_times >= tries(self.config.max_reconsume):
+            yield from self.reject(message)
+        else:
+            last = len(RETRY_DELAYS_S) - 1
+            usual_s = RETRY_DELAYS_S[min(message.reconsume_times, last)]
+            yield from self.extend(message, usual_s if delay_s is None else delay_s)
+            forget_receipt(message)
+
+    def reject(self, message: ReceivedMessage) -> Steps[None]:
+        """Make a message a dead letter. Raises: ConfigurationError, BrokerError, TransportError."""
+        Receipt.of(message)
+        yield from hand_back(self.instance, self.config.group, message, DEAD_LETTER, 0)
+        yield from self.acknowledge([message])
+        forget_receipt(message)
+
+    def _ask(
+        self,
+        name: str,
+        address: str,
+        header: AckMessage | BatchAckMessage | ChangeInvisibleTime,
+        body: bytes = b"",
+    ) -> Steps[tuple[Ask, Command]]:
+        timeout_s = self.instance.config.request_timeout
+        ask = Ask(address=address, header=header, body=body, timeout_s=timeout_s)
+        answer: Command = yield ask
+        if answer.code != ResponseCode.SUCCESS:
+            raise error_of(ask, answer, name)
+        return ask, answer
+
+
+def forget_receipt(message: ReceivedMessage) -> None:
+    """The message is others' from here on: nothing can be said of it any more."""
+    cast("dict[str, str]", message.properties).pop(RECEIPT, None)
+
+
+def start_offsets(text: str) -> Mapping[str, str]:
+    """Queue id → first offset of the pop, of the topic itself: `0 <queue> <offset>;…`."""
+    found = {}
+    for entry in text.split(";"):
+        parts = entry.split(" ")
+        if len(parts) == 3 and parts[0] == "0":
+            found[parts[1]] = parts[2]
+    return found
+
+
+def check_invisible(seconds: float) -> None:
+    """Refuse a time that brokers do not take. Raises: ConfigurationError."""
+    if not INVISIBLE_MIN_S <= seconds <= INVISIBLE_MAX_S:
+        raise ConfigurationError(
+            f"invisible for {seconds:g} s: {INVISIBLE_MIN_S:g} to {INVISIBLE_MAX_S:g}"
+        )
