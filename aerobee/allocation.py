@@ -1,22 +1,39 @@
 """Who gets which queue: strategies as pure functions of (group, client id, queues, client ids).
 
 Every member of a group must run the same strategy over the same sorted lists; nothing else keeps
-two members from taking the same queue. Source: client §8.2.
+two members from taking the same queue. The results are those of the Java client, so that members in
+either language may share a group. Consumers take one by name (`AVG`, `AVG_BY_CIRCLE`,
+`CONSISTENT_HASH`) or as a function. Source: client §8.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Sequence
+from hashlib import md5
+from typing import TypeAlias, TypeVar
 
 from aerobee.client.message import MessageQueue
 from aerobee.errors import ConfigurationError
 
-__all__ = ["Allocator", "average", "strategy"]
+__all__ = [
+    "Allocator",
+    "average",
+    "by_config",
+    "circle",
+    "consistent_hash",
+    "machine_room",
+    "machine_room_nearby",
+    "strategy",
+]
 
+T = TypeVar("T")
 Allocator: TypeAlias = Callable[
     [str, str, Sequence[MessageQueue], Sequence[str]], Sequence[MessageQueue]
 ]
+
+VIRTUAL_NODES = 10
+"""Places of each member on the ring of `consistent_hash`."""
 
 
 def average(
@@ -36,7 +53,132 @@ def average(
     return queues[start : start + share + (1 if own < rest else 0)]
 
 
-STRATEGIES: dict[str, Allocator] = {"AVG": average}
+def circle(
+    group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> Sequence[MessageQueue]:
+    """The queues dealt out one by one (`AVG_BY_CIRCLE`).
+
+    Source: client §8.2 (AllocateMessageQueueAveragelyByCircle).
+    """
+    del group
+    if client_id not in client_ids:
+        return []
+    return queues[client_ids.index(client_id) :: len(client_ids)]
+
+
+def consistent_hash(
+    group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> Sequence[MessageQueue]:
+    """Few queues move when a member comes or goes (`CONSISTENT_HASH`).
+
+    Clients in other languages than Java have another ring. Source: client §8.2
+    (AllocateMessageQueueConsistentHash, MD5Hash).
+    """
+    del group
+    if client_id not in client_ids:
+        return []
+    ring = {_place(f"{one}-{n}"): one for one in client_ids for n in range(VIRTUAL_NODES)}
+    places = sorted(ring)
+    mine = []
+    for queue in queues:
+        topic, broker, number = queue
+        place = _place(f"MessageQueue [topic={topic}, brokerName={broker}, queueId={number}]")
+        if ring[places[bisect_left(places, place) % len(places)]] == client_id:
+            mine.append(queue)
+    return mine
+
+
+def _place(key: str) -> int:
+    """Where a key stands on the ring."""
+    return int.from_bytes(md5(key.encode(), usedforsecurity=False).digest()[:4], "big")
+
+
+def by_config(*queues: MessageQueue) -> Allocator:
+    """Always these queues, as far as they are there, whoever else is. Source: client §8.2."""
+
+    def allocate(
+        group: str, client_id: str, all_queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        del group, client_id, client_ids
+        return [queue for queue in queues if queue in all_queues]
+
+    return allocate
+
+
+def machine_room(*rooms: str) -> Allocator:
+    """The queues of brokers named `room@name`, where the room is one of these, evenly.
+
+    What does not divide goes one by one to the first members. Source: client §8.2
+    (AllocateMessageQueueByMachineRoom).
+    """
+    wanted = frozenset(rooms)
+
+    def allocate(
+        group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        del group
+        if client_id not in client_ids:
+            return []
+        own = client_ids.index(client_id)
+        inside = [queue for queue in queues if _room(queue.broker_name) in wanted]
+        share, rest = divmod(len(inside), len(client_ids))
+        mine = inside[own * share : (own + 1) * share]
+        return [*mine, inside[share * len(client_ids) + own]] if own < rest else mine
+
+    return allocate
+
+
+def _room(broker_name: str) -> str | None:
+    """The room in `room@name`; None for a name of another form."""
+    parts = broker_name.split("@")
+    return parts[0] if len(parts) == 2 and parts[1] else None
+
+
+def machine_room_nearby(
+    inner: str | Allocator,
+    room_of_queue: Callable[[MessageQueue], str],
+    room_of_client: Callable[[str], str],
+) -> Allocator:
+    """Queues of a room for the members in it, by `inner`; of an empty room for all members.
+
+    Raises: ConfigurationError; the strategy itself, for a queue or client without a room.
+    Source: client §8.2 (AllocateMachineRoomNearby).
+    """
+    share = strategy(inner)
+
+    def allocate(
+        group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        if client_id not in client_ids:
+            return []
+        members = _by_room(client_ids, room_of_client)
+        by_room = _by_room(queues, room_of_queue)
+        own = room_of_client(client_id)
+        mine: list[MessageQueue] = []
+        if own in by_room:
+            mine += share(group, client_id, by_room.pop(own), members[own])
+        for room in sorted(by_room.keys() - members.keys()):
+            mine += share(group, client_id, by_room[room], client_ids)
+        return mine
+
+    return allocate
+
+
+def _by_room(things: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = {}
+    for thing in things:
+        room = room_of(thing)
+        if not room:
+            raise ConfigurationError(f"{thing} has no machine room")
+        found.setdefault(room, []).append(thing)
+    return found
+
+
+STRATEGIES: dict[str, Allocator] = {
+    "AVG": average,
+    "AVG_BY_CIRCLE": circle,
+    "CONSISTENT_HASH": consistent_hash,
+}
 
 
 def strategy(chosen: str | Allocator) -> Allocator:

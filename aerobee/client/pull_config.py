@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from aerobee.allocation import Allocator
     from aerobee.client.message import MessageQueue
 
 __all__ = ["PullConfig", "PullOptions", "pull_config"]
@@ -26,7 +27,8 @@ class PullOptions(ClientOptions, total=False):
     most messages asked for at once. `retry`: `nack` may be called, and what was sent back comes
     again; every member of the group must have it. `max_reconsume`: tries after the first one, −1 is
     16. `finish_early`: a loop finishes a message when it hands it out, and not when it asks for the
-    next one. `on_assigned`, `on_revoked`: called with the queues that came or went.
+    next one. `strategy`: how members share the queues, see `aerobee.allocation`; all must have the
+    same. `on_assigned`, `on_revoked`: called with the queues that came or went.
     """
 
     start_from: ConsumeFrom | datetime
@@ -36,6 +38,7 @@ class PullOptions(ClientOptions, total=False):
     retry: bool
     max_reconsume: int
     finish_early: bool
+    strategy: str | Allocator
     on_assigned: Callable[[frozenset[MessageQueue]], object]
     on_revoked: Callable[[frozenset[MessageQueue]], object]
 

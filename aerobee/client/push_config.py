@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from aerobee.allocation import Allocator
     from aerobee.client.message import MessageQueue
 
 __all__ = ["PushConfig", "PushOptions", "push_config"]
@@ -35,7 +36,8 @@ class PushOptions(ClientOptions, total=False):
     messages come again. `suspend`: the wait before another try in order. `max_cached_messages` and
     `max_span` bound what is kept ahead of each queue, `max_cached_bytes` that of all together.
     `drain_timeout`: how long `aclose` waits for handlers at work. `commit_interval`: how often
-    offsets are stored. `on_assigned`, `on_revoked`: called with the queues that came or went.
+    offsets are stored. `strategy`: how members share the queues, see `aerobee.allocation`; all must
+    have the same. `on_assigned`, `on_revoked`: called with the queues that came or went.
     """
 
     start_from: ConsumeFrom | datetime
@@ -54,6 +56,7 @@ class PushOptions(ClientOptions, total=False):
     commit_interval: float
     on_assigned: Callable[[frozenset[MessageQueue]], object]
     on_revoked: Callable[[frozenset[MessageQueue]], object]
+    strategy: str | Allocator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from aerobee.allocation import average
+from aerobee.allocation import Allocator, strategy
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_name
@@ -59,9 +59,12 @@ class ConsumerConfig:
     auto_commit: bool = True
     auto_commit_interval: float = 5.0
     pull_batch: int = 10
+    strategy: str | Allocator = "AVG"
+    """How the members share the queues, by name or as a function; the same in all members."""
 
     def __post_init__(self) -> None:
         check_name("consumer group", self.group, GROUP_MAX)
+        strategy(self.strategy)
         if isinstance(self.start_from, datetime):
             epoch_ms(self.start_from)
         if not self.auto_commit_interval >= 1.0:
@@ -208,9 +211,8 @@ class Member:
         route = yield from self._route(topic)
         yield from self.instance.introduce(route)
         members = yield from self._members(route)
-        own = average(
-            self.group, self.instance.config.client_id, sorted(route.to_subscribe), members
-        )
+        allocate, own_id = strategy(self.config.strategy), self.instance.config.client_id
+        own = allocate(self.group, own_id, sorted(route.to_subscribe), members)
         for queue in [q for q in self.held if q.topic == topic and q not in own]:
             yield from self._give_up(queue)
         for queue in own:

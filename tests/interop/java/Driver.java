@@ -49,6 +49,7 @@ public final class Driver {
         receivers.register(VERBS);
         Requests requests = new Requests();
         requests.register(VERBS);
+        new Allocations().register(VERBS);
         VERBS.put("clear", (command, answer) -> {
             requests.clear();
             receivers.clear();
