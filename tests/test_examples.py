@@ -5,14 +5,12 @@ import re
 import shlex
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import click
 import pytest
 
+from aerobee.cli.main import cli
 from aerobee.cli.spark import JOBS
-
-if TYPE_CHECKING:
-    import click
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "spark"
 PROGRAMS = sorted(EXAMPLES.glob("*.py"))
@@ -55,3 +53,36 @@ def test_every_line_of_the_crontab_has_a_time_and_a_command() -> None:
         takes(re.sub(r"\$\([^)]*\)", "2025-01-31", command))
         entries += 1
     assert entries >= 4
+
+
+COMMAND_LINES = re.compile(r"^aerobee [^\n]*(?:\n +[^\n]*)*|`aerobee ([^`]*)`", re.MULTILINE)
+CLI_PAGES = ("docs/cli.md", "docs/sdk/admin.md", "README.md")
+
+
+@pytest.mark.parametrize("page", CLI_PAGES)
+def test_every_command_and_option_that_a_page_names_exists(page: str) -> None:
+    text = (Path(__file__).parents[1] / page).read_text()
+    for found in COMMAND_LINES.finditer(text):
+        words = re.split(r"[\s\[\]()]+", found[0].strip("`"))[1:]
+        if words[0] not in ("--version", "ready", "COMMAND"):
+            check_line(words)
+
+
+def check_line(words: list[str]) -> None:
+    """Raises: AssertionError for a command or a long option that is not there."""
+    groups: list[click.Command] = [cli]
+    for word in words:
+        known = [
+            one.get_command(click.Context(one), name)
+            for one in groups
+            if isinstance(one, click.Group)
+            for name in word.split("|")
+        ]
+        if not known or word.isupper():
+            break
+        assert all(known), (word, words)
+        groups = [one for one in known if one is not None]
+    taken = {option for one in groups for param in one.params for option in param.opts}
+    taken |= {option for one in groups for param in one.params for option in param.secondary_opts}
+    named = {word.rstrip(",") for word in words if re.fullmatch(r"--[a-z-]+,?", word)}
+    assert named <= taken | {"--help"}, (named - taken, words)

@@ -15,6 +15,7 @@ from aerobee.cli.lazy import LazyGroup
 __all__ = ["cli", "main"]
 
 COMMANDS = {
+    "bench": ("aerobee.cli.bench.command:bench", "Measure sending and consuming."),
     "broker": ("aerobee.cli.broker:broker", "Run a broker, change a running one."),
     "cluster": ("aerobee.cli.cluster:cluster", "What brokers there are."),
     "completion": ("aerobee.cli.completion:completion", "Print a completion script for a shell."),

@@ -1,0 +1,113 @@
+"""When each message of a bench is to be sent, and what came of it all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aerobee.cli.bench.histogram import Histogram
+
+if TYPE_CHECKING:
+    from aerobee.cli.bench.sequence import Checker
+
+__all__ = ["Load", "Outcome", "Schedule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a bench does. `rate` in messages per second; None: as fast as the answers come."""
+
+    topic: str
+    size: int = 128
+    rate: float | None = None
+    count: int | None = None
+    duration_s: float = 10.0
+    warmup_s: float = 0.0
+    workers: int = 64
+    consumers: int = 1
+    drain_s: float = 10.0
+    run: int = 0
+    """A number that tells this run's messages from those of others."""
+
+
+class Schedule:
+    """Gives out the times at which messages are to be sent, one after the other.
+
+    With a rate they do not depend on how long anything takes: what is late is late, and so is what
+    waits behind it. That is what users see, and what a closed loop hides.
+    """
+
+    def __init__(self, load: Load, started_s: float) -> None:
+        self.load = load
+        self.started_s = started_s
+        self.given = 0
+
+    def next(self, now_s: float) -> float | None:
+        """The next time; None when all are given out."""
+        load = self.load
+        at_s = now_s if load.rate is None else self.started_s + self.given / load.rate
+        over = at_s - self.started_s >= load.duration_s
+        if over if load.count is None else self.given >= load.count:
+            return None
+        self.given += 1
+        return at_s
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a bench counted. Latencies are of what was to be sent after the warm-up."""
+
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    sent: set[tuple[int, int]] = field(default_factory=set)
+    """Sender and number of every message that the broker acknowledged."""
+    failed: dict[str, int] = field(default_factory=dict)
+    """How often a send failed, by what it said."""
+    unknown: int = 0
+    received: int = 0
+    received_bytes: int = 0
+    send_latency: Histogram = field(default_factory=Histogram)
+    receive_latency: Histogram = field(default_factory=Histogram)
+    checkers: list[Checker] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return max(self.ended_s - self.started_s, 1e-9)
+
+    @property
+    def lost(self) -> int:
+        """Acknowledged messages that some consumer did not get."""
+        return sum(checker.lost(self.sent) for checker in self.checkers)
+
+    @property
+    def failures(self) -> int:
+        """Sends that were not acknowledged."""
+        return sum(self.failed.values())
+
+    def sending(self, size: int) -> dict[str, Any]:
+        """What to say of the sends."""
+        count = len(self.sent)
+        return {
+            "sent": count,
+            "failed": self.failures,
+            "seconds": self.seconds,
+            "per_s": count / self.seconds,
+            "mib_per_s": count * size / self.seconds / (1 << 20),
+        }
+
+    def receiving(self) -> dict[str, Any]:
+        """What to say of what consumers got."""
+        return {
+            "received": self.received,
+            "received_per_s": self.received / self.seconds,
+            "received_mib_per_s": self.received_bytes / self.seconds / (1 << 20),
+        }
+
+    def checked(self) -> dict[str, Any]:
+        """What is missing, doubled or out of order."""
+        return {
+            "lost": self.lost,
+            "duplicates": sum(checker.duplicates for checker in self.checkers),
+            "reordered": sum(checker.reordered for checker in self.checkers),
+        }

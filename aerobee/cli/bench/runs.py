@@ -1,0 +1,192 @@
+"""The benches themselves: senders that follow a schedule, consumers that check what comes."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aerobee import ConsumeFrom, Message, Producer, PullConsumer
+from aerobee.cli.bench.load import Schedule
+from aerobee.cli.bench.sequence import Checker, Mark, marked, read_mark
+from aerobee.errors import AerobeeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aerobee import ReceivedMessage
+    from aerobee.cli.bench.load import Load, Outcome
+
+__all__ = ["consume", "idle", "produce", "roundtrip"]
+
+GROUP = "aerobee_bench"
+POLL_S = 0.5
+POLL_AT_ONCE = 1_000
+PULL_BATCH = 32
+NS = 1_000_000_000
+
+
+# ── Sending ──
+
+
+async def produce(
+    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+) -> None:
+    """Send by the schedule."""
+    async with Producer(namesrv, group=GROUP) as producer:
+        await producer.queues(load.topic)
+        await send_all(load, outcome, producer, advance)
+
+
+async def send_all(
+    load: Load, outcome: Outcome, producer: Producer, advance: Callable[[int], None]
+) -> None:
+    """Let all workers send until the schedule is over; each waits for its answer."""
+    outcome.started_s = monotonic()
+    schedule = Schedule(load, outcome.started_s)
+    try:
+        async with anyio.create_task_group() as workers:
+            for sender in range(load.workers):
+                workers.start_soon(worker, load, outcome, producer, schedule, sender, advance)
+    finally:
+        outcome.ended_s = monotonic()
+
+
+async def worker(
+    load: Load,
+    outcome: Outcome,
+    producer: Producer,
+    schedule: Schedule,
+    sender: int,
+    advance: Callable[[int], None],
+) -> None:
+    """One sender: its messages in their order, each after the one before is acknowledged."""
+    warm_at_s = outcome.started_s + load.warmup_s
+    number = 0
+    while (at_s := schedule.next(monotonic())) is not None:
+        await anyio.sleep(max(0.0, at_s - monotonic()))
+        mark = Mark(load.run, sender, number, int(at_s * NS))
+        try:
+            await producer.send(Message(load.topic, marked(mark, load.size)))
+        except AerobeeError as error:
+            said = type(error).__name__
+            outcome.failed[said] = outcome.failed.get(said, 0) + 1
+        else:
+            outcome.sent.add((sender, number))
+            if at_s >= warm_at_s:
+                outcome.send_latency.add(int((monotonic() - at_s) * 1_000_000))
+        number += 1
+        advance(1)
+
+
+# ── Receiving ──
+
+
+async def consume(
+    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+) -> None:
+    """Read the topic from its first message to the end that it has now, or for the duration."""
+    async with PullConsumer(GROUP, namesrv, auto_commit=False, pull_batch=PULL_BATCH) as consumer:
+        await consumer.assign(await consumer.queues(load.topic))
+        for queue in consumer.assignment:
+            await consumer.seek(queue, ConsumeFrom.FIRST)
+        ends = await consumer.end_offsets()
+        outcome.started_s = monotonic()
+        try:
+            with anyio.move_on_after(load.duration_s):
+                while load.count is None or outcome.received < load.count:
+                    if all(consumer.position(queue) >= end for queue, end in ends.items()):
+                        break
+                    count_in(outcome, await take(consumer), None, load, advance)
+        finally:
+            outcome.ended_s = monotonic()
+
+
+async def take(consumer: PullConsumer) -> Sequence[ReceivedMessage]:
+    """What is there, each message done."""
+    messages = await consumer.poll(max_messages=POLL_AT_ONCE, timeout=POLL_S)
+    consumer.done(*messages)
+    return messages
+
+
+def count_in(
+    outcome: Outcome,
+    messages: Sequence[ReceivedMessage],
+    checker: Checker | None,
+    load: Load,
+    advance: Callable[[int], None],
+) -> None:
+    """Count what came, and check it where there is a checker."""
+    warm_at_ns = int((outcome.started_s + load.warmup_s) * NS)
+    now_ns = int(monotonic() * NS)
+    for message in messages:
+        outcome.received_bytes += len(message.body)
+        if checker is None:
+            continue
+        mark = read_mark(message.body, load.run)
+        if mark is None:
+            outcome.unknown += 1
+            continue
+        checker.add(mark, message.queue)
+        if mark.intended_ns >= warm_at_ns:
+            outcome.receive_latency.add((now_ns - mark.intended_ns) // 1_000)
+    outcome.received += len(messages)
+    advance(len(messages))
+
+
+async def roundtrip(
+    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+) -> None:
+    """Send by the schedule, while every consumer reads all of it; then check what each one got."""
+    async with AsyncExitStack() as stack:
+        producer = await stack.enter_async_context(Producer(namesrv, group=GROUP))
+        queues = await producer.queues(load.topic)
+        consumers = [
+            await stack.enter_async_context(
+                PullConsumer(GROUP, namesrv, auto_commit=False, pull_batch=PULL_BATCH)
+            )
+            for _ in range(load.consumers)
+        ]
+        for consumer in consumers:
+            await consumer.assign(queues)
+            for queue in queues:
+                await consumer.seek(queue, ConsumeFrom.LAST)
+        outcome.checkers = [Checker() for _ in consumers]
+        complete = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            for consumer, checker in zip(consumers, outcome.checkers, strict=True):
+                tasks.start_soon(check_all, load, outcome, consumer, checker, complete)
+            await send_all(load, outcome, producer, advance)
+            with anyio.move_on_after(load.drain_s):
+                await complete.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def check_all(
+    load: Load, outcome: Outcome, consumer: PullConsumer, checker: Checker, complete: anyio.Event
+) -> None:
+    """Take and check, until somebody ends it; say when all that was sent has come."""
+    while True:
+        count_in(outcome, await take(consumer), checker, load, lambda _count: None)
+        if outcome.ended_s and not outcome.lost:
+            complete.set()
+
+
+# ── Doing nothing ──
+
+
+async def idle(
+    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+) -> None:
+    """Be connected, with consumers that wait for messages that do not come."""
+    async with AsyncExitStack() as stack:
+        for number in range(load.consumers):
+            consumer = await stack.enter_async_context(
+                PullConsumer(f"{GROUP}_idle_{number}", namesrv, start_from=ConsumeFrom.LAST)
+            )
+            await consumer.subscribe(load.topic)
+        outcome.started_s = monotonic()
+        await anyio.sleep(load.duration_s)
+        outcome.ended_s = monotonic()

@@ -1,0 +1,70 @@
+"""`aerobee bench` against a real broker: what it counts is what was sent."""
+
+import json
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.aerobee.cli.conftest import Call
+from tests.kit.process import Child
+from tests.kit.waiting import eventually
+
+pytestmark = pytest.mark.service
+
+WITHIN_S = 30
+WORKERS = 4
+WORDS = ("--count", "200", "--workers", "8", "--json")
+
+
+def test_sends_are_counted_and_timed(call: Call, topic: str) -> None:
+    done = call("bench", "produce", "--topic", topic, "--rate", "1000", *WORDS)
+    assert done.code == 0, done.err
+    found = done.document
+    assert (found["sent"], found["failed"]) == (200, 0)
+    assert found["seconds"] >= 0.19
+    latency = found["send_latency"]
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]
+    read = call("bench", "consume", "--topic", topic, "--json").document
+    assert read["received"] == 200
+
+
+@pytest.mark.parametrize(("kind", "consumers"), [("roundtrip", 1), ("fanout", 2)])
+def test_everything_comes_once_and_in_order(
+    call: Call, topic: str, kind: str, consumers: int
+) -> None:
+    more = ("--consumers", str(consumers)) if kind == "fanout" else ()
+    done = call("bench", kind, "--topic", topic, *WORDS, *more)
+    assert done.code == 0, done.err
+    found = done.document
+    assert (found["sent"], found["received"]) == (200, 200 * consumers)
+    assert [found[name] for name in ("lost", "duplicates", "reordered")] == [0, 0, 0]
+    assert found["receive_latency"]["max_ms"] > 0
+
+
+def test_waiting_is_measured(call: Call, topic: str) -> None:
+    done = call("bench", "idle", "--topic", topic, "--duration", "0.3", "--consumers", "2")
+    assert done.code == 0
+    assert [line.split()[0] for line in done.out.splitlines()] == [
+        "consumers",
+        "seconds",
+        "cpu",
+        "memory",
+    ]
+
+
+def test_ctrl_c_ends_it_with_what_was_measured(
+    start: Callable[..., Child], call: Call, topic: str
+) -> None:
+    call("topic", "create", topic)
+    words = ("bench", "produce", "--topic", topic, "--rate", "100", "--duration", "600")
+    with start(*words, "--workers", str(WORKERS), "--json") as child:
+
+        def sent() -> bool:
+            found: int = call("topic", "describe", topic, "--json").document["messages"]
+            return found > WORKERS
+
+        eventually(sent, within_s=WITHIN_S, what="more is stored than can be unanswered")
+        child.signal(signal.SIGINT)
+        assert json.loads(child.read_line(within_s=WITHIN_S))["sent"] > 0
+        assert child.wait(within_s=WITHIN_S) == 0
