@@ -201,19 +201,26 @@ class IndexService:
                 await self._moved.wait()
 
     async def close(self) -> bool:
-        """Index what is left and make it durable; `run` has ended. False when that cannot be."""
+        """Index what is left, for some time, and make it durable; `run` has ended.
+
+        False when it cannot be durable. What is left then is for the next start, which goes on
+        where the last file ends.
+        """
         deadline = self._clock.monotonic() + CLOSE_S
         self._retry_at = 0.0
         while self._clock.monotonic() < deadline and await self.step():
             await trio.lowlevel.checkpoint()
-        whole = await self._finish() and not self.behind_bytes
-        if whole and self.config.message_index_enable:
-            # Also of the messages without keys: the next start need not look at them.
-            self.durable_timestamp = self._log.last_store_timestamp
-        if not whole:
+        durable = await self._finish()
+        stored = self._log.last_store_timestamp
+        if self.behind_bytes:
             log.warning("index.unfinished", behind_bytes=self.behind_bytes)
+            # Another message of the time that a full file ends with may be among the rest.
+            self.durable_timestamp = min(self.durable_timestamp, stored - 1)
+        elif durable and self.config.message_index_enable:
+            # Also of the messages without keys: the next start need not look at them.
+            self.durable_timestamp = stored
         self._let_go()
-        return whole
+        return durable
 
     def _let_go(self) -> None:
         if self._builder is not None:

@@ -294,14 +294,42 @@ async def test_without_room_for_a_file_messages_wait_in_the_log(tmp_path: Path) 
 
 
 @pytest.mark.trio
-async def test_an_index_that_cannot_be_finished_leaves_the_stop_unclean(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 40, 100])
+async def test_what_a_stop_cannot_index_the_next_start_does(tmp_path: Path, count: int) -> None:
+    disk = FaultyDisk(tmp_path)
+    store, _ = open_store(tmp_path, disk)
+    for number in range(count // 2):
+        put(store, f"k{number}")
+    await settle(store)
+    for number in range(count // 2, count):
+        # All in the same millisecond, as messages of a burst are.
+        put(store, f"k{number}", f"{number:032X}")
+    disk.faults.append(Fault(name="posix_fallocate", path="index", error=errno.ENOSPC, times=99))
+    with capture_logs() as lines:
+        assert await store.close()
+    assert "index.unfinished" in [line["event"] for line in lines]
+    disk.faults.clear()
+    store, recovery = open_store(tmp_path, Disk())
+    assert recovery.clean
+    assert store.index.behind_bytes
+    await settle(store)
+    check_index(store)
+    assert await store.close()
+    store, _ = open_store(tmp_path, Disk())
+    assert not store.index.behind_bytes
+    check_index(store)
+    assert await store.close()
+
+
+@pytest.mark.trio
+async def test_an_index_that_cannot_be_written_leaves_the_stop_unclean(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
     store, _ = open_store(tmp_path, disk)
     put(store, "a")
-    disk.faults.append(Fault(name="posix_fallocate", path="index", error=errno.ENOSPC, times=99))
-    with capture_logs() as lines:
-        assert not await store.close()
-    assert "index.unfinished" in [line["event"] for line in lines]
+    while await store.index.service.step():
+        pass
+    disk.faults.append(Fault(name="pwrite", path="index", error=errno.EIO, times=99))
+    assert not await store.close()
     store, recovery = open_store(tmp_path, Disk())
     assert not recovery.clean
     await settle(store)
