@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["DESCRIPTORS_RESERVED", "UNTRACKED", "Descriptors"]
+__all__ = ["DESCRIPTORS_RESERVED", "NONE_LEFT", "UNTRACKED", "Descriptors"]
 
 DESCRIPTORS_RESERVED = 16
 """What the store opens at the same time, with room to spare."""
 UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 """For `mmap`: older Pythons keep a descriptor of their own with each mapping."""
-_NONE_LEFT = {errno.EMFILE, errno.ENFILE}
+NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
+"""What the system says when there is no descriptor."""
 _NULL = Path("/dev/null")
 
 P = ParamSpec("P")
@@ -79,7 +80,7 @@ class Descriptors:
             try:
                 found: R = self._call(function, *args, **kwargs)
             except OSError as error:
-                if error.errno not in _NONE_LEFT or not self._spares:
+                if error.errno not in NONE_LEFT or not self._spares:
                     raise
             else:
                 return found

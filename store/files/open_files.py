@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from aerobee.store.files.descriptors import NONE_LEFT
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -38,12 +40,25 @@ class OpenFiles:
         """The handle of this file. Raises: OSError."""
         handle = self._handles.get(path)
         if handle is None:
-            handle = self._handles[path] = self._disk.open(path)
+            handle = self._handles[path] = self._opened(path)
             if len(self._handles) > self._limit:
-                self._handles.popitem(last=False)[1].close()
+                self._close_oldest()
         else:
             self._handles.move_to_end(path)
         return handle
+
+    def _opened(self, path: Path) -> Handle:
+        """With the descriptor of another one where there is no other. Raises: OSError."""
+        while True:
+            try:
+                return self._disk.open(path)
+            except OSError as error:
+                if error.errno not in NONE_LEFT or not self._handles:
+                    raise
+            self._close_oldest()
+
+    def _close_oldest(self) -> None:
+        self._handles.popitem(last=False)[1].close()
 
     def forget(self, path: Path) -> None:
         """Close the handle of a file that is about to go."""
