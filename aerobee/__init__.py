@@ -1,6 +1,7 @@
 """Aerobee: a client for RocketMQ brokers, on asyncio, on trio, and blocking (`aerobee.blocking`).
 
-The names below are the promise; `aerobee.errors` and `aerobee.allocation` are public beside them.
+The names below are the promise; `aerobee.admin`, `aerobee.allocation` and `aerobee.errors` are
+public beside them.
 They load when first used, so that `aerobee broker run` starts without the client.
 """
 

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.blocking import AdminClient, Producer
+    from aerobee.client.config import ClientOptions
 
 __all__ = [
     "CLI_GROUP",
     "Connection",
     "Contexts",
+    "chosen",
     "connection_options",
     "contexts_file",
     "tell_outages",
@@ -43,11 +45,11 @@ class Connection:
 
     namesrv: str | None = None
 
-    def admin(self) -> AdminClient:
+    def admin(self, **options: Unpack[ClientOptions]) -> AdminClient:
         """A client for administration, to use in `with`."""
         from aerobee.blocking import AdminClient
 
-        return AdminClient(self.namesrv)
+        return AdminClient(self.namesrv, **options)
 
     def producer(self, group: str = CLI_GROUP) -> Producer:
         """A client that sends, to use in `with`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.bodies import FORMAT_HELP, message_writer
+from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
 from aerobee.cli.times import position_of
 
@@ -25,7 +26,7 @@ POLL_AT_ONCE = 32
 
 
 @click.command(short_help="Print the messages of a topic.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--group", help="Share the topic with this group, and remember how far it is.")
 @click.option(
     "--from",

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.times import position_of
+from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +67,7 @@ def summary(admin: AdminClient, name: str) -> dict[str, Any]:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=group_names)
 @connection_options
 @output_options
 def describe(name: str, connection: Connection, output: Output) -> None:
@@ -113,14 +115,17 @@ def show_group(found: GroupDescription, output: Output) -> None:
 
 
 @group.command()
-@click.argument("name")
-@click.option("--topic", help="Only this topic.")
+@click.argument("name", shell_complete=group_names)
+@click.option("--topic", shell_complete=topic_names, help="Only this topic.")
 @connection_options
 @output_options
 def lag(name: str, topic: str | None, connection: Connection, output: Output) -> None:
     """Print how far group NAME is in each queue."""
     with connection.admin() as admin:
         found = admin.consumer_lag(name, topic)
+        if not found.queues and name not in admin.groups():
+            # A slip of the pen must not look like a group without a backlog.
+            raise ConfigurationError(f"no broker knows group {name}")
     output.rows(lag_rows(found))
     output.say(f"{found.total} messages behind in {len(found.queues)} queues")
 
@@ -146,7 +151,7 @@ def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=group_names)
 @click.option("--retries", type=click.IntRange(0), default=16, show_default=True)
 @click.option("--orderly", is_flag=True, help="Its members consume queue by queue, in order.")
 @click.option("--disabled", is_flag=True, help="It may not consume.")
@@ -162,8 +167,8 @@ def create(name: str, retries: int, orderly: bool, disabled: bool, connection: C
 
 
 @group.command()
-@click.argument("name")
-@click.argument("topic")
+@click.argument("name", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--to", "position", required=True, help="first, last, a time, or offset:N.")
 @click.option("--back-only", is_flag=True, help="Leave queues that it would move forward.")
 @dry_run_option
@@ -195,9 +200,9 @@ def reset(
 
 
 @group.command()
-@click.argument("source")
-@click.argument("target")
-@click.option("--topic", help="Only this topic.")
+@click.argument("source", shell_complete=group_names)
+@click.argument("target", shell_complete=group_names)
+@click.option("--topic", shell_complete=topic_names, help="Only this topic.")
 @dry_run_option
 @yes_option
 @connection_options
@@ -243,7 +248,7 @@ def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output)
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=group_names)
 @click.option("--keep-offsets", is_flag=True, help="Its offsets stay.")
 @dry_run_option
 @yes_option

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.bodies import FORMAT_HELP, described_message, message_writer
+from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, escaped_bytes, output_options
@@ -80,7 +81,7 @@ def members(found: ReceivedMessage) -> dict[str, Any]:
 
 
 @message.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--key", help="With this key; the newest.")
 @click.option("--tag", help="Only these tags: A or 'A || B'.")
 @click.option("--since", help="Stored from this time on: 2025-01-31T12:00, '10m ago', epoch ms.")
@@ -129,7 +130,7 @@ def show(found: Iterable[ReceivedMessage], style: str, output: Output) -> None:
 
 
 @message.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("-c", "--count", type=click.IntRange(1, FOUND_MAX), default=10, show_default=True)
 @click.option("-f", "--follow", is_flag=True, help="Then wait for new ones until Ctrl-C.")
 @format_option

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.output import Output, output_options, progress, write_json
 from aerobee.cli.times import duration_of, time_of
@@ -26,7 +27,7 @@ NEW_LINES = b"\r\n"
 
 
 @click.command(short_help="Send messages to a topic.")
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("body", required=False)
 @click.option("--tag", help="Tag of the messages, for consumers' filters.")
 @click.option("--key", "keys", multiple=True, help="Key to look a message up by; repeatable.")

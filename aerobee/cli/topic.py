@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import yes_option
@@ -56,7 +57,7 @@ def list_topics(system: bool, connection: Connection, output: Output) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @connection_options
 @output_options
 def describe(name: str, connection: Connection, output: Output) -> None:
@@ -132,7 +133,7 @@ def create(
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--queues", type=QUEUES, help="Queues per broker.")
 @click.option("--perm", type=PERM, help="Who may.")
 @type_option
@@ -188,7 +189,7 @@ def ask_before_shrinking(admin: AdminClient, name: str, queues: int) -> None:
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--cluster", help="Only on the brokers of this cluster.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @yes_option

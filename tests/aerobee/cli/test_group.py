@@ -32,6 +32,8 @@ def test_lag_is_shown_queue_by_queue(call: Call, topic: str, group: str) -> None
     (row,) = call("group", "lag", group, "--json").document
     assert (row["topic"], row["queue"], row["end"], row["lag"]) == (topic, 0, 3, 2)
     assert call("group", "lag", group).out.endswith("2 messages behind in 1 queues\n")
+    done = call("group", "lag", "nobody")
+    assert (done.code, done.err) == (2, "aerobee: no broker knows group nobody\n")
 
 
 def test_a_reset_asks_and_a_dry_run_changes_nothing(call: Call, topic: str, group: str) -> None:

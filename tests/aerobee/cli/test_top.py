@@ -1,0 +1,73 @@
+"""`aerobee top` and tables on a terminal."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+import pytest
+
+from tests.aerobee.cli.conftest import Call, command, environment
+from tests.conftest import AnyBroker
+
+pytestmark = pytest.mark.service
+
+WITHIN_S = 60
+SIZE = {"COLUMNS": "160", "LINES": "50", "TERM": "xterm"}
+
+
+@contextmanager
+def on_terminal(
+    broker: AnyBroker, *arguments: str
+) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """A command whose output is a terminal; its process and the terminal's other end."""
+    ours, its = pty.openpty()
+    try:
+        with subprocess.Popen(
+            command(*arguments),
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            env=environment(broker.namesrv_address) | SIZE,
+            start_new_session=True,
+        ) as child:
+            os.close(its)
+            try:
+                yield child, ours
+            finally:
+                child.kill()
+    finally:
+        os.close(ours)
+
+
+def seen(terminal: int, text: str) -> str:
+    """What was printed until `text` was."""
+    printed = ""
+    until = monotonic() + WITHIN_S
+    while text not in printed:
+        assert monotonic() < until, printed
+        if select.select([terminal], [], [], 1)[0]:
+            printed += os.read(terminal, 65536).decode(errors="replace")
+    return printed
+
+
+def test_top_shows_brokers_and_groups_until_ctrl_c(
+    call: Call, broker: AnyBroker, topic: str
+) -> None:
+    call("group", "create", f"g-{topic}")
+    with on_terminal(broker, "top", "--interval", "0.2") as (child, terminal):
+        seen(terminal, f"g-{topic}")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(WITHIN_S) == 0
+
+
+def test_a_terminal_gets_a_table(call: Call, broker: AnyBroker, topic: str) -> None:
+    call("topic", "create", topic, "--queues", "1")
+    with on_terminal(broker, "topic", "describe", topic) as (_, terminal):
+        printed = seen(terminal, "last stored")
+        assert "─" in printed
+        assert "\t" not in printed
