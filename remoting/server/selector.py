@@ -2,6 +2,7 @@
 
 A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches,
 held pulls wake) → one write per connection. Nothing in it awaits: for the store it is one step.
+Large answers do not wait for the end of the round.
 
 A round has a time, and in it each ready connection a turn. Whose turn is over keeps the rest of its
 frames and steps, in order, for its next one; the sockets that a round did not come to are the first
@@ -58,6 +59,9 @@ BACKLOG_FRAME_BYTES: Final = 200
 
 ROUND_S: Final = 0.010
 """How long the rounds of all selectors together may keep the loop; what is begun is finished."""
+LARGE_BYTES: Final = 16 * 1024
+"""An answer of more is sent in its connection's turn, so that the time it takes counts there: the
+small ones of a round are as many as were served in its time, and leave together at its end."""
 TURNS: Final = 5
 """Connections with much to serve of which each gets its turn in one round."""
 
@@ -172,6 +176,8 @@ class Selector:
             connection = connections.get(fd)
             if connection is not None:
                 self._turn(connection, bits)
+                if connection.unsent > LARGE_BYTES and connection.dirty:
+                    connection.write()
             now = monotonic()
         if now - began > SLOW_ROUND_S:
             # Before any answer leaves: see `arrivals`.

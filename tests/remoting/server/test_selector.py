@@ -17,6 +17,7 @@ from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGET
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
 from tests.kit.raw_client import request_frame
+from tests.remoting.server import stage as stage_module
 from tests.remoting.server.stage import (
     LIMITS,
     HandTime,
@@ -298,6 +299,45 @@ def test_what_one_peer_sends_is_served_in_turns_with_others(time: HandTime) -> N
     stage.selector.round(stage.poll(hog, modest))
     assert time.now - began <= ROUND_S
     assert bodies(modest) == [b"modest"]
+
+
+class CostlySocket(TrickleSocket):
+    """A socket of a kernel that takes a millisecond for each 100,000 bytes."""
+
+    time: HandTime
+
+    def sendmsg(self, buffers: list[bytes | memoryview]) -> int:
+        taken = super().sendmsg(buffers)
+        self.time.now += taken / 100_000_000
+        return taken
+
+
+def test_the_time_that_large_answers_take_to_be_sent_is_the_rounds(
+    time: HandTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when thousands ask for a list of thousands in the same moment."""
+    monkeypatch.setattr(stage_module, "TrickleSocket", CostlySocket)
+    monkeypatch.setattr(CostlySocket, "time", time, raising=False)
+    list_of_many = bytes(200_000)
+    stage = Stage(
+        lambda *request: Answer(0, body=list_of_many),
+        limits=LIMITS._replace(high_water_bytes=4 << 20),
+    )
+    peers = [stage.connect()[1] for _ in range(50)]
+    for sock in peers:
+        sock.incoming += frame(1)
+    events = stage.poll(*peers)
+    began = time.now
+    stage.selector.round(events)
+    rounds = 1
+    while stage.selector.ready:
+        assert time.now - began <= ROUND_S + 0.003
+        began = time.now
+        stage.selector.go_on()
+        rounds += 1
+    assert rounds >= 10
+    assert all(bodies(sock) == [list_of_many] for sock in peers)
+    assert [sock.sends for sock in peers] == [1] * 50
 
 
 @given(
