@@ -51,7 +51,7 @@ IGNORED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
 """Objects of a request die by reference count; more searches for cycles only cost time. From the
 start on, for the import of the web framework would set off search after search. Later
-`_collect` mostly searches before so many have come together, which takes 3 ms at most."""
+`collect_cycles` mostly searches before so many have come together, which takes 3 ms at most."""
 YOUNG_S: Final = 0.05
 """How often the newest objects are searched for cycles. The interpreter counts what comes less
 what goes: with thousands of held pulls, each of which evicts another, hundreds of thousands of
@@ -90,7 +90,7 @@ def _run(config: BrokerConfig) -> int:
     os.umask(0o077)
     gc.set_threshold(*GC_THRESHOLDS)
     disk = Disk()
-    if not _keeps_data(config, disk):
+    if not keeps_data(config, disk):
         return STORE_REFUSED
     code = FAILED
     try:
@@ -111,7 +111,7 @@ async def _serve(config: BrokerConfig, disk: Disk) -> bool:
     with trio.open_signal_receiver(*stop_signals()) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, controller)
-            nursery.start_soon(_collect)
+            nursery.start_soon(collect_cycles)
             clean = await controller.run(_announce)
             nursery.cancel_scope.cancel()
     return clean
@@ -132,18 +132,18 @@ async def _obey(signals: AsyncIterator[int], controller: BrokerController) -> No
     raise AssertionError("signals never end")
 
 
-async def _collect() -> NoReturn:
+async def collect_cycles() -> NoReturn:
     """Look for cyclic garbage a little at a time."""
     whole_at = trio.current_time() + WHOLE_S
     while True:
         spent_s = 0.0
-        looks = _looks_at_the_newest()
+        looks = young_collections()
         for _ in range(LOOKS):
             await trio.sleep(YOUNG_S)
             began = trio.current_time()
             gc.collect(0)
             spent_s += trio.current_time() - began
-        if spent_s <= FEW_S and _looks_at_the_newest() == looks + LOOKS:
+        if spent_s <= FEW_S and young_collections() == looks + LOOKS:
             gc.collect(1)
         else:
             gc.freeze()
@@ -153,7 +153,7 @@ async def _collect() -> NoReturn:
             gc.collect()
 
 
-def _looks_at_the_newest() -> int:
+def young_collections() -> int:
     """How often that was done so far, by whomever."""
     looks: int = gc.get_stats()[0]["collections"]
     return looks
@@ -202,7 +202,7 @@ def _process_age_s() -> float:
         return 0.0
 
 
-def _keeps_data(config: BrokerConfig, disk: Disk) -> bool:
+def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
     """Whether the data directory outlives the machine or container, or need not."""
     root = Path(config.store.store_path_root_dir).expanduser().absolute()
     # The directory itself may be made later, by the store.

@@ -112,11 +112,11 @@ class PopHold:
     ) -> None:
         self._limits = limits
         self._finish_round = finish_round
-        self._quota: HoldQuota[HeldPop] = HoldQuota(limits.quota)
+        self.quota: HoldQuota[HeldPop] = HoldQuota(limits.quota)
         self._listening = listening
-        self._lines: dict[LineKey, Line] = {}
-        self._by_topic: dict[str, dict[LineKey, Line]] = {}
-        self._deadlines: Deadlines[HeldPop] = Deadlines()
+        self.lines: dict[LineKey, Line] = {}
+        self.by_topic: dict[str, dict[LineKey, Line]] = {}
+        self.deadlines: Deadlines[HeldPop] = Deadlines()
         self._woken: deque[tuple[HeldPop, bool]] = deque()
         self._somebody = trio.Event()
         """Set while any waits."""
@@ -126,7 +126,7 @@ class PopHold:
     @property
     def parked(self) -> int:
         """How many wait."""
-        return self._quota.count
+        return self.quota.count
 
     @property
     def waking(self) -> bool:
@@ -138,41 +138,41 @@ class PopHold:
     def park(self, waiting: HeldPop) -> bool:
         """Hold it; False when there is no room."""
         key = LineKey(waiting.topic, waiting.group, waiting.kind)
-        line = self._lines.get(key)
+        line = self.lines.get(key)
         queue = None if line is None else line.queues.get(waiting.queue_id)
-        quota, limits = self._quota, self._limits
-        if (line is None and len(self._lines) >= limits.lines) or (
+        quota, limits = self.quota, self._limits
+        if (line is None and len(self.lines) >= limits.lines) or (
             queue is not None and len(queue) >= limits.of_queue
         ):
             return False
         if not quota.admit(waiting, evict=self._mark_last):
             return False
-        line = self._lines.get(key) or self._open(key)
+        line = self.lines.get(key) or self._open(key)
         line.queues.setdefault(waiting.queue_id, deque()).append(waiting)
         if quota.count == 1:
             self._listening(True)
             self._somebody.set()
-        self._deadlines.add(waiting.look_at, waiting, quota.count)
+        self.deadlines.add(waiting.look_at, waiting, quota.count)
         return True
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
         """How many wait there."""
-        line = self._lines.get(LineKey(topic, group, kind))
+        line = self.lines.get(LineKey(topic, group, kind))
         return 0 if line is None else len(line.queues.get(queue_id, ()))
 
     def _open(self, key: LineKey) -> Line:
-        line = self._lines[key] = Line()
+        line = self.lines[key] = Line()
         for name in _names(key):
-            self._by_topic.setdefault(name, {})[key] = line
+            self.by_topic.setdefault(name, {})[key] = line
         return line
 
     def _close(self, key: LineKey) -> None:
-        del self._lines[key]
+        del self.lines[key]
         for name in _names(key):
-            lines = self._by_topic[name]
+            lines = self.by_topic[name]
             del lines[key]
             if not lines:
-                del self._by_topic[name]
+                del self.by_topic[name]
 
     # -- waking ----------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class PopHold:
         properties: bytes,
     ) -> None:
         """A message became readable; called by the dispatch of the store while somebody waits."""
-        lines = self._by_topic.get(topic)
+        lines = self.by_topic.get(topic)
         if lines is None:
             return
         for key, line in list(lines.items()):
@@ -207,7 +207,7 @@ class PopHold:
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
         """A queue that was blocked is free, or will be at another time: one of each kind looks."""
-        for key, line in list(self._by_topic.get(topic, {}).items()):
+        for key, line in list(self.by_topic.get(topic, {}).items()):
             if (key.topic, key.group) != (topic, group):
                 continue
             waiting = (
@@ -234,20 +234,20 @@ class PopHold:
 
     def expire(self, now: float) -> bool:
         """Wake those whose deadline has come, or who wanted to look again by now; any left?"""
-        expired = list(islice(self._deadlines.over(now), EXPIRE_POPS))
+        expired = list(islice(self.deadlines.over(now), EXPIRE_POPS))
         for waiting in expired:
             self._mark(waiting, last=waiting.deadline <= now)
         return len(expired) == EXPIRE_POPS
 
     def closed(self, connection: Connected) -> None:
         """A connection is gone, and who waited there with it."""
-        for waiting in self._quota.of(connection):
+        for waiting in self.quota.of(connection):
             self._release(waiting)
             waiting.resume = nothing
 
     def release_all(self) -> None:
         """Wake everybody: the broker stops. `waking` says until when they are answered."""
-        for line in list(self._lines.values()):
+        for line in list(self.lines.values()):
             for queue in list(line.queues.values()):
                 for waiting in list(queue):
                     self._mark(waiting, last=True)
@@ -281,7 +281,7 @@ class PopHold:
 
     def _release(self, waiting: HeldPop) -> None:
         key = LineKey(waiting.topic, waiting.group, waiting.kind)
-        line = self._lines[key]
+        line = self.lines[key]
         queue = line.queues[waiting.queue_id]
         if queue[0] is waiting:
             queue.popleft()
@@ -292,8 +292,8 @@ class PopHold:
             if not line.queues:
                 self._close(key)
         waiting.done = True
-        self._quota.release(waiting)
-        if not self._quota.count:
+        self.quota.release(waiting)
+        if not self.quota.count:
             self._listening(False)
             self._somebody = trio.Event()
 

@@ -118,7 +118,7 @@ class LineLimits:
     """Drops what is beyond the limit of its event, before anything is done for it."""
 
     def __init__(self) -> None:
-        self._limits: dict[str, LogLimit] = {}
+        self.limits: dict[str, LogLimit] = {}
 
     def __call__(
         self, _: Any, method: str, event: MutableMapping[str, Any]
@@ -127,11 +127,11 @@ class LineLimits:
         if method == "debug":
             return event
         name = str(event.get("event"))
-        limit = self._limits.get(name)
+        limit = self.limits.get(name)
         if limit is None:
-            if len(self._limits) >= EVENTS_MAX:
-                self._limits.clear()
-            limit = self._limits[name] = LogLimit(LINES_OF.get(name, LINES), PERIOD_S)
+            if len(self.limits) >= EVENTS_MAX:
+                self.limits.clear()
+            limit = self.limits[name] = LogLimit(LINES_OF.get(name, LINES), PERIOD_S)
         left_out = limit.admit(monotonic())
         if left_out is None:
             raise structlog.DropEvent
@@ -145,11 +145,11 @@ class LibraryLimits(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._limits: dict[str, LogLimit] = {}
+        self.limits: dict[str, LogLimit] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
-        limit = self._limits.setdefault(record.name, LogLimit(LIBRARY_LINES, PERIOD_S))
+        limit = self.limits.setdefault(record.name, LogLimit(LIBRARY_LINES, PERIOD_S))
         return limit.admit(monotonic()) is not None
 
 

@@ -34,7 +34,7 @@ class LineStream:
         self._descriptor = -1 if stream is None else stream.fileno()
         self._terminal = stream is not None and stream.isatty()
         self._lock = threading.Lock()
-        self._waiting: deque[bytes] = deque()
+        self.waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._written = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -48,7 +48,7 @@ class LineStream:
         """Take one line or more; their length, whatever becomes of them."""
         data = line.encode("utf-8", "backslashreplace")
         with self._lock:
-            if not self._waiting:
+            if not self.waiting:
                 data = self._write_now(data)
             if data:
                 self._wait(data)
@@ -60,7 +60,7 @@ class LineStream:
     def take_dropped(self) -> int:
         """How many lines were dropped since this was asked last, once others get through again."""
         with self._lock:
-            if self._waiting:
+            if self.waiting:
                 return 0
             dropped, self._dropped = self._dropped, 0
             return dropped
@@ -68,7 +68,7 @@ class LineStream:
     def drain(self) -> None:
         """Wait a moment for what has not been taken: the process ends."""
         with self._lock:
-            self._written.wait_for(lambda: not self._waiting, DRAIN_S)
+            self._written.wait_for(lambda: not self.waiting, DRAIN_S)
 
     def _write_now(self, data: bytes) -> bytes:
         """Write what the descriptor takes at once; the rest. What cannot be written is dropped."""
@@ -88,7 +88,7 @@ class LineStream:
         if self._waiting_bytes + len(data) > WAITING_BYTES_MAX:
             self._dropped += 1
             return
-        self._waiting.append(data)
+        self.waiting.append(data)
         self._waiting_bytes += len(data)
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_waiting, daemon=True)
@@ -98,14 +98,14 @@ class LineStream:
         """Write what waits, one piece after the other, until nothing does."""
         while True:
             with self._lock:
-                if not self._waiting:
+                if not self.waiting:
                     self._thread = None
                     self._written.notify_all()
                     return
-                data = self._waiting[0]
+                data = self.waiting[0]
             failed = not _write_all(self._descriptor, data)
             with self._lock:
-                self._waiting.popleft()
+                self.waiting.popleft()
                 self._waiting_bytes -= len(data)
                 self._dropped += failed
 

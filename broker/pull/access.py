@@ -32,14 +32,14 @@ class ReadAccess:
     def __init__(
         self, options: BrokerOptions, *, topics: TopicTable, groups: GroupTable, clock: Clock
     ) -> None:
-        self._options = options
+        self.options = options
         self._topics = topics
         self._groups = groups
         self._clock = clock
 
     def broker(self) -> None:
         """The broker may be read at all."""
-        if not self._options.broker_permission & READ_BIT:
+        if not self.options.broker_permission & READ_BIT:
             raise forbidden(BROKER_FORBIDDEN, "the broker pulling message is forbidden")
 
     def group(self, name: str) -> None:

@@ -69,7 +69,7 @@ class Hold:
     """All held pulls by (topic, queue id) and filter; `flush` sends what the clock made ready.
 
     Law: a pull that is not done counts in the quota, and is in `_lines` until it is in `_woken`.
-    One in `_deadlines` or `_woken` may be done, and counts no longer then.
+    One in `deadlines` or `_woken` may be done, and counts no longer then.
     """
 
     at_once = WAKE_PULLS
@@ -83,17 +83,17 @@ class Hold:
     ) -> None:
         self._max_offset = max_offset
         self._flush = flush
-        self._quota: HoldQuota[HeldPull] = HoldQuota(limits)
+        self.quota: HoldQuota[HeldPull] = HoldQuota(limits)
         self._lines: dict[tuple[str, int], dict[int, Line]] = {}
         """Queue → lines by the identity of their filter, which the line keeps alive."""
-        self._deadlines: Deadlines[HeldPull] = Deadlines()
+        self.deadlines: Deadlines[HeldPull] = Deadlines()
         self._woken: deque[HeldPull] = deque()
         self._more = trio.Event()
 
     @property
     def parked(self) -> int:
         """How many pulls are held."""
-        return self._quota.count
+        return self.quota.count
 
     @property
     def waking(self) -> bool:
@@ -102,7 +102,7 @@ class Hold:
 
     def park(self, held: HeldPull) -> bool:
         """Hold a pull that found nothing at the end of its queue; False when there is no room."""
-        quota = self._quota
+        quota = self.quota
         if not quota.admit(held, evict=self._wake_one):
             return False
         lines = self._lines.get(held.queue)
@@ -114,12 +114,12 @@ class Hold:
         line.held[held] = None
         line.highest = max(line.highest, held.queue_offset)
         held.line = line
-        self._deadlines.add(held.deadline, held, quota.count)
+        self.deadlines.add(held.deadline, held, quota.count)
         return True
 
     def closed(self, connection: Connected) -> None:
         """A connection is gone, and its pulls with it."""
-        for held in self._quota.of(connection):
+        for held in self.quota.of(connection):
             self._release(held)
             held.resume = nothing
 
@@ -162,7 +162,7 @@ class Hold:
 
     def expire(self, now: float) -> None:
         """Answer the pulls whose deadline has come."""
-        for expired in islice(self._deadlines.over(now), EXPIRE_PULLS):
+        for expired in islice(self.deadlines.over(now), EXPIRE_PULLS):
             self._wake_one(expired)
         self.wake()
 
@@ -225,7 +225,7 @@ class Hold:
 
     def _release(self, held: HeldPull) -> None:
         held.done = True
-        self._quota.release(held)
+        self.quota.release(held)
         line = held.line
         del line.held[held]
         if not line.held:

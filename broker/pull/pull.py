@@ -66,7 +66,7 @@ class Pull:
     def __init__(
         self, core: Core, *, access: ReadAccess, consumers: ConsumerTables, hold: Hold
     ) -> None:
-        self._config = core.config
+        self.config = core.config
         self._store = core.store
         self._stats = core.stats
         self._clock = core.clock
@@ -112,7 +112,7 @@ class Pull:
         """Checks 1 to 7: broker, group, topic, queue."""
         access = self._access
         access.broker()
-        if header.code == LITE_PULL and not self._config.broker.lite_pull_message_enable:
+        if header.code == LITE_PULL and not self.config.broker.lite_pull_message_enable:
             raise forbidden(BROKER_FORBIDDEN, "the broker for lite pull message is forbidden")
         access.group(header.consumer_group)
         access.queue(access.topic(header.topic), header.queue_id)
@@ -126,7 +126,7 @@ class Pull:
         else:
             matches = self._registered(header)
         if isinstance(matches, SqlFilter):
-            if not self._config.broker.enable_property_filter:
+            if not self.config.broker.enable_property_filter:
                 raise PropertyFilterOff(SQL92)
             return matches
         if matches.codes is None or header.topic == SCHEDULE_TOPIC:
@@ -171,7 +171,7 @@ class Pull:
                 return self._nothing(header, GetStatus.OFFSET_RESET, at)
         max_bytes = max_count = None
         if header.bulk_bytes:
-            max_bytes = min(header.bulk_bytes, self._config.broker.max_bulk_bytes)
+            max_bytes = min(header.bulk_bytes, self.config.broker.max_bulk_bytes)
             max_count = header.max_msg_nums
         asked = (header.topic, header.queue_id, header.queue_offset, header.max_msg_nums)
         if isinstance(matches, SqlFilter):
@@ -213,10 +213,10 @@ class Pull:
         matches: Filter | None,
     ) -> bool:
         """Hold the pull; False when there is no room."""
-        if self._config.broker.long_polling_enable:
+        if self.config.broker.long_polling_enable:
             wait_ms = header.suspend_timeout_millis
         else:
-            wait_ms = self._config.broker.short_polling_time_ms
+            wait_ms = self.config.broker.short_polling_time_ms
 
         def resume() -> None:
             try:

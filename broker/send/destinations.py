@@ -43,7 +43,7 @@ class Destinations:
         clock: Clock,
         random_queue: Callable[[int], int],
     ) -> None:
-        self._options = options
+        self.options = options
         self._topics = topics
         self._groups = groups
         self._clock = clock
@@ -52,10 +52,10 @@ class Destinations:
     def topic(self, header: SendMessage | SendMessageV2) -> TopicConfig:
         """Checks 2 to 6: time gate, ordered topic, name, sendable, existence. Raises: Refused."""
         name = header.topic
-        gate_ms = self._options.start_accept_send_request_time_stamp_ms
+        gate_ms = self.options.start_accept_send_request_time_stamp_ms
         if gate_ms and self._clock.now_ms() < gate_ms:
             raise Refused(SYSTEM_ERROR, f"broker unable to service, until {gate_ms}")
-        if not self._options.broker_permission & WRITE_BIT:
+        if not self.options.broker_permission & WRITE_BIT:
             self._refuse_ordered(name)
         return self._topics.sendable(name) or self._made(header)
 
@@ -77,7 +77,7 @@ class Destinations:
         """Only ordered topics: producers leave the other queues of such a broker by the route."""
         known = self._topics.get(name)
         if known is not None and known.order:
-            host = self._options.broker_ip1
+            host = self.options.broker_ip1
             raise NoPermission(f"the broker[{host}] sending message is forbidden")
 
     def queue_id(self, header: SendMessage | SendMessageV2, topic: TopicConfig) -> int:

@@ -101,7 +101,7 @@ class TimerDelivery:
         self._store = core.store
         self._puts = core.puts
         self._clock = core.clock
-        self._pace = core.pace()
+        self.pace = core.pace()
         self._timers = timers
         self._timer_puts = timer_puts
         self.recalled = 0
@@ -120,7 +120,7 @@ class TimerDelivery:
     async def catch_up(self) -> None:
         """Deliver every slot that is over. Raises: OSError."""
         timers = self._timers
-        self._pace.begin()
+        self.pace.begin()
         while (end_ms := timers.floor(self._clock.now_ms())) > timers.read_time_ms:
             for _ in range(EMPTY_SLOTS):
                 # Not one more than the time it was at: a clock that went back may have changed it.
@@ -129,7 +129,7 @@ class TimerDelivery:
                     break
                 timers.read_time_ms = time_ms + timers.precision_ms
             else:
-                await self._pace.rest()
+                await self.pace.rest()
                 continue
             if time_ms < end_ms and not await self.deliver(time_ms):
                 await trio.sleep(RETRY_S)
@@ -139,7 +139,7 @@ class TimerDelivery:
         chain = self._timers.chain(time_ms)
         assert chain is not None, time_ms
         while not await self._store.complete(partial(self._timers.walk, chain, WALK_STEPS)):
-            await self._pace.rest()
+            await self.pace.rest()
         taken_back = await self._taken_back(chain)
         lost = self.lost
         done = 0
@@ -157,14 +157,14 @@ class TimerDelivery:
                 break
             if taken_back is None:
                 self._timers.settle(chain, done)
-            if self._pace.over():
-                await self._pace.rest()
+            if self.pace.over():
+                await self.pace.rest()
         # With nothing awaited in between: a stop there would have them delivered a second time.
         self._timers.settle(chain, done)
         if self.lost > lost:
             log.warning("timer.messages_lost", timers=self.lost - lost, time_ms=time_ms)
-        if self._pace.over():
-            await self._pace.rest()
+        if self.pace.over():
+            await self.pace.rest()
         return True
 
     def _put_all(
@@ -220,7 +220,7 @@ class TimerDelivery:
                 timed = None if record is None else Timed.of(record.properties)
                 if record is not None and timed is not None:
                     found |= delete_keys(record.properties, timed.topic)
-            await self._pace.rest()
+            await self.pace.rest()
         return found
 
     def _read(self, part: Sequence[Due]) -> list[memoryview | None]:

@@ -77,7 +77,8 @@ class Timers:
         self.delivery = TimerDelivery(core, self.timers, puts)
         self.failure: OSError | None = None
         """Of a sync: nothing is saved any more in this run."""
-        self._saving = trio.Lock()
+        self.saving = trio.Lock()
+        """Held while the wheel is saved."""
         self._save_failed = False
         self._scope: trio.CancelScope | None = None
         self._ended = trio.Event()
@@ -156,7 +157,7 @@ class Timers:
 
         A sync that failed is not tried again: what is in memory may be taken for clean since then.
         """
-        async with self._saving:
+        async with self.saving:
             if self.failure is not None or not self.timers.changed:
                 return
             save = self.timers.begin_save(self._clock.now_ms())
@@ -191,7 +192,7 @@ class Timers:
         while True:
             await trio.sleep(CLEAN_S)
             while file := await self._store.complete(self._expired):
-                async with self._saving:
+                async with self.saving:
                     await self._disk.in_thread(self._disk.remove, file.path)
                     timer_log.drop_first()
                 log.info("timer.file_deleted", path=str(file.path))

@@ -25,7 +25,17 @@ if TYPE_CHECKING:
     from aerobee.remoting.server.selector import Selector
     from aerobee.remoting.stats import RemotingStats
 
-__all__ = ["ACCEPT_PAUSE_S", "Door", "bind", "listen", "listen_on", "reserve", "run"]
+__all__ = [
+    "ACCEPT_PAUSE_S",
+    "Door",
+    "accept_ready",
+    "adopt",
+    "bind",
+    "listen",
+    "listen_on",
+    "reserve",
+    "run",
+]
 
 ACCEPT_PAUSE_S = 0.1
 """How long accepting rests when the system has no descriptor or buffer to give."""
@@ -129,11 +139,11 @@ async def run(
     with listener:
         while True:
             await trio.lowlevel.wait_readable(listener)
-            if not _accept_ready(listener, name, worker, turns, door):
+            if not accept_ready(listener, name, worker, turns, door):
                 await trio.sleep(ACCEPT_PAUSE_S)
 
 
-def _accept_ready(
+def accept_ready(
     listener: socket.socket,
     name: str,
     worker: FrameHandler,
@@ -163,17 +173,18 @@ def _accept_ready(
             door.stats.connections_refused += 1
             door.refused(name, reason)
             continue
-        _adopt(sock, address, name, worker, next(selectors))
+        adopt(sock, address, name, worker, next(selectors))
     return True
 
 
-def _adopt(
+def adopt(
     sock: socket.socket,
     address: tuple[str, int],
     name: str,
     worker: FrameHandler,
     selector: Selector,
 ) -> None:
+    """Hand an accepted socket to a selector."""
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

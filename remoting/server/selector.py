@@ -205,7 +205,7 @@ class Selector:
         """
         holding, unwatched = self.poller.holding(), self.poller.unwatched
         for fd, connection in self.connections.items():
-            if fd not in holding and (fd not in unwatched or not _unread(connection.sock)):
+            if fd not in holding and (fd not in unwatched or not unread_bytes(connection.sock)):
                 connection.reading.until = until
 
     def sweep(self) -> Iterator[None]:
@@ -242,7 +242,7 @@ class Selector:
         self.stats.bytes_in += received
         connection.last_active = self.context.now = now = monotonic()
         reading = connection.reading
-        unread = _unread(connection.sock) if received == len(receive) else 0
+        unread = unread_bytes(connection.sock) if received == len(receive) else 0
         since = self._arrivals.read(reading, now, received, unread)
         try:
             frames = connection.decoder.feed(receive[:received])
@@ -359,7 +359,7 @@ def _cost(connection: Connection) -> int:
     return cost
 
 
-def _unread(sock: socket.socket) -> int:
+def unread_bytes(sock: socket.socket) -> int:
     """How many bytes the kernel still holds for us; 0 where it does not say."""
     left = array("i", [0])
     with suppress(OSError):

@@ -62,7 +62,7 @@ class Pops:
             self.clock.jump(min(left, step_s))
             await trio.testing.wait_all_tasks_blocked()
             await self.desk.puts.durable()
-            async with timers._saving:
+            async with timers.saving:
                 pass
             await trio.testing.wait_all_tasks_blocked()
 

@@ -62,10 +62,10 @@ async def test_what_the_interpreter_has_looked_at_itself_is_not_looked_at_again(
 
     monkeypatch.setattr(gc, "collect", collect)
     monkeypatch.setattr(gc, "freeze", lambda: done.append("freeze"))
-    monkeypatch.setattr(main, "_looks_at_the_newest", lambda: looks)
+    monkeypatch.setattr(main, "young_collections", lambda: looks)
     of_a_round = main.YOUNG_S * main.LOOKS
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(main._collect)
+        nursery.start_soon(main.collect_cycles)
         await trio.sleep(of_a_round + main.YOUNG_S / 2)
         assert done == ["collect 0"] * main.LOOKS + ["collect 1"]
         done.clear()
@@ -87,13 +87,13 @@ def test_in_the_image_data_without_a_volume_is_refused_unless_that_is_said(
     tmp_path: Path, kind: str, in_image: bool, ephemeral: bool, starts: bool
 ) -> None:
     config = replace(broker_config(tmp_path, ephemeral=ephemeral), in_image=in_image)
-    assert main._keeps_data(config, MountedDisk(kind)) is starts
+    assert main.keeps_data(config, MountedDisk(kind)) is starts
 
 
 def test_a_volume_keeps_data(tmp_path: Path) -> None:
     config = replace(broker_config(tmp_path / "made" / "later"), in_image=True)
     disk = MountedDisk("ext4")
-    assert main._keeps_data(config, disk)
+    assert main.keeps_data(config, disk)
     assert disk.asked == [tmp_path], "the nearest directory that is there"
 
 

@@ -214,9 +214,9 @@ def test_what_was_answered_long_before_its_deadline_leaves_no_heap_behind() -> N
     for number in range(5_000):
         bench.park(str(number))
         bench.arrive()
-    assert len(bench.hold._deadlines) <= STALE_DEADLINES + 2
-    assert not bench.hold._lines
-    assert not bench.hold._by_topic
+    assert len(bench.hold.deadlines) <= STALE_DEADLINES + 2
+    assert not bench.hold.lines
+    assert not bench.hold.by_topic
 
 
 def test_thousands_that_do_not_want_it_are_passed_in_no_time() -> None:

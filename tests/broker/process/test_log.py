@@ -256,4 +256,4 @@ def test_names_of_events_without_end_take_no_memory() -> None:
     limits = log.LineLimits()
     for number in range(3 * log.EVENTS_MAX):
         limits(None, "warning", {"event": f"of a library {number}"})
-    assert len(limits._limits) <= log.EVENTS_MAX
+    assert len(limits.limits) <= log.EVENTS_MAX

@@ -44,7 +44,7 @@ def read_all(lines: LineStream, descriptor: int) -> str:
 
     def taken() -> bool:
         seen.append(read(descriptor))
-        return not lines._waiting
+        return not lines.waiting
 
     eventually(taken, within_s=20, every_s=0.001, what="all that waits is written")
     return "".join([*seen, read(descriptor)])

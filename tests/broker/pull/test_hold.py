@@ -227,7 +227,7 @@ def test_answered_pulls_leave_nothing_behind() -> None:
         bench.arrive()
         bench.hold.wake()
     assert len(bench.woke) == STALE_DEADLINES * 4
-    assert len(bench.hold._deadlines) <= STALE_DEADLINES + 2
+    assert len(bench.hold.deadlines) <= STALE_DEADLINES + 2
 
 
 def test_everything_is_released_when_the_broker_stops() -> None:

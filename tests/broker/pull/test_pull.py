@@ -86,8 +86,8 @@ def tagged(tag: str) -> str:
 def set_broker(desk: Desk, **changes: Any) -> None:
     config = desk.config
     broker = replace(config.broker, **changes)
-    desk.pull_requests._config = replace(config, broker=broker)
-    desk.access._options = broker
+    desk.pull_requests.config = replace(config, broker=broker)
+    desk.access.options = broker
 
 
 # ── the order of checks ──
@@ -442,7 +442,7 @@ async def test_only_the_end_of_a_queue_is_held(tmp_path: Path) -> None:
 async def test_nothing_is_held_beyond_the_limit(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         desk.topic()
-        desk.hold._quota.limits = HoldLimits(total=1)
+        desk.hold.quota.limits = HoldLimits(total=1)
         assert desk.begin(pull_header(sys_flag=HOLD)) is None
         assert (await desk.pull(sys_flag=HOLD)).code == Code.PULL_NOT_FOUND
 

@@ -82,7 +82,7 @@ async def refused_for(desk: Desk, wrong: dict[str, Any]) -> Any:
     fields = dict(wrong)
     broker = desk.config.broker
     gate_ms = FAR_MS if fields.pop("gate", False) else 0
-    desk.destinations._options = replace(broker, start_accept_send_request_time_stamp_ms=gate_ms)
+    desk.destinations.options = replace(broker, start_accept_send_request_time_stamp_ms=gate_ms)
     answer = await desk.send(**fields)
     assert answer.header is not None, "trace clients read region and switch in every answer"
     assert said(answer) == REGION

@@ -71,7 +71,7 @@ class Bench:
             clock.jump(min(left, step_s))
             await trio.testing.wait_all_tasks_blocked()
             await self.desk.puts.durable()
-            async with self.timers._saving:
+            async with self.timers.saving:
                 pass
             await trio.testing.wait_all_tasks_blocked()
 
@@ -306,7 +306,7 @@ async def test_a_stop_right_behind_a_delivery_has_nothing_delivered_again(
         for body in sent:
             await bench.send(body, TIMER_DELAY_MS=1_000)
         await bench.pass_s(mock_clock, 0.5)
-        bench.timers.delivery._pace = NoMoreTurns()  # type: ignore[assignment]  # no clock of its own
+        bench.timers.delivery.pace = NoMoreTurns()  # type: ignore[assignment]  # no clock of its own
         await bench.pass_s(mock_clock, 3)
         assert bench.bodies() == sent
         ended_ms = bench.now_ms()
@@ -413,7 +413,7 @@ async def test_progress_is_not_saved_before_what_it_speaks_of(
         for _ in range(10):
             mock_clock.jump(0.5)
             await trio.testing.wait_all_tasks_blocked()
-            async with bench.timers._saving:
+            async with bench.timers.saving:
                 pass
         assert bench.timers.timers.queue_offset == 1
         assert not (tmp_path / "config" / "timercheck").exists()
@@ -475,7 +475,7 @@ async def test_no_timer_is_lost_by_a_kill(tmp_path: Path, mock_clock: MockClock,
     after = tmp_path / "after"
     async with open_bench(tmp_path / "data") as bench:
         await churn(bench, mock_clock, rng, acked)
-        async with bench.timers._saving:
+        async with bench.timers.saving:
             # A copy is not made at one moment, as a kill is: what gets its name meanwhile is left.
             shutil.copytree(tmp_path / "data", after, copy_function=copy_if_there)
         ended_ms = bench.now_ms()

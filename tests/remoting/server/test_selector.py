@@ -195,7 +195,7 @@ def test_a_socket_that_cannot_be_watched_leaves_nothing_behind() -> None:
     stage = Stage()
     stage.poller.full = True
     sock: Any = BareSocket(77)
-    boss._adopt(sock, ("127.0.0.1", 1), "test", stage.worker, stage.selector)
+    boss.adopt(sock, ("127.0.0.1", 1), "test", stage.worker, stage.selector)
     assert sock.closed
     assert stage.selector.connections == {}
     list(stage.selector.sweep())

@@ -101,7 +101,7 @@ async def test_what_has_happened_is_answered_however_long_that_takes(
 async def test_a_round_that_takes_too_long_sheds_what_is_old_instead_of_serving_it(
     time: HandTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selector_module, "_unread", lambda sock: len(sock.incoming))
+    monkeypatch.setattr(selector_module, "unread_bytes", lambda sock: len(sock.incoming))
     served: list[int] = []
 
     def handler(header: Any, command: Any, connection: Any) -> Answer:
@@ -338,8 +338,7 @@ async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     monkeypatch.setattr(selector_module, "RECEIVE_BYTES", len(frame(1)))
     rounds = Rounds(time)
     connection, sock = rounds.stage.connect()
-    monkeypatch.setattr(rounds.stage.selector, "_view", memoryview(bytearray(len(frame(1)))))
-    monkeypatch.setattr(selector_module, "_unread", lambda sock: len(sock.incoming))
+    monkeypatch.setattr(selector_module, "unread_bytes", lambda sock: len(sock.incoming))
     time.now += 0.380
     assert rounds.busy(sock, 4) == [1]
     assert connection.reading.until == pytest.approx(time.now - 0.285)
