@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from aerobee import (
@@ -292,6 +293,36 @@ async def test_two_members_share_and_are_told_of_it(front: Front, fresh: Fresh) 
     gained = {queue for queues in told["assigned"] for queue in queues if queue.topic == topic}
     lost = {queue for queues in told["revoked"] for queue in queues if queue.topic == topic}
     assert (len(gained), len(lost)) == (4, 2)
+
+
+async def test_a_broker_that_is_killed_and_started_again_loses_and_repeats_nothing(
+    front_name: str, start_broker: StartBroker, fresh: Fresh
+) -> None:
+    broker = start_broker()
+    front = Front(front_name, broker.namesrv_address)
+    topic = fresh("topic")
+    places: list[tuple[MessageQueue, int]] = []
+    seen: set[bytes] = set()
+
+    def handler(messages: Sequence[ReceivedMessage]) -> None:
+        seen.update(message.body for message in messages)
+        places.extend((message.queue, message.queue_offset) for message in messages)
+
+    await send(front, topic, b"first")
+    consumer = front.push(fresh("group"), start_from=FIRST, commit_interval=1.0)
+    consumer.subscribe(topic, handler=front.handler(handler))
+    async with consumer, front.producer(timeout=float(WITHIN_S)) as producer:
+        await until(lambda: seen == {b"first"})
+        sent = {b"first"}
+        for number in range(60):
+            if number == 30:
+                await anyio.to_thread.run_sync(broker.kill)
+                await anyio.to_thread.run_sync(broker.start)
+            body = b"%d" % number
+            await producer.send(Message(topic, body))
+            sent.add(body)
+        await until(lambda: seen >= sent)
+    assert len(places) == len(set(places))
 
 
 async def test_a_plain_function_is_a_handler_everywhere(front: Front, fresh: Fresh) -> None:
