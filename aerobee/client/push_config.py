@@ -36,8 +36,10 @@ class PushOptions(ClientOptions, total=False):
     messages come again. `suspend`: the wait before another try in order. `max_cached_messages` and
     `max_span` bound what is kept ahead of each queue, `max_cached_bytes` that of all together.
     `drain_timeout`: how long `aclose` waits for handlers at work. `commit_interval`: how often
-    offsets are stored. `strategy`: how members share the queues, see `aerobee.allocation`; all must
-    have the same. `on_assigned`, `on_revoked`: called with the queues that came or went.
+    offsets are stored. `offset_dir`: where a broadcasting group has them, `~/.rocketmq_offsets` as
+    Java's clients; each process of a machine needs an `instance_name` of its own. `strategy`: how
+    members share the queues, see `aerobee.allocation`; all must have the same. `on_assigned`,
+    `on_revoked`: called with the queues that came or went.
     """
 
     start_from: ConsumeFrom | datetime
@@ -54,6 +56,7 @@ class PushOptions(ClientOptions, total=False):
     max_span: int
     drain_timeout: float
     commit_interval: float
+    offset_dir: str
     on_assigned: Callable[[frozenset[MessageQueue]], object]
     on_revoked: Callable[[frozenset[MessageQueue]], object]
     strategy: str | Allocator
@@ -76,6 +79,7 @@ class PushConfig(ConsumerConfig):
     max_span: int = 2000
     drain_timeout: float = 30.0
     commit_interval: float = 5.0
+    offset_dir: str | None = None
     on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
     on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
 

@@ -15,9 +15,8 @@ import anyio.to_thread
 from aerobee.client.aio.part import Part
 from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
 from aerobee.client.push_config import PushOptions, push_config
+from aerobee.client.push_member import push_member
 from aerobee.client.steps.effects import Signal
-from aerobee.client.steps.orderly import OrderlyMember
-from aerobee.client.steps.pushing import PushMember
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -65,8 +64,7 @@ class PushConsumer(Part):
         config, rest = push_config(group, options)
         super().__init__(namesrv, client, rest)
         self._config = config
-        made = OrderlyMember if config.orderly else PushMember
-        self._member = made(self._client.instance, config, self._pull)
+        self._member = push_member(self._client.instance, config, self._pull)
         self._handlers: dict[str, Handler] = {}
         self._plain: set[str] = set()
         """Topics whose handler is a plain function."""

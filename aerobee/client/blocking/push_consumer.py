@@ -10,9 +10,8 @@ from aerobee.client.blocking.client import SLICE_S
 from aerobee.client.blocking.part import Part
 from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
 from aerobee.client.push_config import PushOptions, push_config
+from aerobee.client.push_member import push_member
 from aerobee.client.steps.effects import Signal
-from aerobee.client.steps.orderly import OrderlyMember
-from aerobee.client.steps.pushing import PushMember
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ class PushConsumer(Part):
         config, rest = push_config(group, options)
         super().__init__(namesrv, client, rest)
         self._config = config
-        made = OrderlyMember if config.orderly else PushMember
-        self._member = made(self._client.instance, config, self._pull)
+        self._member = push_member(self._client.instance, config, self._pull)
         self._handlers: dict[str, BlockingHandler] = {}
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()

@@ -387,6 +387,7 @@ class Member:
                     yield from self._commit_one(queue, offset)
                 except AerobeeError as error:
                     failed[queue.broker_name] = error
+        self.offsets.save()
         if not failed:
             self.instance.works_again(about)
         for reason in failed.values():

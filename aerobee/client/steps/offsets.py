@@ -136,6 +136,9 @@ class Offsets:
         ask, answer = yield from ask_broker(self.routes, queue, header, master_only=master_only)
         expect(ask, answer, queue.broker_name)
 
+    def save(self) -> None:
+        """Nothing is left to be done: brokers keep what was committed."""
+
     def start(self, queue: MessageQueue, start_from: ConsumeFrom | datetime) -> Steps[int]:
         """Where the group begins: its stored offset, else `start_from`."""
         stored = yield from self.committed(queue)

@@ -1,0 +1,94 @@
+"""Offsets in a file of this machine, as the Java client keeps those of a broadcasting group.
+
+`<folder>/<client id>/<group>/offsets.json`, and beside it the one before as `offsets.json.bak`;
+both are replaced by a rename, so that a crash leaves a whole one. Source: client §10.2
+(LocalFileOffsetStore).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aerobee.client.message import MessageQueue
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.bodies import queue_lock
+from aerobee.remoting.wire.bodies.offset_table import offset_table
+from aerobee.remoting.wire.bodies.queue_tables import ResetOffsets, queue_of
+from aerobee.remoting.wire.relaxed_json import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aerobee.client.push_config import PushConfig
+    from aerobee.client.steps.instance import Instance
+
+__all__ = ["OffsetFile", "offset_file"]
+
+log = logging.getLogger("aerobee.client")
+
+FOLDER = "~/.rocketmq_offsets"
+
+
+class OffsetFile:
+    """The offsets of one group on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.backup = path.with_name(f"{path.name}.bak")
+
+    def load(self) -> dict[MessageQueue, int]:
+        """What is stored; the backup where the file is damaged, nothing without either."""
+        for path in (self.path, self.backup):
+            try:
+                return read_offsets(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, RemotingError, ValueError, TypeError) as error:
+                log.warning("offsets in %s cannot be read: %s", path, error)
+        return {}
+
+    def save(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Replace what is stored. What the disk refuses is tried again with the next offsets."""
+        named = {
+            queue_lock.MessageQueue(topic=topic, broker_name=name, queue_id=number): offset
+            for (topic, name, number), offset in offsets.items()
+        }
+        new = self.path.with_name(f"{self.path.name}.new")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            new.write_bytes(offset_table(named))
+            if self.path.exists():
+                os.replace(self.path, self.backup)
+            os.replace(new, self.path)
+        except OSError as error:
+            log.warning("offsets not written to %s: %s", self.path, error)
+
+
+def read_offsets(data: bytes) -> dict[MessageQueue, int]:
+    """Offsets by queue: queues as keys, bare or as texts, or pairs in a list.
+
+    Raises: RemotingError, ValueError, TypeError for what is neither.
+    """
+    document = decode(data)
+    table = document.get("offsetTable") if isinstance(document, dict) else None
+    if isinstance(table, list):
+        found = [(queue_lock.MessageQueue.from_document(one), int(offset)) for one, offset in table]
+    else:
+        texts = ResetOffsets.from_bytes(data).offset_table
+        found = [(queue_of(text), offset) for text, offset in texts.items()]
+    return {MessageQueue(one.topic, one.broker_name, one.queue_id): at for one, at in found}
+
+
+def offset_file(instance: Instance, config: PushConfig) -> OffsetFile:
+    """Where a broadcasting group of a client has its offsets.
+
+    A name that was made up for this process does not count: the next one looks there, too.
+    """
+    host, _, name = instance.config.client_id.partition("@")
+    if name.startswith(f"{instance.config.process_id}#"):
+        name = "DEFAULT"
+    folder = Path(config.offset_dir or FOLDER).expanduser()
+    return OffsetFile(folder / f"{host}@{name}" / config.group / "offsets.json")
