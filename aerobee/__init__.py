@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SendResult,
         SendStatus,
     )
+    from aerobee.client.security import Credentials, TLSConfig
     from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
     from aerobee.spark.arrow_table import arrow, arrow_reader
 
@@ -43,6 +44,7 @@ __all__ = [
     "Client",
     "ConsumeFrom",
     "ConsumeResult",
+    "Credentials",
     "Filter",
     "Message",
     "MessageModel",
@@ -57,6 +59,7 @@ __all__ = [
     "RetryPolicy",
     "SendResult",
     "SendStatus",
+    "TLSConfig",
     "Transaction",
     "TransactionProducer",
     "TransactionResult",
@@ -70,6 +73,7 @@ HOMES = {
     "BatchFailed": "aerobee.client.handling",
     "Client": "aerobee.client.aio.client",
     "ConsumeFrom": "aerobee.client.config",
+    "Credentials": "aerobee.client.security",
     "Filter": "aerobee.client.filters",
     "ConsumeResult": "aerobee.client.handling",
     "Message": "aerobee.client.message",
@@ -85,6 +89,7 @@ HOMES = {
     "RetryPolicy": "aerobee.client.config",
     "SendResult": "aerobee.client.message",
     "SendStatus": "aerobee.client.message",
+    "TLSConfig": "aerobee.client.security",
     "Transaction": "aerobee.client.transaction",
     "TransactionProducer": "aerobee.client.aio.transaction_producer",
     "TransactionResult": "aerobee.client.transaction",

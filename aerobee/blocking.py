@@ -17,6 +17,7 @@ from aerobee.client.config import ConsumeFrom, RetryPolicy
 from aerobee.client.filters import Filter
 from aerobee.client.handling import BatchFailed, ConsumeResult, MessageModel, Reject, RetryLater
 from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult, SendStatus
+from aerobee.client.security import Credentials, TLSConfig
 from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Client",
     "ConsumeFrom",
     "ConsumeResult",
+    "Credentials",
     "Filter",
     "Message",
     "MessageModel",
@@ -39,6 +41,7 @@ __all__ = [
     "RetryPolicy",
     "SendResult",
     "SendStatus",
+    "TLSConfig",
     "Transaction",
     "TransactionProducer",
     "TransactionResult",

@@ -12,6 +12,8 @@ from aerobee.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from aerobee.client.security import CredentialsSource, TLSConfig
+
 __all__ = [
     "ClientConfig",
     "ClientOptions",
@@ -79,6 +81,8 @@ class ClientOptions(TypedDict, total=False):
     request_timeout: float
     route_interval: float
     heartbeat_interval: float
+    credentials: CredentialsSource | None
+    tls: bool | TLSConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +100,10 @@ class ClientConfig:
     """Between two looks at the routes of all topics in use."""
     heartbeat_interval: float = 30.0
     """Between two heartbeats to every broker."""
+    credentials: CredentialsSource | None = None
+    """The account that every request is signed for."""
+    tls: bool | TLSConfig = False
+    """Encrypted connections to name servers and brokers; True trusts whom the system trusts."""
     lookup_tries: int = 1
     """How often brokers are asked for offsets and name servers for routes."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import anyio
 
 from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed
 from aerobee.remoting.wire.codes import Encoding
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from anyio.abc import ByteStream
 
     from aerobee.remoting.client.calls import OnRequest
+    from aerobee.remoting.client.link import Dress
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -64,12 +66,14 @@ class AsyncChannel:
     or with the writer. `_progress` is replaced whenever `_written` moves or the channel ends.
     """
 
-    def __init__(self, address: str, stream: ByteStream, encoding: int) -> None:
+    def __init__(
+        self, address: str, stream: ByteStream, encoding: int, dress: Dress | None = None
+    ) -> None:
         self.address = address
         self.on_request: OnRequest = refuse
         """Serves what the peer asks of us; called in the loop, so it must not wait."""
         self._stream = stream
-        self._calls: Calls[Waiting] = Calls(encoding)
+        self._calls: Calls[Waiting] = Calls(encoding, dress)
         self._out: list[bytes] = []
         self._queued = 0
         self._written = 0
@@ -85,6 +89,7 @@ class AsyncChannel:
         task_group: TaskStarter,
         *,
         encoding: int = Encoding.JSON,
+        link: Link = PLAIN,
     ) -> Self:
         """A new connection to `host:port`. Its tasks run in `task_group`.
 
@@ -94,13 +99,22 @@ class AsyncChannel:
         stream: ByteStream | None = None
         try:
             with anyio.move_on_after(timeout_s):
-                stream = await anyio.connect_tcp(host, port)
-        except (OSError, UnicodeError) as error:
+                if link.tls is None:
+                    stream = await anyio.connect_tcp(host, port)
+                else:
+                    stream = await anyio.connect_tcp(
+                        host,
+                        port,
+                        ssl_context=link.tls,
+                        tls_hostname=link.server_hostname or host,
+                        tls_standard_compatible=False,
+                    )
+        except (OSError, UnicodeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
             raise ConnectFailed(f"{address}: {reason_of(error)}") from error
         if stream is None:
             raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s")
         # No await from here: a stream without its tasks would never be closed.
-        channel = cls(address, stream, encoding)
+        channel = cls(address, stream, encoding, link.dress)
         task_group.start_soon(channel._read)
         task_group.start_soon(channel._write)
         return channel

@@ -18,12 +18,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.client.link import PLAIN, Link
+from aerobee.remoting.client.tls_socket import TlsSocket
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, RemotingError
 from aerobee.remoting.wire.codes import Encoding
 from aerobee.remoting.wire.command import Command
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.calls import OnRequest
+    from aerobee.remoting.client.link import Dress
     from aerobee.remoting.wire.header import Header
 
 __all__ = ["BlockingChannel", "Done"]
@@ -50,13 +53,18 @@ class BlockingChannel:
     """
 
     def __init__(
-        self, address: str, sock: socket.socket, on_request: OnRequest, encoding: int
+        self,
+        address: str,
+        sock: socket.socket | TlsSocket,
+        on_request: OnRequest,
+        encoding: int,
+        dress: Dress | None = None,
     ) -> None:
         self.address = address
         self.on_request = on_request
         """Serves what the peer asks of us; called in the reader, which reads nothing meanwhile."""
         self._socket = sock
-        self._calls: Calls[Done] = Calls(encoding)
+        self._calls: Calls[Done] = Calls(encoding, dress)
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._ended: str | None = None
@@ -70,6 +78,7 @@ class BlockingChannel:
         on_request: OnRequest = refuse,
         *,
         encoding: int = Encoding.JSON,
+        link: Link = PLAIN,
     ) -> Self:
         """A new connection to `host:port`. The time-out is for each address of a host name.
 
@@ -83,9 +92,10 @@ class BlockingChannel:
         except (OSError, UnicodeError) as error:
             raise ConnectFailed(f"{address}: {reason_of(error)}") from error
         try:
-            sock.settimeout(SLICE_S)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            channel = cls(address, sock, on_request, encoding)
+            ready = encrypted(sock, link, host, address)
+            ready.settimeout(SLICE_S)
+            channel = cls(address, ready, on_request, encoding, link.dress)
             channel._reader.start()
         except BaseException:
             sock.close()
@@ -269,3 +279,17 @@ class BlockingChannel:
             self._socket.shutdown(socket.SHUT_RDWR)
         for done in waiting:
             done(None, ChannelClosed(f"{self.address}: {reason}"))
+
+
+def encrypted(
+    sock: socket.socket, link: Link, host: str, address: str
+) -> socket.socket | TlsSocket:
+    """The connection, with TLS if the link says so. Raises: ConnectFailed."""
+    if link.tls is None:
+        return sock
+    wrapped = TlsSocket(sock, link.tls, link.server_hostname or host, STALL_S)
+    try:
+        wrapped.shake_hands()
+    except OSError as error:
+        raise ConnectFailed(f"{address}: {reason_of(error)}") from error
+    return wrapped

@@ -25,6 +25,7 @@ from aerobee.remoting.wire.command import Command, answer_head, decode, encode_r
 from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
+    from aerobee.remoting.client.link import Dress
     from aerobee.remoting.wire.header import Header
 
 __all__ = ["Calls", "OnRequest", "host_and_port", "reason_of", "refuse", "reply"]
@@ -46,9 +47,10 @@ class Calls(Generic[W]):
     `encoding` MSGPACK means: as soon as the peer grants it, and JSON until then.
     """
 
-    __slots__ = ("_decoder", "_offer", "_offered", "_opaque", "_waiting", "encoding")
+    __slots__ = ("_decoder", "_dress", "_offer", "_offered", "_opaque", "_waiting", "encoding")
 
-    def __init__(self, encoding: int = Encoding.JSON) -> None:
+    def __init__(self, encoding: int = Encoding.JSON, dress: Dress | None = None) -> None:
+        self._dress = dress
         self._offer = encoding == Encoding.MSGPACK
         self._offered: int | None = None
         self.encoding = int(Encoding.JSON if self._offer else encoding)
@@ -92,6 +94,8 @@ class Calls(Generic[W]):
         if self._offer and not oneway:
             name, value = MSGPACK_OFFER
             fields = {**header.ext(), name: value}
+        if self._dress is not None:
+            fields = self._dress(fields if isinstance(fields, dict) else fields.ext(), body)
         frame = encode_request(
             int(header.code),
             opaque,
@@ -185,6 +189,11 @@ def reason_of(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(dict.fromkeys(map(reason_of, error.exceptions)))
+    if found := getattr(error, "verify_message", None):
+        return f"TLS: the certificate is not trusted: {found}"
+    if hasattr(error, "library"):
+        # What TLS raises is an OSError with numbers of its own.
+        return f"TLS: {getattr(error, 'reason', None) or error}"
     number: int = getattr(error, "errno", None) or 0
     if number in errorcode:
         # asyncio puts words of its own where those of the system were.

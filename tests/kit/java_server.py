@@ -5,7 +5,7 @@ up when they have said so on stdout ("boot success").
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -49,12 +49,12 @@ def _write_conf(path: Path, values: Mapping[str, object]) -> Path:
 class JavaNamesrv:
     """One name server, from construction to `stop`."""
 
-    def __init__(self, toolkit: Toolkit, home: Path) -> None:
+    def __init__(self, toolkit: Toolkit, home: Path, *options: str) -> None:
         self.port = free_port()
         conf = _write_conf(_home(home) / "namesrv.conf", {"listenPort": self.port})
         option = f"-Drocketmq.home.dir={home}"
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        command = toolkit.command(main, option, heap_mib=NAMESRV_HEAP_MIB, home=home)
+        command = toolkit.command(main, option, *options, heap_mib=NAMESRV_HEAP_MIB, home=home)
         self.child = Child([*command, "-c", str(conf)], log=home / "namesrv.log")
         self.child.read_until("boot success", within_s=START_WITHIN_S)
 
@@ -79,6 +79,8 @@ class JavaBroker:
     """Where it registers; nowhere when empty."""
     settings: Mapping[str, object] = field(default_factory=dict)
     ports: PortBlock = field(default_factory=free_block)
+    options: Sequence[str] = ()
+    """More for the command line of the JVM."""
     _child: Child | None = None
 
     def __enter__(self) -> Self:
@@ -111,7 +113,9 @@ class JavaBroker:
         conf = _write_conf(_home(self.home) / "broker.conf", self._values())
         option = f"-Drocketmq.home.dir={self.home}"
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        command = self.toolkit.command(main, option, heap_mib=BROKER_HEAP_MIB, home=self.home)
+        command = self.toolkit.command(
+            main, option, *self.options, heap_mib=BROKER_HEAP_MIB, home=self.home
+        )
         self._child = Child([*command, "-c", str(conf)], log=self.home / "broker.log")
         return self._child
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 import anyio
 
 from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.transport import transport_error
 from aerobee.errors import AerobeeError, ClientClosedError, ClientStateError
@@ -53,6 +54,7 @@ class Client:
     ) -> None:
         config = make_config(namesrv, **options)
         self.instance = make_instance(config)
+        self._link = link_of(config.credentials, config.tls)
         self._channels: dict[str, AsyncChannel] = {}
         self._opening: dict[str, Opening] = {}
         self._group: TaskGroup | None = None
@@ -254,7 +256,7 @@ class Client:
     async def _open(self, address: str, opening: Opening, group: TaskGroup) -> AsyncChannel:
         timeout_s = self.instance.config.connect_timeout
         try:
-            channel = await AsyncChannel.connect(address, timeout_s, group)
+            channel = await AsyncChannel.connect(address, timeout_s, group, link=self._link)
         except ConnectFailed as error:
             opening.turn += 1
             opening.failed = str(error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from aerobee.client.blocking.background import Background
 from aerobee.client.blocking.connections import Connections
 from aerobee.client.factory import check_process, make_config, make_instance
+from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Wait
 from aerobee.client.transport import transport_error
 from aerobee.errors import (
@@ -59,7 +60,10 @@ class Client:
         self.lock = threading.RLock()
         """Held while steps advance: it guards all state of the client."""
         self._connections = Connections(
-            config.connect_timeout, serve=self._serve, opened=self._connected
+            config.connect_timeout,
+            serve=self._serve,
+            opened=self._connected,
+            link=link_of(config.credentials, config.tls),
         )
         self._background = Background(f"aerobee {self.client_id}", self.lock, self._begin)
         self._started = False

@@ -20,6 +20,7 @@ from aerobee.client.transport import transport_error
 from aerobee.errors import AerobeeError
 from aerobee.remoting.client.blocking_channel import BlockingChannel
 from aerobee.remoting.client.calls import refuse
+from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.errors import CallTimedOut, ConnectFailed
 from aerobee.remoting.wire.command import Command
 
@@ -59,10 +60,12 @@ class Connections:
         *,
         serve: Callable[[str], OnRequest] = lambda _address: refuse,
         opened: Callable[[str], object] = lambda _address: None,
+        link: Link = PLAIN,
     ) -> None:
         self.timeout_s = timeout_s
         self._serve = serve
         self._opened = opened
+        self._link = link
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -97,7 +100,9 @@ class Connections:
             # Another thread may have been quicker.
             channel = self.known(address)
             if channel is None:
-                channel = BlockingChannel.connect(address, self.timeout_s, self._serve(address))
+                channel = BlockingChannel.connect(
+                    address, self.timeout_s, self._serve(address), link=self._link
+                )
                 with self._lock:
                     self._channels[address] = channel
                 self._opened(address)

@@ -1,0 +1,108 @@
+"""Who a client says it is, and how its connections are encrypted.
+
+Source: client §15.3 (AclClientRPCHook), §15.4.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ssl
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from aerobee.errors import ConfigurationError
+from aerobee.remoting.client.link import PLAIN, Link
+
+if TYPE_CHECKING:
+    from aerobee.remoting.client.link import Dress
+
+__all__ = ["Credentials", "CredentialsSource", "TLSConfig", "link_of", "signed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The account that requests are signed for."""
+
+    access_key: str
+    secret_key: str
+    security_token: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.access_key or not self.secret_key:
+            raise ConfigurationError("Credentials: neither of the two keys may be empty")
+
+    def __repr__(self) -> str:
+        return f"Credentials(access_key={self.access_key!r}, …)"
+
+
+CredentialsSource: TypeAlias = Credentials | Callable[[], Credentials]
+"""Credentials, or a function asked for each request: keys may change while the client runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TLSConfig:
+    """How peers are checked, and what they are shown. Files are in PEM form.
+
+    Brokers are addressed by IP: their certificates name that address, or `server_hostname` says
+    which name they have. A `context` of your own makes the rest void.
+    """
+
+    ca_file: str | None = None
+    """Whom to trust; without it, whom the system trusts."""
+    cert_file: str | None = None
+    key_file: str | None = None
+    password: str | None = None
+    """Of the key file."""
+    verify: bool = True
+    """False trusts anybody: for tests."""
+    server_hostname: str | None = None
+    context: ssl.SSLContext | None = None
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """The context of all connections. Raises: ConfigurationError for files that are none."""
+        if self.context is not None:
+            return self.context
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file, self.password)
+        except OSError as error:
+            files = ", ".join(filter(None, (self.ca_file, self.cert_file, self.key_file)))
+            raise ConfigurationError(f"TLS: {files}: {error}") from error
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def link_of(credentials: CredentialsSource | None, tls: bool | TLSConfig) -> Link:
+    """How the connections of a client are made. Raises: ConfigurationError."""
+    if credentials is None and not tls:
+        return PLAIN
+    dress = None if credentials is None else signer(credentials)
+    if not tls:
+        return Link(dress)
+    config = tls if isinstance(tls, TLSConfig) else TLSConfig()
+    return Link(dress, config.ssl_context(), config.server_hostname)
+
+
+def signer(credentials: CredentialsSource) -> Dress:
+    """What signs each request of a connection."""
+
+    def dress(fields: dict[str, str], body: bytes) -> dict[str, str]:
+        return signed(credentials() if callable(credentials) else credentials, fields, body)
+
+    return dress
+
+
+def signed(account: Credentials, fields: dict[str, str], body: bytes) -> dict[str, str]:
+    """The fields of a request with the account and a signature of all values and the body."""
+    dressed = {**fields, "AccessKey": account.access_key}
+    if account.security_token is not None:
+        dressed["SecurityToken"] = account.security_token
+    content = "".join(dressed[name] for name in sorted(dressed)).encode() + body
+    digest = hmac.digest(account.secret_key.encode(), content, "sha1")
+    dressed["Signature"] = b64encode(digest).decode()
+    return dressed

@@ -1,0 +1,120 @@
+"""A TLS connection that one thread reads while others write, one at a time.
+
+An ssl.SSLSocket may not be used by two threads at once. Here bytes are encrypted and decrypted in
+memory, under a lock that nobody holds while the network is waited for.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+__all__ = ["TlsSocket"]
+
+T = TypeVar("T")
+RECORD_BYTES = 16_384
+"""What one record of TLS holds."""
+RECEIVE_BYTES = 65_536
+
+
+class TlsSocket:
+    """The methods of a socket that a channel uses. Times in seconds.
+
+    Law: `_out` is held from taking encrypted bytes to sending the last of them, so records leave
+    whole and in order; `_state` guards the TLS object. Who needs both takes `_out` first.
+    """
+
+    def __init__(
+        self, raw: socket.socket, context: ssl.SSLContext, hostname: str, stall_s: float
+    ) -> None:
+        self._raw = raw
+        self._stall_s = stall_s
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=hostname)
+        self._state = threading.Lock()
+        self._out = threading.Lock()
+
+    def shake_hands(self) -> None:
+        """Agree on keys. Raises: OSError, ssl.SSLError for a certificate that is not trusted."""
+        while not self._attempt(self._hello):
+            if not self._fetch():
+                raise ConnectionError("closed by the peer during the TLS hand-shake")
+
+    def _hello(self) -> bool:
+        self._tls.do_handshake()
+        return True
+
+    def settimeout(self, seconds: float) -> None:
+        """How long one wait for the network lasts."""
+        self._raw.settimeout(seconds)
+
+    def send(self, data: memoryview) -> int:
+        """Encrypt and send some of the bytes; how many. Raises: OSError."""
+        some = data[:RECORD_BYTES]
+        with self._out:
+            with self._state:
+                self._tls.write(some)
+            self._flush()
+        return len(some)
+
+    def recv(self, most: int) -> bytes:
+        """Bytes of the peer; none at the end. Raises: TimeoutError, OSError."""
+        while True:
+            found = self._attempt(lambda: self._tls.read(most))
+            if found is not None:
+                return found
+            if not self._fetch():
+                return b""
+
+    def _attempt(self, step: Callable[[], T]) -> T | None:
+        """What the step gives; None if it needs more from the peer."""
+        wanted: T | None = None
+        with self._state:
+            try:
+                wanted = step()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLZeroReturnError:
+                return b""  # type: ignore[return-value]  # only reads end so
+            pending = self._outgoing.pending
+        if pending:
+            with self._out:
+                self._flush()
+        return wanted
+
+    def _fetch(self) -> bool:
+        """More from the peer; False at the end. Raises: TimeoutError, OSError."""
+        data = self._raw.recv(RECEIVE_BYTES)
+        with self._state:
+            if data:
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+        return bool(data)
+
+    def _flush(self) -> None:
+        """Send what is encrypted. Raises: TimeoutError if the peer takes nothing for too long."""
+        with self._state:
+            left = memoryview(self._outgoing.read())
+        limit = monotonic() + self._stall_s
+        while left:
+            try:
+                left = left[self._raw.send(left) :]
+                limit = monotonic() + self._stall_s
+            except TimeoutError:
+                if monotonic() >= limit:
+                    raise ConnectionError("the peer takes nothing") from None
+
+    def shutdown(self, how: int) -> None:
+        """End the connection under both, which wakes a reader."""
+        self._raw.shutdown(how)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._raw.close()

@@ -1,0 +1,68 @@
+"""Signatures as the Java client makes them, and connections through TLS on every front."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from aerobee import Credentials, TLSConfig
+from aerobee.client.security import link_of, signed
+from aerobee.errors import AerobeeError, ConfigurationError
+from tests.aerobee.client.fronts import Front
+from tests.conftest import AnyBroker
+from tests.kit.tls import Certificate, certificate, tls_door
+
+ACCOUNT = Credentials("ak", "secret12345")
+
+
+def test_the_signature_is_that_of_the_java_client() -> None:
+    assert signed(ACCOUNT, {"topic": "T"}, b"")["Signature"] == "UHh0bYxILU+HNQMGnAcD8Nizmxs="
+    token = Credentials("ak", "secret12345", "tok")
+    fields = signed(token, {"b": "T", "a": "pg"}, b"hi")
+    assert fields["Signature"] == "3OIZ1kxvS/BA36N9g1MDLT0xTLE="
+    assert fields["SecurityToken"] == "tok"
+
+
+def test_keys_may_change_while_a_client_runs() -> None:
+    accounts = [Credentials("one", "x"), Credentials("two", "y")]
+    dress = link_of(lambda: accounts.pop(0), tls=False).dress
+    assert dress is not None
+    assert [dress({}, b"")["AccessKey"] for _ in range(2)] == ["one", "two"]
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "secret12345" not in repr(ACCOUNT)
+    with pytest.raises(ConfigurationError):
+        Credentials("", "x")
+
+
+def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nothing\.pem"):
+        TLSConfig(ca_file=str(tmp_path / "nothing.pem")).ssl_context()
+
+
+def test_without_options_nothing_is_added() -> None:
+    assert link_of(None, tls=False).dress is None
+    own = ssl.create_default_context()
+    assert TLSConfig(context=own).ssl_context() is own
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.mark.service
+@pytest.mark.anyio
+async def test_a_client_speaks_tls_and_checks_the_certificate(
+    front_name: str, broker: AnyBroker, shown: Certificate
+) -> None:
+    with tls_door(broker.namesrv_address, shown) as address:
+        front = Front(front_name, address)
+        async with front.admin(tls=TLSConfig(ca_file=str(shown.cert))) as admin:
+            assert "TBW102" in await admin.topics()
+        async with front.admin(tls=TLSConfig(verify=False)) as admin:
+            assert await admin.topics()
+        with pytest.raises(AerobeeError, match=r"the certificate is not trusted"):
+            async with front.admin(tls=True, connect_timeout=5.0):
+                pass
