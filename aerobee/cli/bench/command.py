@@ -135,15 +135,11 @@ def fanout(load: Load, connection: Connection, output: Output) -> int:
 @load_options
 def idle(load: Load, connection: Connection, output: Output) -> int:
     """Measure what waiting costs this process: its CPU time and its memory."""
-    from time import process_time
-
-    before_s = process_time()
     outcome = carried_out("idle", load, connection)
-    cpu_s = process_time() - before_s
     figures = {
         "consumers": load.consumers,
         "seconds": outcome.seconds,
-        "cpu_percent": 100 * cpu_s / outcome.seconds,
+        "cpu_percent": 100 * outcome.cpu_s / outcome.seconds,
         "memory_mib": private_mib(),
     }
     return report(outcome, output, figures)

@@ -63,7 +63,8 @@ class Outcome:
     """Sender and number of every message that the broker acknowledged."""
     failed: dict[str, int] = field(default_factory=dict)
     """How often a send failed, by what it said."""
-    unknown: int = 0
+    cpu_s: float = 0.0
+    """What this process computed while it only waited."""
     received: int = 0
     received_bytes: int = 0
     send_latency: Histogram = field(default_factory=Histogram)
