@@ -85,6 +85,9 @@ class PushConfig(ConsumerConfig):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "auto_commit_interval", self.commit_interval)
+        if self.broadcasting:
+            # Every member has all queues, however others would be shared.
+            object.__setattr__(self, "strategy", "AVG")
         ConsumerConfig.__post_init__(self)
         within("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
         within("batch_size", self.batch_size, 1, BATCH_MAX)

@@ -142,6 +142,9 @@ class PushConsumer(Part):
             self._member.stop()
         deadline = monotonic() + self._config.drain_timeout
         for thread in self._threads:
+            if thread is threading.current_thread():
+                # A handler closes its own consumer, and is done after that.
+                continue
             while thread.is_alive() and monotonic() < deadline:
                 thread.join(SLICE_S)
         self._client.perform(self._member.close(CLOSE_S))

@@ -325,6 +325,39 @@ async def test_a_broker_that_is_killed_and_started_again_loses_and_repeats_nothi
     assert len(places) == len(set(places))
 
 
+async def test_a_run_that_is_cancelled_gives_up_what_runs_and_leaves_the_group(
+    front: Front, fresh: Fresh
+) -> None:
+    if front.blocking:
+        return  # nobody cancels a thread
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"one")
+    gate, seen = Gate(front), Seen(failing=well)
+    consumer = front.push(group, start_from=FIRST)
+    consumer.subscribe(topic, handler=gate.handler)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consumer.run)
+        await until(lambda: consumer._member.running)
+        tasks.cancel_scope.cancel()
+    assert not gate.bodies
+    again = front.push(group, start_from=FIRST)
+    again.subscribe(topic, handler=front.handler(seen))
+    async with again:
+        await until(lambda: seen.bodies == [b"one"])
+        await until(lambda: sum(queue.topic == topic for queue in again.assignment) == 4)
+
+
+async def test_a_handler_may_close_its_consumer(front: Front, fresh: Fresh) -> None:
+    if not front.blocking:
+        return  # aclose waits for the handlers, of which that one is one
+    topic = fresh("topic")
+    await send(front, topic, b"one")
+    consumer = front.push(fresh("group"), start_from=FIRST)
+    consumer.subscribe(topic, handler=lambda _: consumer.wrapped.close())
+    with anyio.fail_after(WITHIN_S):
+        await consumer.run()
+
+
 async def test_a_plain_function_is_a_handler_everywhere(front: Front, fresh: Fresh) -> None:
     topic = fresh("topic")
     await send(front, topic, b"one")
