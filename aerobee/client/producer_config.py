@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from aerobee.client import compression
 from aerobee.client.config import DEFAULT_RETRY, ClientOptions, RetryPolicy
-from aerobee.client.message import DELAY_LEVELS, GROUP_MAX, check_name
+from aerobee.client.message import DELAY_LEVELS, GROUP_MAX, check_name, check_topic
 from aerobee.errors import ConfigurationError
 
 __all__ = ["ProducerConfig", "ProducerOptions"]
 
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 JAVA_DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
 
@@ -24,6 +25,8 @@ class ProducerOptions(ClientOptions, total=False):
     compress_above: int
     max_message_size: int
     delay_levels: int
+    trace: bool
+    trace_topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +47,16 @@ class ProducerConfig:
     """Longer bodies are refused before anything is sent."""
     delay_levels: int = DELAY_LEVELS
     """How many levels the brokers' `messageDelayLevel` has; higher ones are refused."""
+    trace: bool = False
+    """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
+    trace_topic: str = TRACE_TOPIC
+    """The topic of the trace."""
 
     def __post_init__(self) -> None:
         check_name("producer group", self.group, GROUP_MAX)
         if self.group == JAVA_DEFAULT_GROUP:
             raise ConfigurationError(f"group {self.group} is Java's name for none: choose another")
+        check_topic(self.trace_topic)
         compression.check(self.compression)
         if not self.timeout > 0:
             raise ConfigurationError("timeout is a number of seconds above 0")

@@ -34,7 +34,8 @@ class SendResult:
     """A message is stored; `ok` tells whether as safely as the broker is set up to.
 
     `attempts` above 1 means an earlier try failed and may have stored a second copy. With
-    `recall_handle` a delayed message can be taken back; brokers before 5.3.2 give none.
+    `recall_handle` a delayed message can be taken back; brokers before 5.3.2 give none. `traced`
+    is false where the broker wants no message trace.
     """
 
     message_id: str
@@ -46,6 +47,7 @@ class SendResult:
     region_id: str = "DefaultRegion"
     attempts: int = 1
     recall_handle: str | None = None
+    traced: bool = True
 
     @property
     def ok(self) -> bool:

@@ -1,8 +1,10 @@
 """What the SDK's producers do beyond sending, with Java brokers and beside Java's clients."""
 
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,9 @@ from aerobee.errors import BrokerError, ConfigurationError
 from tests.conftest import AnyBroker, StartBroker
 from tests.interop.conftest import GetClient
 from tests.interop.test_directory_exchange import java_broker
+from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
 
@@ -28,7 +32,7 @@ UNKNOWN = TransactionState.UNKNOWN
 WITHIN_S = 30.0
 OFTEN = {"transactionCheckInterval": 1_000, "transactionTimeOut": 4_000}
 """Longer than the 3 s for which Java's broker keeps the end of a transaction to itself."""
-TIMERS = {"timerWheelEnable": "true", "recallMessageEnable": "true"}
+TIMERS = {"timerWheelEnable": "true", "recallMessageEnable": "true", "traceTopicEnable": "true"}
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +136,53 @@ def test_java_answers_us_and_we_answer_java(
             java.call("clear")
             with reading(broker, topic) as consumer, answering(producer, consumer):
                 assert java.request(names, topic, ["how", "why"]) == ["how?!", "why?!"]
+
+
+def mqadmin(home: Path, names: str, *words: str) -> str:
+    """What Java's tool prints."""
+    java = toolkit("5.4.0")
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    command = java.command(main, f"-Drocketmq.home.dir={home}", heap_mib=64, home=home)
+    done = subprocess.run(
+        [*command, *words, "-n", names], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
+    names = broker.namesrv_address
+    with TransactionProducer(names, checker=lambda _: COMMIT, group=topic, trace=True) as producer:
+        sent = producer.send(Message(topic, b"x", tag="A", keys=["k1"]))
+        producer.send_in_transaction(Message(topic, b"x"), lambda _: COMMIT)
+
+    def found() -> bool:
+        said = mqadmin(home, names, "queryMsgTraceById", "-i", sent.message_id)
+        return all(word in said for word in ("Pub", topic, "success"))
+
+    # What follows the log into the index may take a moment.
+    eventually(found, within_s=30, what="the trace")
+    with reading(broker, "RMQ_SYS_TRACE_TOPIC") as consumer:
+        kinds: set[bytes] = set()
+
+        def both() -> bool:
+            for trace in consumer.poll(timeout=0.5):
+                records = trace.body.split(b"\x02")
+                kinds.update(one.partition(b"\x01")[0] for one in records if topic.encode() in one)
+            return {b"Pub", b"EndTransaction"} <= kinds
+
+        eventually(both, within_s=WITHIN_S, what="records of the send and of the end")
+
+
+def test_javas_tool_finds_the_trace_of_what_we_sent_to_java(
+    new_broker: JavaBroker, topic: str, tmp_path: Path
+) -> None:
+    check_trace(new_broker, topic, tmp_path)
+
+
+def test_javas_tool_finds_the_trace_of_what_we_sent_here(
+    start_broker: StartBroker, topic: str, tmp_path: Path
+) -> None:
+    check_trace(start_broker(traceTopicEnable=True), topic, tmp_path)
 
 
 @contextmanager

@@ -53,9 +53,11 @@ class TransactionProducer(Producer):
 
     async def _begin(self) -> None:
         self._transactions.begin()
+        self._begin_tracing()
         self._client.working_group().start_soon(self._answer_checks)
 
     async def _end(self) -> None:
+        await self._end_tracing()
         await self._client.perform(self._transactions.close())
 
     @asynccontextmanager

@@ -11,6 +11,7 @@ from aerobee.client.producer_config import ProducerConfig
 from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.requesting import ask_through_topic, reply
 from aerobee.client.steps.sending import Sender
+from aerobee.client.steps.tracing import traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,12 +43,23 @@ class Producer(Part):
         super().__init__(namesrv, client, clients)
         instance = self._client.instance
         self._sender = Sender(instance, config, make_uniq_ids(instance))
+        self._tracing = traced(self._sender)
 
     def _begin(self) -> None:
         self._sender.begin()
+        self._begin_tracing()
+
+    def _begin_tracing(self) -> None:
+        if self._tracing:
+            self._client.spawn(self._tracing.run())
 
     def _end(self) -> None:
+        self._end_tracing()
         self._client.perform(self._sender.close())
+
+    def _end_tracing(self) -> None:
+        if self._tracing:
+            self._client.perform(self._tracing.close())
 
     def send(
         self,

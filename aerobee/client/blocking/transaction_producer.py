@@ -53,11 +53,13 @@ class TransactionProducer(Producer):
 
     def _begin(self) -> None:
         self._transactions.begin()
+        self._begin_tracing()
         self._transactions.checks.arrived.listen(self._asked.set)
         self._answering.start()
 
     def _end(self) -> None:
         try:
+            self._end_tracing()
             self._client.perform(self._transactions.close())
         finally:
             self._asked.set()

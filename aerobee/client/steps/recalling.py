@@ -43,7 +43,10 @@ def recall(sender: Sender, topic: str, handle: str | None, timeout_s: float | No
     header = RecallMessage(producer_group=sender.config.group, topic=topic, recall_handle=handle)
     ask = Ask(address=address, header=header, timeout_s=request_s)
     answer = expect(ask, (yield ask), broker_name)
-    return header_of(ask, answer, RecallMessageResponse).msg_id
+    message_id = header_of(ask, answer, RecallMessageResponse).msg_id
+    if sender.traces:
+        sender.traces.recalled(topic, message_id)
+    return message_id
 
 
 def broker_of(handle: str, topic: str) -> str:

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from aerobee.client import compression
-from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus, check_message
-from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.message import Message, MessageQueue, SendResult, check_message
 from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import NOTHING, batch_item, property_string
+from aerobee.client.steps.parcels import ROUTE_IS_OLD, WAITS, Parcel, read_results, request
 from aerobee.client.steps.retrying import Tries
-from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.errors import (
     AerobeeError,
     BatchSendError,
@@ -25,12 +24,6 @@ from aerobee.errors import (
     NoNameServerError,
     RouteNotFoundError,
     TransportError,
-)
-from aerobee.remoting.wire.headers.send import (
-    SendBatchMessage,
-    SendMessageResponse,
-    SendMessageV2,
-    SendReplyMessageV2,
 )
 from aerobee.remoting.wire.version import describe
 from aerobee.store.format.tags import java_hash
@@ -43,45 +36,21 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.messages import UniqIds
-    from aerobee.remoting.wire.command import Command
+    from aerobee.client.steps.traces import Traces
 
 __all__ = [
-    "STATUS",
-    "WAITS",
-    "Parcel",
     "QueueSelector",
     "Sender",
     "hashed",
-    "request",
 ]
 
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
 TIMERS_SINCE = 413
 """The version of brokers that know timers: V5_0_0. Those before deliver at once."""
 LEAVE_WITHIN_S = 4.0
-ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
-"""Failures that an old route explains: no such topic, no way to the broker."""
 PREPARED = 4
 """The bit of a sysFlag that says: the half of a transaction."""
 RETRIED = (TransportError, BrokerError, BrokerNotFoundError, NoNameServerError)
-WAITS = "WAIT\x01true\x02"
-"""The properties of a batch: answer when it is as safe as the broker is set up to make it."""
-STATUS = {status.value: status for status in SendStatus}
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """One request to be: everything but the queue."""
-
-    topic: str
-    uniq_ids: Sequence[str]
-    properties: str
-    body: bytes
-    sys_flag: int = 0
-    flag: int = 0
-    batch: bool = False
-    reply: bool = False
-    timed: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +60,8 @@ class Sender:
     instance: Instance
     config: ProducerConfig
     uniq_ids: UniqIds
+    traces: Traces | None = None
+    """Where records of its sends are kept, if they are."""
     _counters: dict[str, int] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -172,7 +143,7 @@ class Sender:
         ids = [self._next_id() for _ in chunk]
         body = b"".join(map(batch_item, chunk, ids))
         properties = WAITS if chunk[0].wait_store_ok else "WAIT\x01false\x02"
-        parcel = Parcel(chunk[0].topic, ids, properties, body, batch=True)
+        parcel = Parcel(chunk[0].topic, ids, properties, body, batch=True, messages=chunk)
         choice = self._choice(chunk[0], None)
         return (yield from self._deliver(parcel, choice, timeout_s, require_ok=False))
 
@@ -204,6 +175,7 @@ class Sender:
             message.flag,
             reply=reply,
             timed=message.delay is not None or message.deliver_at is not None,
+            messages=(message,),
         )
 
     def _route(self, topic: str, left_s: float) -> Steps[TopicRoute]:
@@ -222,6 +194,13 @@ class Sender:
         return self.uniq_ids.next(self.instance.clock.wall_ms())
 
     def _deliver(
+        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+    ) -> Steps[list[SendResult]]:
+        """Store a parcel, and keep a record of that where sends are traced."""
+        steps = self._store(parcel, choose, timeout_s, require_ok)
+        return self.traces.follow(parcel, steps) if self.traces else steps
+
+    def _store(
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
         """Try until stored, refused for good, out of tries, or out of time."""
@@ -315,30 +294,6 @@ class Sender:
         return queue
 
 
-def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:
-    """The header that sends a parcel to a queue. Source: remoting §3.2."""
-    made = SendMessageV2
-    if parcel.batch:
-        made = SendBatchMessage
-    elif parcel.reply:
-        made = SendReplyMessageV2
-    return made(
-        producer_group=group,
-        topic=parcel.topic,
-        default_topic=AUTO_CREATE_TOPIC,
-        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
-        queue_id=queue.queue_id,
-        sys_flag=parcel.sys_flag,
-        born_timestamp=now_ms,
-        flag=parcel.flag,
-        properties=parcel.properties,
-        reconsume_times=0,
-        unit_mode=False,
-        batch=parcel.batch,
-        broker_name=queue.broker_name,
-    )
-
-
 Choice: TypeAlias = "Callable[[Sequence[MessageQueue], MessageQueue | None], MessageQueue]"
 
 
@@ -346,30 +301,3 @@ def hashed(key: str, count: int) -> int:
     """The queue of an ordering key, as Java clients choose it. Source: client §5.7."""
     value = java_hash(key)
     return (value % count) if value >= 0 else (-value % count)
-
-
-def read_results(
-    parcel: Parcel, ask: Ask, answer: Command, queue: MessageQueue, attempts: int, require_ok: bool
-) -> list[SendResult]:
-    """What the broker stored, one result per message of the parcel. Raises: BrokerError."""
-    status = STATUS.get(answer.code)
-    if status is None or (require_ok and status is not SendStatus.OK):
-        raise error_of(ask, answer, queue.broker_name)
-    header = header_of(ask, answer, SendMessageResponse)
-    offset_ids = header.msg_id.split(",")
-    offset_ids += [""] * (len(parcel.uniq_ids) - len(offset_ids))
-    stored = queue._replace(queue_id=header.queue_id)
-    return [
-        SendResult(
-            message_id=uniq_id,
-            offset_message_id=offset_ids[at],
-            queue=stored,
-            queue_offset=header.queue_offset + at,
-            status=status,
-            transaction_id=header.transaction_id,
-            region_id=header.region or "DefaultRegion",
-            attempts=attempts,
-            recall_handle=header.recall_handle or None,
-        )
-        for at, uniq_id in enumerate(parcel.uniq_ids)
-    ]

@@ -107,6 +107,8 @@ class Transactions:
             transaction_id=transaction.transaction_id,
         )
         yield from self._tell(address, header)
+        if self.sender.traces:
+            self.sender.traces.ended(transaction.message, header, address, state)
 
     def answer(self, check: Check, state: TransactionState) -> Steps[None]:
         """Tell the broker that asked how the transaction ended."""
@@ -122,6 +124,8 @@ class Transactions:
             transaction_id=asked.transaction_id,
         )
         yield from self._tell(check.address, header)
+        if self.sender.traces:
+            self.sender.traces.ended(check.message, header, check.address, state)
 
     def _tell(self, address: str, header: EndTransaction) -> Steps[None]:
         timeout_s = self.sender.instance.config.request_timeout

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from aerobee.client.compression import pack
 from aerobee.client.message import check_topic
-from aerobee.client.steps.sending import WAITS, Parcel, hashed
+from aerobee.client.steps.parcels import WAITS, Parcel
+from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError
 from aerobee.spark.rows.buffers import byte_lengths, byte_offsets, packed
 from aerobee.spark.sink.properties import PropertyTexts, milliseconds

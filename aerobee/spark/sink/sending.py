@@ -26,8 +26,8 @@ from aerobee.client.message import SendStatus
 from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.parcels import ROUTE_IS_OLD, STATUS, request
 from aerobee.client.steps.retrying import is_away, worth_retrying
-from aerobee.client.steps.sending import ROUTE_IS_OLD, STATUS, request
 from aerobee.client.transport import transport_error
 from aerobee.errors import (
     AerobeeError,

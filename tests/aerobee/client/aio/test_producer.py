@@ -222,3 +222,20 @@ async def test_a_request_gets_its_reply_and_none_ends_in_time(front: Front, fres
             await replies.reply(first, b"x")
     assert (first.body, second.body) == (b"?" * 3_000, b"?" * 6_000), "the second was compressed"
     assert second.properties["n"] == "2"
+
+
+async def test_a_traced_send_is_told_in_the_trace_topic(front: Front, fresh: Fresh) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    async with front.producer(trace=True, trace_topic=f"{topic}-trace", group=group) as producer:
+        result = await producer.send(Message(topic, b"x", tag="A", keys=["k"]))
+    traces: list[ReceivedMessage] = []
+    with anyio.fail_after(WITHIN_S):
+        async with front.consumer(fresh("group"), start_from=ConsumeFrom.FIRST) as consumer:
+            await consumer.subscribe(f"{topic}-trace")
+            while not traces:
+                traces += await consumer.poll(timeout=0.2)
+    (trace,) = traces
+    assert trace.keys == (result.message_id, "k")
+    kind, _, _, *rest = trace.body.decode().rstrip("\x02").split("\x01")
+    assert [kind, *rest[:5]] == ["Pub", group, topic, result.message_id, "A", "k"]
+    assert rest[-2:] == [result.offset_message_id, "true"]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from aerobee.client.compression import Compression, unpack
 from aerobee.client.message import MessageQueue
-from aerobee.client.steps.sending import WAITS, hashed
+from aerobee.client.steps.parcels import WAITS
+from aerobee.client.steps.sending import hashed
 from aerobee.errors import ConfigurationError
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import BODY_BYTES_MAX, Encoder, Packing, Shipment, pieces

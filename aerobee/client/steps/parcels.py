@@ -1,0 +1,102 @@
+"""One request that stores messages: what goes into it, its header, and what its answer means. Pure.
+
+Source: client §5.4, remoting §3.2, §3.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus
+from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
+from aerobee.remoting.wire.headers.send import (
+    SendBatchMessage,
+    SendMessageResponse,
+    SendMessageV2,
+    SendReplyMessageV2,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.client.steps.effects import Ask
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["ROUTE_IS_OLD", "STATUS", "WAITS", "Parcel", "read_results", "request"]
+
+WAITS = "WAIT\x01true\x02"
+"""The properties of a batch: answer when it is as safe as the broker is set up to make it."""
+ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
+"""Failures that an old route explains: no such topic, no way to the broker."""
+STATUS = {status.value: status for status in SendStatus}
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """One request to be: everything but the queue."""
+
+    topic: str
+    uniq_ids: Sequence[str]
+    properties: str
+    body: bytes
+    sys_flag: int = 0
+    flag: int = 0
+    batch: bool = False
+    reply: bool = False
+    timed: bool = False
+    messages: Sequence[Message] = ()
+    """What it is made of, for those who trace."""
+
+
+def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:
+    """The header that sends a parcel to a queue. Source: remoting §3.2."""
+    made = SendMessageV2
+    if parcel.batch:
+        made = SendBatchMessage
+    elif parcel.reply:
+        made = SendReplyMessageV2
+    return made(
+        producer_group=group,
+        topic=parcel.topic,
+        default_topic=AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=DEFAULT_TOPIC_QUEUES,
+        queue_id=queue.queue_id,
+        sys_flag=parcel.sys_flag,
+        born_timestamp=now_ms,
+        flag=parcel.flag,
+        properties=parcel.properties,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=parcel.batch,
+        broker_name=queue.broker_name,
+    )
+
+
+def read_results(
+    parcel: Parcel, ask: Ask, answer: Command, queue: MessageQueue, attempts: int, require_ok: bool
+) -> list[SendResult]:
+    """What the broker stored, one result per message of the parcel. Raises: BrokerError."""
+    status = STATUS.get(answer.code)
+    if status is None or (require_ok and status is not SendStatus.OK):
+        raise error_of(ask, answer, queue.broker_name)
+    header = header_of(ask, answer, SendMessageResponse)
+    offset_ids = header.msg_id.split(",")
+    offset_ids += [""] * (len(parcel.uniq_ids) - len(offset_ids))
+    stored = queue._replace(queue_id=header.queue_id)
+    return [
+        SendResult(
+            message_id=uniq_id,
+            offset_message_id=offset_ids[at],
+            queue=stored,
+            queue_offset=header.queue_offset + at,
+            status=status,
+            transaction_id=header.transaction_id,
+            region_id=header.region or "DefaultRegion",
+            attempts=attempts,
+            recall_handle=header.recall_handle or None,
+            traced=header.trace_on != "false",
+        )
+        for at, uniq_id in enumerate(parcel.uniq_ids)
+    ]
