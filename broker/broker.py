@@ -153,7 +153,7 @@ class Broker:
             yield from feature.scan()
 
     async def leave(self) -> None:
-        """Say good-bye, and answer everybody who is held."""
+        """Unregister from name servers, and answer every held request."""
         for feature in self.features:
             await feature.leave()
         for held in self.core.rounds.held:

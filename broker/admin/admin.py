@@ -72,7 +72,7 @@ TOPIC_PUT_LATENCY, GROUP_GET_LATENCY, GROUP_GET_FALL_…, …_REGISTER_TIME. Too
 
 
 QUEUES_MAX: Final = 40_000
-"""Queues that one answer speaks of: it stays below the longest frame that clients take."""
+"""Queues in one answer: it stays below the longest frame that clients take."""
 
 
 class AdminProcessor:

@@ -1,6 +1,6 @@
 """Which queues each member of a group is to consume, worked out here instead of by every client.
 
-Pure: sorted queues and sorted client ids in, queues out, the same for whoever works it out.
+Pure: sorted queues and sorted client ids in, queues out, the same wherever it is computed.
 Source: semantics §11.2 (QueryAssignmentProcessor, AllocateMessageQueueAveragely).
 """
 

@@ -29,7 +29,7 @@ UNIT_BYTES = 20
 
 class Machine(NamedTuple):
     """What the defaults ask of the machine. `addresses`: of interfaces that are up, in order.
-    `in_container`: the addresses mean nothing to anybody outside.
+    `in_container`: the addresses mean nothing outside.
     """
 
     cpu_count: int

@@ -94,7 +94,7 @@ class ClientProcessor:
         return finished(noting) if len(command.body) <= SHORT_BYTES else noting
 
     def note(self, command: Command, connection: Connection) -> Generator[None, None, Answer]:
-        """Group by group: one heartbeat may speak of a thousand."""
+        """Group by group: one heartbeat may name a thousand."""
         data = HeartbeatData.from_client(command.body)
         self.check_fits(data, connection)
         client = Client(

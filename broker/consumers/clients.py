@@ -342,7 +342,7 @@ def refresh(clients: dict[int, Client], client: Client) -> Client | None:
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Tags are the language of whoever names none. Source: ExpressionType.isTagType."""
+    """Tags are the expression type where none is named. Source: ExpressionType.isTagType."""
     return not expression_type or expression_type == TAG
 
 

@@ -1,7 +1,7 @@
 """How far each group has come in each queue: `topic@group` → queue → next message to consume.
 
 Commits overwrite: no range check and no order, a smaller offset is stored like any other. A
-negative offset means "none", whoever stored it. The table lives in `consumerOffset.json`; a crash
+negative offset means "none". The table lives in `consumerOffset.json`; a crash
 loses the commits since the last save, and their messages come again. Source: semantics §3.1–3.2
 (ConsumerOffsetManager).
 """
@@ -81,7 +81,7 @@ class ConsumerOffsetTable:
         self.commits = 0
         self.changes = 0
         self.popped = 0
-        """Offsets that speak of check points: they must not reach the disk before those."""
+        """Offsets that refer to check points: they must not reach the disk before those."""
         self.extra: dict[str, Any] = {}
 
     def commit(
@@ -104,7 +104,7 @@ class ConsumerOffsetTable:
     ) -> None:
         """As `commit`, by the service that a group of the broker itself belongs to.
 
-        Such an offset speaks of what the service has put. Raises: LimitReached.
+        Such an offset refers to what the service has put. Raises: LimitReached.
         """
         self.popped += 1
         self._store(group, topic, queue_id, consumer_offset, now_ms)

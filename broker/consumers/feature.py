@@ -50,7 +50,7 @@ class ConsumersFeature(Feature):
             ConsumerOffsetTable(version_step=broker.consumer_offset_update_version_step),
         )
         self.group_file = core.tables.asked(self.tables.groups, "subscriptionGroup.json")
-        # Offsets of pops speak of check points.
+        # Offsets of pops refer to check points.
         self.offset_file = core.tables.changing(
             self.tables.offsets, "consumerOffset.json", relies_on=self._pops_durable
         )

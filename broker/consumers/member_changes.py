@@ -1,6 +1,6 @@
 """Notifies the members of a consumer group that it changed, so that they rebalance.
 
-Each change sends NOTIFY_CONSUMER_IDS_CHANGED to everybody who is in the group then; changes that
+Each change sends NOTIFY_CONSUMER_IDS_CHANGED to all members that the group has then; changes that
 come before it is sent share it. Every member answers by asking for the list of all, so that
 notifying N members costs N lists of N names. Of a large group therefore a few members are notified
 at a time, with rests that grow with it: thousands that join one by one share the rounds, and a
@@ -97,7 +97,7 @@ class MemberChanges:
         while room > 0 and due and due[0][0] <= now:
             _, _, current = heappop(due)
             notified = self._notify_some(current, room)
-            # A group without anybody costs a little as well.
+            # A group without members costs a little as well.
             room -= max(notified, 1)
             if notified or current.left:
                 heappush(due, (now + rest_s(notified, current.size), next(self._numbers), current))

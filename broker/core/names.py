@@ -63,7 +63,7 @@ ALLOWED_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
 def topic_problem(topic: str, *, stored: bool = False) -> str | None:
     """Why `topic` is no topic name, or None if it is one.
 
-    `stored` names were legal to whoever wrote them: they may have the greatest length, and a
+    `stored` names were legal when they were written: they may have the greatest length, and a
     retry topic of POP the plus sign that only a broker writes.
     """
     if stored and topic.startswith(RETRY_PREFIX):

@@ -210,7 +210,7 @@ class DedupingSend:
         command: Command,
         merged: Merged,
     ) -> Outcome:
-        """Store what is left of a batch; its answer speaks of all of the batch."""
+        """Store what is left of a batch; its answer is about all of the batch."""
         reduced = replace(command, body=b"".join(new))
         # Of a connection the send processor knows host and answer, and these it has.
         outcome = at_once(self._send.batch(header, reduced, cast("Connection", merged)))

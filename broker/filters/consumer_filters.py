@@ -194,7 +194,7 @@ class ConsumerFilterTable:
 
 
 def entry_of(topic: str, group: str, fields: Mapping[str, Any], dead_ms: int) -> ConsumerFilter:
-    """A filter from a file; its bits of a Bloom filter are for whoever keeps bitmaps.
+    """A filter from a file; its bits of a Bloom filter are for brokers that keep bitmaps.
 
     Raises: ValueError.
     """

@@ -1,7 +1,7 @@
 """How many requests may be held: in all, for one connection, for one group; and who is evicted.
 
 When the quota is used up, a request of a connection that holds less evicts the oldest request of
-one that holds more: whoever parks too many pays for it, and nobody else does. A request with a long
+one that holds more: a client that parks too many pays for it, and no other. A request with a long
 filter weighs more than one.
 """
 

@@ -20,7 +20,7 @@ __all__ = ["MetricsFeature"]
 
 
 class MetricsFeature(Feature):
-    """Reads the counters of all others by the clock, and for whoever scrapes."""
+    """Reads the counters of all others by the clock, and at each scrape."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """What brokers leave behind in the topics of the name server, cleared away in steps.
 
-A broker of 80,000 topics leaves at once, and its topics speak of it for a while: whoever shows them
-leaves it out. Where a master left its acting slave, the topics are not written to from then on.
+A broker of 80,000 topics leaves at once, and its topics name it for a while: answers
+leave it out. Where a master left its acting slave, the topics are not written to from then on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Departures:
         self.masterless: set[str] = set()
         """Brokers with an acting master, whose topics may still say that they are writable."""
         self.settling: Iterator[None] | None = None
-        """The pass over the topics that is under way; whoever wants it done takes its steps."""
+        """The pass over the topics that is under way; a request that needs it takes its steps."""
 
     def shown(self, queue: QueueData) -> QueueData:
         """The queues of a topic on one broker as they go out."""

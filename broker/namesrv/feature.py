@@ -120,7 +120,7 @@ class NamesrvFeature(Feature):
         self.requests.connection_closed(connection)
 
     async def leave(self) -> None:
-        """Say good-bye to every name server."""
+        """Unregister from every name server."""
         await self.registration.leave()
 
 

@@ -40,7 +40,7 @@ __all__ = ["Identity", "NameServer", "Registration"]
 RETRY_S: Final = 3.0
 """How long after a failed attempt a name server is tried again."""
 LEAVE_S: Final = 3.0
-"""How long a good-bye may take."""
+"""How long unregistering may take."""
 BOTH: Final = PERM_READ | PERM_WRITE
 
 log = structlog.stdlib.get_logger("aerobee.broker")
@@ -129,7 +129,7 @@ class Registration:
             await trio.sleep_forever()
 
     async def leave(self) -> None:
-        """Say good-bye to every name server, and register no more."""
+        """Unregister from every name server, and register no more."""
         self.leaving = True
         if self.routes is not None:
             self.routes.leave_own()

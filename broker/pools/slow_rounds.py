@@ -1,6 +1,6 @@
 """Slow rounds of the reactor examined afterwards: how long their puts took, and was it too long.
 
-A put is a copy in memory and is not timed. Only when a round took long does anybody look: every
+A put is a copy in memory and is not timed. Only a round that took long is examined: every
 record carries the millisecond in which it was begun, so the time to the next one, or to the end of
 the round, is the most that its append can have taken. Appends wait for the disk when the page cache
 is full of what is not written yet, or when a segment must be made in the middle of a put.

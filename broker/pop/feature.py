@@ -1,4 +1,4 @@
-"""POP: the broker hands messages out to whoever asks, and takes back what nobody acknowledges."""
+"""POP: the broker hands messages out one by one, and delivers again what is not acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POP_MESSAGE and PEEK_MESSAGE: messages handed out one by one, for a while, to whoever asks first.
+"""POP_MESSAGE and PEEK_MESSAGE: messages handed out one by one, for a while, to any member.
 
 What a pop finds is written into the revive log as a check point, then the group's offset moves, and
 then the answer goes out, all in one step: what is handed out comes again unless it is acknowledged,

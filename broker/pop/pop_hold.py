@@ -194,7 +194,7 @@ class PopHold:
             first = line.first(ALL_QUEUES, tags_code, properties)
             if first is not None:
                 self._mark(first, last=False)
-            # What comes back is for whoever waits; what is new, for who waits for its queue too.
+            # A retry wakes one of any queue; a new message also one that waits for its queue.
             if not back:
                 first = line.first(queue_id, tags_code, properties)
             elif first is None:

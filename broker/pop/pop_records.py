@@ -133,7 +133,7 @@ class CheckPoint(OfPop, kw_only=True):
     def offsets(self) -> list[int]:
         """The queue offsets handed out; those of an old writer lie side by side.
 
-        Raises: BodyError for more than anybody hands out.
+        Raises: BodyError for more than a pop can hand out.
         """
         diffs = self.diffs or range(self.count)
         if len(diffs) > OFFSETS_MAX:

@@ -1,7 +1,7 @@
 """Writes the tables to their files: when asked, offsets every few seconds, all of them at stop.
 
 A save that is asked for while another one runs waits for the next, which holds its change; all who
-wait share it. A save that fails is logged and tried again after a rest; until then whoever waits is
+wait share it. A save that fails is logged and tried again after a rest; until then what waits is
 refused at once, so that a full disk is not asked once per request.
 Source: semantics §3.1, §17.4; store format §1.7.
 """
@@ -68,7 +68,7 @@ class SavedTable:
         self.file = file
         self.changes = changes
         self.relies_on = relies_on
-        """Waits until what a snapshot taken before speaks of is on disk. Raises: OSError.
+        """Waits until what a snapshot taken before refers to is on disk. Raises: OSError.
 
         A table that says how far something was copied must not outlive the copies.
         """
@@ -130,7 +130,7 @@ class SavedTable:
             covered = self.wanted
             content = await self.content()
             try:
-                # Behind the snapshot: what it speaks of has been put by now.
+                # Behind the snapshot: what it refers to has been put by now.
                 if self.relies_on is not None:
                     await self.relies_on()
                 await self.file.write(content)

@@ -4,7 +4,7 @@ A half that its producer has not ended in time is put again at the end of the qu
 producers is asked; after so many times it goes where people find it. One that wants to be left
 alone for longer stays where it is, and those behind it are checked all the same. The queues hold
 all there is to know: this service reads them at the start, and a Java broker goes on where it
-stopped. How far both are done with are the offsets of a group, moved only when what they speak of
+stopped. How far both are done with are the offsets of a group, moved only when what they refer to
 is on disk.
 Source: semantics §10.3 (TransactionalMessageServiceImpl).
 """
@@ -344,7 +344,7 @@ class HalfMessages:
     async def save_progress(self) -> None:
         """Move the offsets of the group, once what they leave behind is on disk.
 
-        They are saved with those of all groups. The last time is before a clean stop: whoever opens
+        They are saved with those of all groups. The last time is before a clean stop: what opens
         the directory then finds no half whose newer copy it would have to tell from it.
         """
         try:

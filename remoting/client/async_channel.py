@@ -1,4 +1,4 @@
-"""One connection for asyncio and trio: requests out, answers to whoever waits, requests in.
+"""One connection for asyncio and trio: requests out, answers to waiting calls, requests in.
 
 Two tasks in the caller's task group, a reader and a writer; they end with the connection. Callers
 queue whole frames and only the writer touches the stream, so that a call can be cancelled at any

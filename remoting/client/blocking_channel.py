@@ -1,4 +1,4 @@
-"""One connection for threads: requests out, answers to whoever waits, requests in.
+"""One connection for threads: requests out, answers to waiting calls, requests in.
 
 A daemon thread per channel reads. Requests of the server arrive while nobody calls, and a caller
 that read for all would have to hand that duty on in the middle of its own time-out; a thread that

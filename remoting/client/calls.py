@@ -42,7 +42,7 @@ LANGUAGE = "PYTHON"
 
 
 class Calls(Generic[W]):
-    """The calls of one connection; `W` is what the channel keeps to wake whoever waits.
+    """The calls of one connection; `W` is what the channel keeps to wake the caller.
 
     `encoding` MSGPACK means: as soon as the peer grants it, and JSON until then.
     """

@@ -190,5 +190,5 @@ def adopt(
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.adopt(sock, address, name, worker)
     except OSError:
-        # The peer is already gone; its socket says so on every call.
+        # The peer is already gone: every call on its socket fails.
         sock.close()

@@ -35,7 +35,7 @@ log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
 class InboundBudget:
-    """Law: `total` is the sum of `held`; whoever is in `held` is starved while another leads.
+    """Law: `total` is the sum of `held`; a connection in `held` is starved while another leads.
 
     `held` is in the order of age: who begins a new frame goes to its end.
     """

@@ -200,7 +200,7 @@ class Selector:
     def note_empty(self, until: float) -> None:
         """Find the sockets that hold nothing now: what they bring later came after `until`.
 
-        The poller knows it of all that are watched for reading; to ask the kernel for thousands of
+        The poller knows it for all that are watched for reading; to ask the kernel for thousands of
         them one by one would hold everybody up again, for longer than the round did.
         """
         holding, unwatched = self.poller.holding(), self.poller.unwatched

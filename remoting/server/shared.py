@@ -43,7 +43,7 @@ class Shared:
     """Limits, counters and budgets of all connections, and who has something to send.
 
     Answers may become ready in any round, or after a flush of the store: all of them wait in
-    `outbox`, and whoever finished a batch calls `flush`, so that each connection sees one send.
+    `outbox`, and what finished a batch calls `flush`, so that each connection sees one send.
     """
 
     __slots__ = (

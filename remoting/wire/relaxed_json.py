@@ -39,7 +39,7 @@ STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """The document that these bytes are, written by Java or by anybody else. Raises: BodyError."""
+    """The document that these bytes are, written by Java or by others. Raises: BodyError."""
     raw = bytes(data)
     try:
         check_depth(raw)

@@ -1,4 +1,4 @@
-"""What a source of settings says, before anybody asks whether it makes sense."""
+"""What a source of settings contains, before it is validated."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Reading is msgspec's where the document is what it should be; else the relaxed reader's, with nulls
 taken as absent and numbers and texts taken for each other. Written is compact JSON, sorted by name
-as Java does it. What a server reads has bounds, for whoever reads it does nothing else meanwhile.
+as Java does it. What a server reads has bounds, for it does nothing else meanwhile.
 """
 
 from __future__ import annotations
