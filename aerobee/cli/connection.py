@@ -19,7 +19,7 @@ from aerobee.cli.options import namesrv_option
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from aerobee.blocking import AdminClient, Producer
     from aerobee.client.config import ClientOptions
@@ -36,26 +36,55 @@ __all__ = [
 
 CLI_GROUP = "aerobee_cli"
 OWNER_ONLY = 0o600
+ACCOUNT = ("access_key", "secret_key")
+TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "server_hostname")
+PROFILE = ("namesrv", *ACCOUNT, "security_token", "tls", *TLS_OPTIONS)
+"""What a context may say. Environment variables AEROBEE_ACCESS_KEY … say it without one."""
 FORMAT_HINT = "remove it, or repair its JSON"
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where a command's cluster is."""
+    """Where a command's cluster is, and how to reach it: see PROFILE."""
 
     namesrv: str | None = None
+    profile: Mapping[str, str] = field(default_factory=dict)
 
-    def admin(self, **options: Unpack[ClientOptions]) -> AdminClient:
+    def options(self) -> ClientOptions:
+        """What every client takes beside the address. Raises: ConfigurationError."""
+        from aerobee.client.security import Credentials, TLSConfig
+
+        options: ClientOptions = {}
+        keys = ((name, self.profile.get(name)) for name in ACCOUNT)
+        account = {name: value for name, value in keys if value}
+        if account:
+            if len(account) < len(ACCOUNT):
+                raise ConfigurationError("credentials are an access key and a secret key")
+            token = self.profile.get("security_token")
+            options["credentials"] = Credentials(**account, security_token=token)
+        said = {name: self.profile.get(name) or None for name in TLS_OPTIONS}
+        if self.profile.get("tls") or any(said.values()):
+            options["tls"] = TLSConfig(
+                ca_file=said["ca_file"],
+                cert_file=said["cert_file"],
+                key_file=said["key_file"],
+                server_hostname=said["server_hostname"],
+            )
+        return options
+
+    def admin(self, **more: Unpack[ClientOptions]) -> AdminClient:
         """A client for administration, to use in `with`."""
         from aerobee.blocking import AdminClient
 
+        options = self.options()
+        options.update(more)
         return AdminClient(self.namesrv, **options)
 
     def producer(self, group: str = CLI_GROUP) -> Producer:
         """A client that sends, to use in `with`."""
         from aerobee.blocking import Producer
 
-        return Producer(self.namesrv, group=group)
+        return Producer(self.namesrv, group=group, **self.options())
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,8 +100,9 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def chosen(namesrv: str | None, context: str | None) -> Connection:
     """The connection that options and environment name. Raises: ConfigurationError."""
+    given = {name: os.environ.get(f"AEROBEE_{name.upper()}", "") for name in PROFILE[1:]}
     if namesrv is not None:
-        return Connection(namesrv)
+        return Connection(namesrv, given)
     name = context or os.environ.get("AEROBEE_CONTEXT")
     if name:
         return Contexts.load().connection(name)
@@ -80,7 +110,7 @@ def chosen(namesrv: str | None, context: str | None) -> Connection:
         contexts = Contexts.load()
         if contexts.current:
             return contexts.connection(contexts.current)
-    return Connection()
+    return Connection(None, given)
 
 
 def tell_outages() -> None:
@@ -139,7 +169,8 @@ class Contexts:
 
     def connection(self, name: str) -> Connection:
         """The connection of a context. Raises: ConfigurationError."""
-        return Connection(self.of(name).get("namesrv"))
+        profile = self.of(name)
+        return Connection(profile.get("namesrv"), profile)
 
     def of(self, name: str) -> dict[str, str]:
         """A context's options. Raises: ConfigurationError naming those that there are."""

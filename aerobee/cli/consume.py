@@ -83,6 +83,7 @@ def consume(
         connection.namesrv,
         start_from=ConsumeFrom.FIRST if isinstance(position, int) else position,
         auto_commit=group is not None,
+        **connection.options(),
     ) as consumer:
         if group is not None:
             consumer.subscribe(topic, expression)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
-from aerobee.cli.connection import Contexts, contexts_file
+from aerobee.cli.connection import Connection, Contexts, contexts_file
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, output_options
 
 __all__ = ["context"]
+
+FILE = click.Path(exists=True, dir_okay=False, resolve_path=True)
 
 
 @click.group(cls=CommandGroup, short_help="Named connection profiles.")
@@ -25,22 +29,44 @@ def list_contexts(output: Output) -> None:
     """Print all contexts and which is in use."""
     contexts = Contexts.load()
     output.rows(
-        {"name": name, "in_use": name == contexts.current, "namesrv": options.get("namesrv")}
-        for name, options in sorted(contexts.known.items())
+        {
+            "name": name,
+            "in_use": name == contexts.current,
+            "namesrv": profile.get("namesrv"),
+            "access_key": profile.get("access_key"),
+            "tls": bool(Connection(None, profile).options().get("tls")),
+        }
+        for name, profile in sorted(contexts.known.items())
     )
 
 
 @context.command()
 @click.argument("name")
 @click.option("-n", "--namesrv", required=True, metavar="HOST:PORT", help="Its name servers.")
+@click.option("--access-key", help="Sign requests; the secret key is AEROBEE_SECRET_KEY, or asked.")
+@click.option("--tls", is_flag=True, help="Encrypted connections.")
+@click.option("--ca-file", type=FILE, help="Whom to trust; else whom the system trusts.")
+@click.option("--cert-file", type=FILE, help="What to show; with --key-file.")
+@click.option("--key-file", type=FILE)
+@click.option("--server-hostname", help="The name in the servers' certificates.")
 @click.option("--use", "use_it", is_flag=True, help="Use it from now on.")
-def add(name: str, namesrv: str, use_it: bool) -> None:
-    """Keep a cluster under NAME, or change it."""
+def add(name: str, namesrv: str, use_it: bool, tls: bool, **profile: str | None) -> None:
+    """Keep a cluster under NAME, or change it.
+
+    Example: aerobee context add prod -n 10.0.0.1:9876 --access-key admin --tls --use
+    """
     from aerobee.client.config import name_servers
 
     addresses = ";".join(name_servers(namesrv))
+    kept = {key: value for key, value in profile.items() if value} | {"namesrv": addresses}
+    if tls:
+        kept["tls"] = "true"
+    if "access_key" in kept:
+        secret = os.environ.get("AEROBEE_SECRET_KEY")
+        kept["secret_key"] = secret or click.prompt("secret key", hide_input=True, err=True)
+    Connection(addresses, kept).options()
     contexts = Contexts.load()
-    contexts.known[name] = {"namesrv": addresses}
+    contexts.known[name] = kept
     if use_it:
         contexts.current = name
     contexts.save()

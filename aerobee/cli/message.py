@@ -157,7 +157,8 @@ def tail(
         return
     tell_outages()
     write = message_writer("json" if output.for_programs else style)
-    with PullConsumer(CLI_GROUP, connection.namesrv, auto_commit=False) as consumer:
+    options = connection.options()
+    with PullConsumer(CLI_GROUP, connection.namesrv, auto_commit=False, **options) as consumer:
         consumer.assign([one.queue for one in bounds])
         for one in bounds:
             consumer.seek(one.queue, one.end)

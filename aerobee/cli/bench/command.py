@@ -164,7 +164,7 @@ def carried_out(kind: str, load: Load, connection: Connection) -> Outcome:
     outcome = Outcome()
     with progress(load.count, kind) as advance:
         try:
-            anyio.run(getattr(runs, kind), load, outcome, connection.namesrv, advance)
+            anyio.run(getattr(runs, kind), load, outcome, connection, advance)
         except KeyboardInterrupt:
             click.echo("aerobee: stopped; this is what was measured until then", err=True)
     return outcome

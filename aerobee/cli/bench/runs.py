@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aerobee import ReceivedMessage
     from aerobee.cli.bench.load import Load, Outcome
+    from aerobee.cli.connection import Connection
 
 __all__ = ["consume", "idle", "produce", "roundtrip"]
 
@@ -28,14 +29,24 @@ PULL_BATCH = 32
 NS = 1_000_000_000
 
 
+def sender_at(at: Connection) -> Producer:
+    """A producer, to use in `async with`."""
+    return Producer(at.namesrv, group=GROUP, **at.options())
+
+
+def reader(at: Connection) -> PullConsumer:
+    """A consumer that leaves no trace, to use in `async with`."""
+    return PullConsumer(GROUP, at.namesrv, auto_commit=False, pull_batch=PULL_BATCH, **at.options())
+
+
 # ── Sending ──
 
 
 async def produce(
-    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+    load: Load, outcome: Outcome, at: Connection, advance: Callable[[int], None]
 ) -> None:
     """Send by the schedule."""
-    async with Producer(namesrv, group=GROUP) as producer:
+    async with sender_at(at) as producer:
         await producer.queues(load.topic)
         await send_all(load, outcome, producer, advance)
 
@@ -85,10 +96,12 @@ async def worker(
 
 
 async def consume(
-    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+    load: Load, outcome: Outcome, at: Connection, advance: Callable[[int], None]
 ) -> None:
     """Read the topic from its first message to the end that it has now, or for the duration."""
-    async with PullConsumer(GROUP, namesrv, auto_commit=False, pull_batch=PULL_BATCH) as consumer:
+    async with PullConsumer(
+        GROUP, at.namesrv, auto_commit=False, pull_batch=PULL_BATCH, **at.options()
+    ) as consumer:
         await consumer.assign(await consumer.queues(load.topic))
         for queue in consumer.assignment:
             await consumer.seek(queue, ConsumeFrom.FIRST)
@@ -135,15 +148,17 @@ def count_in(
 
 
 async def roundtrip(
-    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+    load: Load, outcome: Outcome, at: Connection, advance: Callable[[int], None]
 ) -> None:
     """Send by the schedule, while every consumer reads all of it; then check what each one got."""
     async with AsyncExitStack() as stack:
-        producer = await stack.enter_async_context(Producer(namesrv, group=GROUP))
+        producer = await stack.enter_async_context(sender_at(at))
         queues = await producer.queues(load.topic)
         consumers = [
             await stack.enter_async_context(
-                PullConsumer(GROUP, namesrv, auto_commit=False, pull_batch=PULL_BATCH)
+                PullConsumer(
+                    GROUP, at.namesrv, auto_commit=False, pull_batch=PULL_BATCH, **at.options()
+                )
             )
             for _ in range(load.consumers)
         ]
@@ -176,13 +191,18 @@ async def check_all(
 
 
 async def idle(
-    load: Load, outcome: Outcome, namesrv: str | None, advance: Callable[[int], None]
+    load: Load, outcome: Outcome, at: Connection, advance: Callable[[int], None]
 ) -> None:
     """Be connected, with consumers that wait for messages that do not come."""
     async with AsyncExitStack() as stack:
         for number in range(load.consumers):
             consumer = await stack.enter_async_context(
-                PullConsumer(f"{GROUP}_idle_{number}", namesrv, start_from=ConsumeFrom.LAST)
+                PullConsumer(
+                    f"{GROUP}_idle_{number}",
+                    at.namesrv,
+                    start_from=ConsumeFrom.LAST,
+                    **at.options(),
+                )
             )
             await consumer.subscribe(load.topic)
         outcome.started_s, before_s = monotonic(), process_time()

@@ -4,8 +4,10 @@ import stat
 
 import pytest
 
-from aerobee.cli.connection import contexts_file
+from aerobee.cli.connection import Contexts, contexts_file
+from aerobee.client.security import Credentials
 from tests.aerobee.cli.conftest import Call
+from tests.conftest import AnyBroker
 
 pytestmark = pytest.mark.service
 
@@ -47,3 +49,29 @@ def test_a_file_that_is_broken_is_named(call: Call) -> None:
     done = call("context", "list")
     assert done.code == 2
     assert str(contexts_file()) in done.err
+
+
+def test_an_account_is_kept_and_used(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AEROBEE_SECRET_KEY", "secret12345")
+    assert call("context", "add", "acl", "-n", "h:1", "--access-key", "ak", "--use").code == 0
+    monkeypatch.delenv("AEROBEE_SECRET_KEY")
+    options = Contexts.load().connection("acl").options()
+    assert options["credentials"] == Credentials("ak", "secret12345")
+    listed = call("context", "list")
+    assert "secret12345" not in listed.out
+    assert "ak" in listed.out
+    monkeypatch.setenv("AEROBEE_ACCESS_KEY", "ak")
+    done = call("topic", "list")
+    assert (done.code, done.err) == (
+        2,
+        "aerobee: credentials are an access key and a secret key\n",
+    )
+
+
+def test_an_encrypted_connection_is_not_made_to_a_broker_without(
+    call: Call, broker: AnyBroker
+) -> None:
+    call("context", "add", "tls", "-n", broker.namesrv_address, "--tls")
+    assert call("topic", "list", "--context", "tls").code == 4
+    (row,) = call("context", "list", "--json").document
+    assert row["tls"] is True
