@@ -67,10 +67,18 @@ __all__ = [
 
 
 class AerobeeError(Exception):
-    """Base of all: `code` is the answer's code or RocketMQ's client code, if there is one."""
+    """Base of all. What is known of the circumstances, each None where it means nothing.
+
+    `code` is the answer's, or RocketMQ's client code; `remark` the words of the broker or the name
+    server; `broker` its name, `address` where it was asked, `topic` what it was asked about.
+    """
 
     code: int | None = None
     retryable: bool = False
+    remark: str | None = None
+    broker: str | None = None
+    address: str | None = None
+    topic: str | None = None
 
 
 class ConfigurationError(AerobeeError, ValueError):
@@ -131,13 +139,23 @@ class RouteNotFoundError(AerobeeError):
 class BrokerError(AerobeeError):
     """An error answer: `code` and `remark` as sent, by `broker` at `address`, to `request`."""
 
-    def __init__(self, code: int, remark: str, broker: str, address: str, request: str) -> None:
-        super().__init__(f"{request}: {broker} at {address} answered {code}: {remark}")
+    def __init__(
+        self,
+        code: int,
+        remark: str,
+        broker: str,
+        address: str,
+        request: str,
+        topic: str | None = None,
+    ) -> None:
+        about = f" (topic {topic})" if topic else ""
+        super().__init__(f"{request}: {broker} at {address} answered {code}: {remark}{about}")
         self.code: int = code
-        self.remark = remark
-        self.broker = broker
-        self.address = address
+        self.remark: str = remark
+        self.broker: str = broker
+        self.address: str = address
         self.request = request
+        self.topic = topic
 
 
 class UnsupportedRequestError(BrokerError):
@@ -210,12 +228,16 @@ class SendFailedError(AerobeeError):
 
     retryable = True
 
-    def __init__(self, what: str, attempts: Sequence[Attempt]) -> None:
+    def __init__(self, what: str, attempts: Sequence[Attempt], topic: str | None = None) -> None:
         self.attempts = tuple(attempts)
+        self.topic = topic
         counts = Counter(f"{attempt.broker}: {attempt.error}" for attempt in self.attempts)
         tried = "; ".join(text if n == 1 else f"{text} ({n} times)" for text, n in counts.items())
         super().__init__(f"{what} failed after {len(self.attempts)} tries: {tried}")
-        self.code = self.attempts[-1].error.code if self.attempts else None
+        if self.attempts:
+            last = self.attempts[-1].error
+            self.code, self.remark, self.address = last.code, last.remark, last.address
+            self.broker = self.attempts[-1].broker
 
 
 class BatchSendError(AerobeeError):
@@ -227,7 +249,9 @@ class BatchSendError(AerobeeError):
         self.results = tuple(results)
         errors = [result for result in self.results if isinstance(result, AerobeeError)]
         super().__init__(f"{len(errors)} of {len(self.results)} messages not sent: {errors[0]}")
-        self.code = errors[0].code
+        first = errors[0]
+        self.code, self.remark, self.topic = first.code, first.remark, first.topic
+        self.broker, self.address = first.broker, first.address
 
 
 class ReplyTimeoutError(AerobeeError, TimeoutError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.client.steps.answers import request_name
+from aerobee.client.steps.answers import request_name, topic_of
 from aerobee.errors import (
     AerobeeError,
     ConfigurationError,
@@ -18,16 +18,26 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Ask
     from aerobee.remoting.errors import RemotingError
 
-__all__ = ["transport_error"]
+__all__ = ["late", "transport_error"]
 
 
 def transport_error(ask: Ask, error: RemotingError) -> AerobeeError:
     """What went wrong between us and the peer of `ask`."""
     if isinstance(error, FrameError):
         return ConfigurationError(f"{request_name(ask)} cannot be sent: {error}")
-    what = f"{request_name(ask)} to {ask.address}"
+    topic = topic_of(ask)
+    about = f" for topic {topic}" if topic else ""
+    what = f"{request_name(ask)}{about} to {ask.address}"
     if isinstance(error, ConnectFailed):
-        return ConnectError(f"{what}: {error}")
-    if isinstance(error, CallTimedOut):
-        return RequestTimeoutError(f"{what}: no answer within {ask.timeout_s:g} s")
-    return TransportError(f"{what}: {error}")
+        made: TransportError = ConnectError(f"{what}: {error}")
+    elif isinstance(error, CallTimedOut):
+        made = RequestTimeoutError(f"{what}: no answer within {ask.timeout_s:.3g} s")
+    else:
+        made = TransportError(f"{what}: {error}")
+    made.address, made.topic = ask.address, topic
+    return made
+
+
+def late(ask: Ask) -> AerobeeError:
+    """No answer came in time."""
+    return transport_error(ask, CallTimedOut(""))

@@ -15,12 +15,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aerobee.client.steps.effects import Wait
-from aerobee.errors import AerobeeError, RequestTimeoutError
+from aerobee.client.transport import late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aerobee.client.steps.effects import Ask, Steps
+    from aerobee.errors import AerobeeError
     from aerobee.remoting.wire.command import Command
 
 __all__ = ["Background", "Begin", "Done"]
@@ -148,5 +149,4 @@ class Background:
             self._inbox.put(WakeUp(job, turn, answer, error))
 
         job.forget.append(self._begin(ask, done))
-        late = RequestTimeoutError(f"{ask.address}: no answer within {ask.timeout_s:g} s")
-        self._at(ask.timeout_s, WakeUp(job, turn, error=late))
+        self._at(ask.timeout_s, WakeUp(job, turn, error=late(ask)))

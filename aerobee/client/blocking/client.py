@@ -13,12 +13,11 @@ from aerobee.client.blocking.connections import Connections
 from aerobee.client.factory import check_process, make_config, make_instance
 from aerobee.client.security import link_of
 from aerobee.client.steps.effects import Wait
-from aerobee.client.transport import transport_error
+from aerobee.client.transport import late, transport_error
 from aerobee.errors import (
     AerobeeError,
     ClientClosedError,
     ClientStateError,
-    RequestTimeoutError,
 )
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
@@ -179,7 +178,7 @@ class Client:
         finally:
             forget()
         if not outcome:
-            raise RequestTimeoutError(f"{effect.address}: no answer within {effect.timeout_s:g} s")
+            raise late(effect)
         answer, failure = outcome[0]
         if failure is not None:
             raise failure

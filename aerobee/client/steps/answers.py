@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["body_of", "error_of", "expect", "header_of", "request_name"]
+__all__ = ["body_of", "error_of", "expect", "header_of", "request_name", "topic_of"]
 
 H = TypeVar("H", bound="Header")
 
@@ -33,7 +33,7 @@ def error_of(ask: Ask, answer: Command, peer: str) -> BrokerError:
     """The exception for an error answer of `peer`, a broker name or "name server"."""
     made = BY_CODE.get(answer.code, BrokerError)
     remark = answer.remark or _name(ResponseCode, answer.code)
-    return made(answer.code, remark.strip(), peer, ask.address, request_name(ask))
+    return made(answer.code, remark.strip(), peer, ask.address, request_name(ask), topic_of(ask))
 
 
 def header_of(ask: Ask, answer: Command, kind: type[H]) -> H:
@@ -59,6 +59,12 @@ def _senseless(ask: Ask, error: RemotingError) -> TransportError:
 def request_name(ask: Ask) -> str:
     """RocketMQ's name of the request, for error texts."""
     return _name(RequestCode, ask.header.code)
+
+
+def topic_of(ask: Ask) -> str | None:
+    """The topic that a request is about, if it is about one."""
+    topic: str | None = getattr(ask.header, "topic", None)
+    return topic
 
 
 def _name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:

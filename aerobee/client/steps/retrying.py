@@ -57,9 +57,9 @@ def is_away(error: AerobeeError) -> bool:
 
 @dataclass(slots=True)
 class Tries:
-    """The tries of one send. `what` begins the text of its failure."""
+    """The tries of one send to a topic."""
 
-    what: str
+    topic: str
     policy: RetryPolicy
     clock: Clock
     random: Random
@@ -112,9 +112,9 @@ class Tries:
     def _ended(self) -> AerobeeError:
         self.over = True
         if not self.failed:
-            return RequestTimeoutError(f"{self.what}: no time left to try")
+            return RequestTimeoutError(f"sending to topic {self.topic}: no time left to try")
         last = self.failed[-1].error
         if all(one.broker == NOWHERE or one.error.code in ELSEWHERE for one in self.failed):
             # It says all there is to say.
             return last
-        return SendFailedError(self.what, self.failed)
+        return SendFailedError(f"sending to topic {self.topic}", self.failed, self.topic)

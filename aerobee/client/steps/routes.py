@@ -48,7 +48,7 @@ PAUSES_S = (0.1, 0.5)
 NOBODY_PAUSE_S = 0.25
 """Before name servers that know no broker are asked again."""
 ROUTE_NOT_FOUND = (
-    "no broker serves topic {topic} (asked {asked}{there}). Usual causes: the "
+    "no route for topic {topic}: asked {asked}, last answer {last}{there}. Usual causes: the "
     "topic was never created and auto-create is off, or the broker registered an address that "
     "cannot be reached from here (see brokerIP1 or advertisedHost)"
 )
@@ -145,8 +145,8 @@ class Routes:
         except RouteNotFoundError:
             try:
                 data = yield from self._ask_route(AUTO_CREATE_TOPIC, timeout_s)
-            except RouteNotFoundError:
-                raise self._no_route(topic) from None
+            except RouteNotFoundError as error:
+                raise self._no_route(topic, error.remark) from None
             self.planned.add(topic)
             route = self.remember(topic, read_route(topic, data, DEFAULT_TOPIC_QUEUES))
         if not route.to_publish:
@@ -212,10 +212,10 @@ class Routes:
         ask, answer = yield from self.ask_name_server(header, timeout_s)
         try:
             return body_of(ask, expect(ask, answer, "name server"), TopicRouteData)
-        except TopicNotFoundError:
-            raise self._no_route(topic) from None
+        except TopicNotFoundError as error:
+            raise self._no_route(topic, f"{error.code} {error.remark}") from None
 
-    def _no_route(self, topic: str) -> RouteNotFoundError:
+    def _no_route(self, topic: str, last: str | None) -> RouteNotFoundError:
         there = ""
         if self.cluster is not None:
             brokers = ", ".join(
@@ -223,8 +223,12 @@ class Routes:
                 for name, data in self.cluster.broker_addr_table.items()
             )
             there = f"; brokers there: {brokers or 'none'}"
-        asked = ";".join(self.config.name_servers)
-        return RouteNotFoundError(ROUTE_NOT_FOUND.format(topic=topic, asked=asked, there=there))
+        servers = self.config.name_servers
+        asked = f"name server{'s' if len(servers) > 1 else ''} {' and '.join(servers)}"
+        text = ROUTE_NOT_FOUND.format(topic=topic, asked=asked, last=last, there=there)
+        error = RouteNotFoundError(text)
+        error.topic, error.remark = topic, last
+        return error
 
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
         """Keep a route, and where its brokers are."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aerobee.client import compression
 from aerobee.client.message import Message, MessageQueue, SendResult, check_message
 from aerobee.client.steps.batches import BATCH_BYTES, split
-from aerobee.client.steps.effects import Ask, Wait
+from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.messages import NOTHING, batch_item, property_string
 from aerobee.client.steps.parcels import ROUTE_IS_OLD, WAITS, Parcel, read_results, request
 from aerobee.client.steps.retrying import Tries
@@ -20,6 +20,7 @@ from aerobee.errors import (
     BatchSendError,
     BrokerError,
     BrokerNotFoundError,
+    ClientClosedError,
     ConfigurationError,
     NoNameServerError,
     RouteNotFoundError,
@@ -47,7 +48,9 @@ __all__ = [
 QueueSelector: TypeAlias = "Callable[[Sequence[MessageQueue], Message], MessageQueue]"
 TIMERS_SINCE = 413
 """The version of brokers that know timers: V5_0_0. Those before deliver at once."""
-LEAVE_WITHIN_S = 4.0
+SETTLE_WITHIN_S = 3.0
+"""How long `close` waits for sends under way."""
+LEAVE_WITHIN_S = 1.5
 PREPARED = 4
 """The bit of a sysFlag that says: the half of a transaction."""
 RETRIED = (TransportError, BrokerError, BrokerNotFoundError, NoNameServerError)
@@ -63,13 +66,27 @@ class Sender:
     traces: Traces | None = None
     """Where records of its sends are kept, if they are."""
     _counters: dict[str, int] = field(default_factory=dict)
+    _under_way: int = 0
+    """Sends that somebody waits for."""
+    _settled: Signal = field(default_factory=Signal)
+    """Set when the last of them has ended."""
+    _closing: bool = False
 
     def begin(self) -> None:
         """Join the client. Raises: ConfigurationError for a second producer of the group."""
         self.instance.add_producer(self.config.group)
 
     def close(self) -> Steps[None]:
-        """Take leave of the brokers."""
+        """Wait for sends under way, for a while, and take leave of the brokers.
+
+        Sends that are not done by then raise ClientClosedError where they wait.
+        """
+        self._closing = True
+        clock = self.instance.clock
+        deadline = clock.monotonic() + SETTLE_WITHIN_S
+        while self._under_way and (left_s := deadline - clock.monotonic()) > 0:
+            self._settled.clear()
+            yield Wait(self._settled, left_s)
         yield from self.instance.leave(producer=self.config.group, within_s=LEAVE_WITHIN_S)
 
     def queues(self, topic: str) -> Steps[list[MessageQueue]]:
@@ -197,8 +214,22 @@ class Sender:
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
         """Store a parcel, and keep a record of that where sends are traced."""
-        steps = self._store(parcel, choose, timeout_s, require_ok)
+        steps = self._counted(parcel, choose, timeout_s, require_ok)
         return self.traces.follow(parcel, steps) if self.traces else steps
+
+    def _counted(
+        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+    ) -> Steps[list[SendResult]]:
+        """As `_store`; `close` waits for it. Raises: ClientClosedError behind `close`."""
+        if self._closing:
+            raise ClientClosedError(f"sending to topic {parcel.topic}: this producer is closed")
+        self._under_way += 1
+        try:
+            return (yield from self._store(parcel, choose, timeout_s, require_ok))
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._settled.set()
 
     def _store(
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
@@ -207,8 +238,7 @@ class Sender:
         instance = self.instance
         clock = instance.clock
         deadline = clock.monotonic() + (self.config.timeout if timeout_s is None else timeout_s)
-        what = f"sending to topic {parcel.topic}"
-        tries = Tries(what, self.config.retry, clock, instance.random, deadline)
+        tries = Tries(parcel.topic, self.config.retry, clock, instance.random, deadline)
         last: MessageQueue | None = None
         missing = False
         while True:

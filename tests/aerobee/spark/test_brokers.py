@@ -120,7 +120,7 @@ def test_a_route_is_remembered_until_a_fresh_one_is_asked_for(
 
 
 def test_a_missing_topic_is_named(cluster: Cluster) -> None:
-    with pytest.raises(RouteNotFoundError, match="no broker serves topic not-there"):
+    with pytest.raises(RouteNotFoundError, match="no route for topic not-there"):
         cluster.queues(["not-there"])
     with pytest.raises(RouteNotFoundError, match="not-there"):
         cluster.min_offsets([Queue("not-there", "unheard-of", 0)])

@@ -11,12 +11,13 @@ from aerobee.client.config import RetryPolicy
 from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus
 from aerobee.client.producer_config import ProducerConfig
 from aerobee.client.steps.batches import split
-from aerobee.client.steps.effects import Ask
+from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import UniqIds
 from aerobee.client.steps.sending import Sender, hashed
 from aerobee.errors import (
     BatchSendError,
     BrokerBusyError,
+    ClientClosedError,
     ConfigurationError,
     ConnectError,
     MessageIllegalError,
@@ -27,7 +28,7 @@ from aerobee.errors import (
     SendFailedError,
 )
 from aerobee.remoting.wire.command import Command
-from aerobee.remoting.wire.headers.client import Heartbeat
+from aerobee.remoting.wire.headers.client import Heartbeat, UnregisterClient
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
 from aerobee.store.format import properties, record
@@ -273,7 +274,7 @@ def test_an_unknown_topic_is_sent_after_the_model_of_the_auto_create_topic(stage
 
 def test_without_auto_create_the_error_names_the_usual_causes(stage: Stage) -> None:
     stage.answers(GetRouteInfo, no_topic())
-    with pytest.raises(RouteNotFoundError, match=r"topic New .*ns:1.*auto-create is off"):
+    with pytest.raises(RouteNotFoundError, match=r"topic New: .*ns:1.*auto-create is off"):
         send(stage, Message("New", b"x"))
 
 
@@ -418,3 +419,39 @@ def test_a_timer_goes_to_brokers_that_know_it_and_comes_back_with_its_handle(sta
 def test_javas_name_for_no_group_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="DEFAULT_PRODUCER"):
         ProducerConfig(group="DEFAULT_PRODUCER")
+
+
+def test_every_error_of_a_send_says_what_it_was_about(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.answers(SendMessageV2, answer(13, remark="too odd"))
+    with pytest.raises(MessageIllegalError, match="topic T") as refused:
+        send(stage, Message("T", b"x"))
+    error = refused.value
+    assert (error.topic, error.broker, error.address) == ("T", "broker-a", "broker-a:10911")
+    assert (error.code, error.remark) == (13, "too odd")
+    stage.answers(SendMessageV2, answer(2, remark="busy"))
+    with pytest.raises(SendFailedError) as failed:
+        send(stage, Message("T", b"x"))
+    last = failed.value
+    assert (last.topic, last.broker, last.code, last.remark) == ("T", "broker-a", 2, "busy")
+
+
+def test_closing_waits_for_sends_under_way(stage: Stage) -> None:
+    stage.answers(UnregisterClient, answer())
+    one = sender(stage)
+    one.begin()
+    sending = one.send(Message("T", b"x"), None, None, require_ok=False)
+    ask = next(sending)
+    while not (isinstance(ask, Ask) and isinstance(ask.header, SendMessageV2)):
+        ask = sending.send(stage.carry_out(ask))
+    closing = one.close()
+    waits = next(closing)
+    assert isinstance(waits, Wait)
+    with pytest.raises(ClientClosedError, match="topic T"):
+        stage.perform(one.send(Message("T", b"x"), None, None, require_ok=False))
+    with pytest.raises(StopIteration):
+        sending.send(stored(ask))
+    assert waits.signal.is_set
+    assert not stage.asked(UnregisterClient)
+    stage.perform(closing)
+    assert stage.asked(UnregisterClient)
