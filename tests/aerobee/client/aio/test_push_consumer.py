@@ -35,6 +35,12 @@ def broker(start_broker: StartBroker) -> AnyBroker:
     return start_broker(messageDelayLevel="1s 1s 1s 1s")
 
 
+@pytest.fixture(scope="module")
+def mortal(start_broker: StartBroker) -> AnyBroker:
+    """A broker that may be killed, and is there again when a test ends."""
+    return start_broker()
+
+
 async def send(front: Front, topic: str, *bodies: bytes) -> list[MessageQueue]:
     async with front.producer() as producer:
         results = await producer.send_batch([Message(topic, body) for body in bodies])
@@ -296,10 +302,9 @@ async def test_two_members_share_and_are_told_of_it(front: Front, fresh: Fresh) 
 
 
 async def test_a_broker_that_is_killed_and_started_again_loses_and_repeats_nothing(
-    front_name: str, start_broker: StartBroker, fresh: Fresh
+    front_name: str, mortal: AnyBroker, fresh: Fresh
 ) -> None:
-    broker = start_broker()
-    front = Front(front_name, broker.namesrv_address)
+    front = Front(front_name, mortal.namesrv_address)
     topic = fresh("topic")
     places: list[tuple[MessageQueue, int]] = []
     seen: set[bytes] = set()
@@ -316,8 +321,8 @@ async def test_a_broker_that_is_killed_and_started_again_loses_and_repeats_nothi
         sent = {b"first"}
         for number in range(60):
             if number == 30:
-                await anyio.to_thread.run_sync(broker.kill)
-                await anyio.to_thread.run_sync(broker.start)
+                await anyio.to_thread.run_sync(mortal.kill)
+                await anyio.to_thread.run_sync(mortal.start)
             body = b"%d" % number
             await producer.send(Message(topic, body))
             sent.add(body)
