@@ -1,9 +1,10 @@
 """Slots that are over: their timers go where they were meant to, or into the wheel again.
 
 A slot is walked first, then its messages are read and put a few at a time, the oldest first. What
-was put is taken off the slot as it goes, so a stop in between repeats little; where some timers of
-a slot are taken back, the slot stays whole until all of it is done. A put that the store refuses is
-tried again for as long as it takes. Source: semantics §9.4 (TimerMessageStore).
+was put is taken off the slot as it goes, so a kill in between repeats little; where some timers of
+a slot are taken back, the slot stays whole until all of it is done, or until a clean stop leaves
+the rest of it. A put that the store refuses is tried again for as long as it takes.
+Source: semantics §9.4 (TimerMessageStore).
 """
 
 from __future__ import annotations
@@ -94,6 +95,21 @@ class TimerPuts:
         return True
 
 
+class BegunSlot:
+    """A slot whose delivery has begun."""
+
+    __slots__ = ("chain", "deletions", "done", "taken_back")
+
+    def __init__(self, chain: Chain, taken_back: set[tuple[str, str]] | None) -> None:
+        self.chain = chain
+        self.taken_back = taken_back
+        """Topic and unique key of those that are not to be delivered; None: there are none."""
+        self.deletions: list[str] = []
+        """Topics of those that take others back, as far as it is done."""
+        self.done = 0
+        """How many of the oldest were put, or need not be."""
+
+
 class TimerDelivery:
     """The loop over the slots."""
 
@@ -104,6 +120,8 @@ class TimerDelivery:
         self.pace = core.pace()
         self._timers = timers
         self._timer_puts = timer_puts
+        self.begun: dict[int, BegunSlot] = {}
+        """By their times, those that are not done: delivery goes on where it was, not anew."""
         self.recalled = 0
         """Timers that were taken back in time."""
         self.lost = 0
@@ -136,42 +154,42 @@ class TimerDelivery:
 
     async def deliver(self, time_ms: int) -> bool:
         """One slot; False when the store takes nothing now. Raises: OSError."""
-        chain = self._timers.chain(time_ms)
-        assert chain is not None, time_ms
-        while not await self._store.complete(partial(self._timers.walk, chain, WALK_STEPS)):
-            await self.pace.rest()
-        taken_back = await self._taken_back(chain)
+        slot = self.begun.get(time_ms) or await self._begin(time_ms)
+        chain = slot.chain
         lost = self.lost
-        done = 0
-        while done < len(chain):
-            part = [chain.due(at) for at in range(done, min(done + READ_MAX, len(chain)))]
+        while slot.done < len(chain):
+            end = min(slot.done + READ_MAX, len(chain))
+            part = [chain.due(at) for at in range(slot.done, end)]
             views = await self._store.complete(partial(self._read, part))
-            count = self._put_all(part, views, taken_back)
+            slot.done += self._put_all(part, views, slot)
             self._puts.finish_round()
-            done += count
-            if count < len(part):
-                if taken_back is None:
-                    self._timers.settle(chain, done)
-                return False
-            if done == len(chain):
+            if slot.done == len(chain):
                 break
-            if taken_back is None:
-                self._timers.settle(chain, done)
+            if slot.taken_back is None:
+                self._timers.settle(chain, slot.done)
+            if slot.done < end:
+                return False
             if self.pace.over():
                 await self.pace.rest()
         # With nothing awaited in between: a stop there would have them delivered a second time.
-        self._timers.settle(chain, done)
+        self._timers.settle(chain, slot.done)
+        del self.begun[time_ms]
         if self.lost > lost:
             log.warning("timer.messages_lost", timers=self.lost - lost, time_ms=time_ms)
         if self.pace.over():
             await self.pace.rest()
         return True
 
+    async def _begin(self, time_ms: int) -> BegunSlot:
+        chain = self._timers.chain(time_ms)
+        assert chain is not None, time_ms
+        while not await self._store.complete(partial(self._timers.walk, chain, WALK_STEPS)):
+            await self.pace.rest()
+        slot = self.begun[time_ms] = BegunSlot(chain, await self._taken_back(chain))
+        return slot
+
     def _put_all(
-        self,
-        part: Sequence[Due],
-        views: Sequence[memoryview | None],
-        taken_back: set[tuple[str, str]] | None,
+        self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot
     ) -> int:
         """How many of them are done with."""
         for number, (due, view) in enumerate(zip(part, views, strict=True)):
@@ -179,24 +197,19 @@ class TimerDelivery:
             timed = None if record is None else Timed.of(record.properties)
             if record is None or timed is None or record.topic != WHEEL_TOPIC:
                 self.lost += 1
-            elif not self._put(due, record, timed, taken_back):
+            elif not self._put(due, record, timed, slot):
                 return number
         return len(part)
 
-    def _put(
-        self,
-        due: Due,
-        record: Record,
-        timed: Timed,
-        taken_back: set[tuple[str, str]] | None,
-    ) -> bool:
+    def _put(self, due: Due, record: Record, timed: Timed, slot: BegunSlot) -> bool:
         count = self._timer_puts.count
         if due.magic & (DELETE | ROLL) == DELETE:
             count(timed.topic, 1)
+            slot.deletions.append(timed.topic)
             return True
-        if taken_back and not due.magic & ROLL:
+        if slot.taken_back and not due.magic & ROLL:
             key = value_of(record.properties, b"UNIQ_KEY")
-            if (timed.topic, key) in taken_back:
+            if (timed.topic, key) in slot.taken_back:
                 self.recalled += 1
                 count(timed.topic, -1)
                 return True

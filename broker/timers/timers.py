@@ -9,6 +9,7 @@ Source: semantics §9.4 (TimerMessageStore).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
@@ -120,9 +121,28 @@ class Timers:
             self._scope.cancel()
             await self._ended.wait()
         try:
+            await self._leave_the_rest()
             await self.save()
         except OSError as error:
             log.error("timer.save_failed", error=str(error))
+
+    async def _leave_the_rest(self) -> None:
+        """Of a slot that is half delivered only the rest stays, for whichever broker comes next.
+
+        What was delivered must be on disk before. Raises: OSError.
+        """
+        begun = [slot for slot in self.delivery.begun.values() if slot.done]
+        self.delivery.begun.clear()
+        if not begun or self.failure is not None:
+            return
+        await self._puts.durable()
+        async with self.saving:
+            for slot in begun:
+                links = self.timers.rest_of(slot.chain, slot.done)
+                await self._sync(partial(self.timers.log.relink, links))
+                self.timers.shorten(slot.chain, slot.done)
+                for topic in slot.deletions:
+                    self._counts.add(topic, -1, self._clock.now_ms())
 
     async def _keep(self, loop: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
         """A loop that goes on behind errors of the disk."""

@@ -15,7 +15,7 @@ from aerobee.store.files.mapped_file_queue import MappedFileQueue
 from aerobee.store.format.timer import TIMER, TIMER_UNIT, TimerUnit, blank_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk
@@ -28,6 +28,8 @@ UNIT_BYTES: Final = TIMER_UNIT.size
 BLANK_ROOM: Final = 16
 BLOCK_BYTES: Final = 1_260 * UNIT_BYTES
 """Read at once, just under 64 KiB: units of one second often stand near each other."""
+PREVIOUS_AT: Final = TIMER_UNIT.offset["previous"]
+PREVIOUS_BYTES: Final = 8
 _read_unit = TIMER_UNIT.unpack_from
 
 
@@ -223,6 +225,28 @@ class TimerLog:
         unit = self.unit(self._last_of(files[0].start))
         gone = unit is None or unit.physical_offset < min_physical_offset
         return files[0] if gone else None
+
+    def relink(self, links: Sequence[tuple[int, int]]) -> None:
+        """Let units lead to others in front of them, or to none, durably; nothing is being saved.
+
+        `links` are pairs of positions, the one in front first. For a thread. Raises: OSError.
+        """
+        changed: dict[MappedFile, None] = {}
+        for previous, position in links:
+            data = previous.to_bytes(PREVIOUS_BYTES, "big", signed=True)
+            at = position + PREVIOUS_AT
+            if position >= self.written:
+                at -= self.written
+                self._tail[at : at + PREVIOUS_BYTES] = data
+                continue
+            file = self.queue.find(position)
+            if file is not None:
+                # Else deleted meanwhile, as the messages of its units.
+                file.open().pwrite(data, at - file.start)
+                changed[file] = None
+        self._known = (0, b"")
+        for file in changed:
+            file.sync()
 
     def drop_first(self) -> None:
         """The first file is gone from the disk."""

@@ -13,6 +13,7 @@ slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,12 +104,11 @@ class Chain:
         at = len(self._physical_offsets) - 1 - number
         return Due(self._physical_offsets[at], self._sizes[at], self._magic[at], self._enqueued[at])
 
-    def deletions(self) -> list[int]:
-        """Numbers of those that take others back."""
-        last = len(self._magic) - 1
-        return [
-            last - at for at, magic in enumerate(self._magic) if magic & (DELETE | ROLL) == DELETE
-        ]
+    def deletions(self, end: int | None = None) -> list[int]:
+        """Numbers of those before `end` that take others back, the newest first."""
+        bits = self._magic if end is None else self._magic[len(self._magic) - end :]
+        last = (len(self._magic) if end is None else end) - 1
+        return [last - at for at, magic in enumerate(bits) if magic & (DELETE | ROLL) == DELETE]
 
     def net(self, begin: int, end: int) -> int:
         """What these add to the count of their slot."""
@@ -243,6 +243,22 @@ class TimerStore:
         first = chain.last + TIMER_UNIT.size if whole else chain.position(done)
         self.wheel.put(chain.time_ms, first, slot.last, slot.timers - net)
         return False
+
+    def rest_of(self, chain: Chain, done: int) -> list[tuple[int, int]]:
+        """Links that leave of a chain what is not done, and what takes others of it back."""
+        kept = map(chain.position, chain.deletions(done))
+        return list(pairwise([NO_UNIT, *sorted(kept), chain.position(done)]))
+
+    def shorten(self, chain: Chain, done: int) -> None:
+        """The slot begins with what is left of its chain, whose links say so."""
+        slot = self.wheel.slot(chain.time_ms)
+        assert slot is not None, chain.time_ms
+        kept = chain.deletions(done)
+        net = chain.net(chain.settled, done) + len(kept)
+        self.waiting -= net
+        self.wheel.put(
+            chain.time_ms, chain.position(min([*kept, done])), slot.last, slot.timers - net
+        )
 
     # ── Saving ──
 

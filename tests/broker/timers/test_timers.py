@@ -315,6 +315,88 @@ async def test_a_stop_right_behind_a_delivery_has_nothing_delivered_again(
         assert bench.bodies() == sent
 
 
+class SomeTurns(NoMoreTurns):
+    """Whoever rests goes on so often, then no more."""
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+
+    async def rest(self) -> None:
+        self.turns -= 1
+        if self.turns < 0:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+
+
+def linked(bench: Bench) -> list[int]:
+    """Physical offsets of all units that a broker comes to which follows the links alone."""
+    timers = bench.timers.timers
+    found = []
+    for _, slot in timers.wheel.chains():
+        position = slot.last
+        while (unit := timers.log.unit(position)) is not None:
+            found.append(unit.physical_offset)
+            position = unit.previous
+    return sorted(found)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("turns", [0, 1, 2, 4])
+@pytest.mark.parametrize("recalls", [(), (3, 150), (150, 190), (70, 3, 199)])
+async def test_a_stop_in_the_middle_of_a_slot_leaves_the_rest_of_it(
+    tmp_path: Path, mock_clock: MockClock, recalls: tuple[int, ...], turns: int, saved: bool
+) -> None:
+    sent = [b"%d" % number for number in range(200)]
+    left = [body for number, body in enumerate(sent) if number not in recalls]
+    async with open_bench(tmp_path) as bench:
+
+        async def take_back(number: int) -> None:
+            await bench.send(
+                b"-", UNIQ_KEY="-", TIMER_DELAY_MS=3_000, TIMER_DEL_UNIQKEY=f"t+U{number}"
+            )
+
+        for number, body in enumerate(sent):
+            if number in recalls and number == recalls[-1]:
+                # As one may with a key that is used again.
+                await take_back(number)
+            await bench.send(body, UNIQ_KEY=f"U{number}", TIMER_DELAY_MS=3_000)
+        for number in recalls[:-1]:
+            await take_back(number)
+        await bench.pass_s(mock_clock, 1.5 if saved else 0.2, step_s=0.1)
+        bench.timers.delivery.pace = SomeTurns(turns)  # type: ignore[assignment]  # no clock of its own
+        await bench.pass_s(mock_clock, 5)
+        there = bench.bodies()
+        assert there == left[: len(there)]
+        ended_ms = bench.now_ms()
+    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms)) as bench:
+        await bench.pass_s(mock_clock, 5)
+        assert bench.bodies() == left
+        assert not bench.timers.timers.waiting
+        assert not bench.desk.timing.waiting
+
+
+@pytest.mark.trio
+async def test_who_follows_the_links_alone_finds_no_more_than_the_rest(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with open_bench(tmp_path) as bench:
+        for number in range(100):
+            await bench.send(b"%d" % number, TIMER_DELAY_MS=3_000)
+            if number == 10:
+                await bench.send(b"-", TIMER_DELAY_MS=3_000, TIMER_DEL_UNIQKEY="t+nobody")
+        await bench.pass_s(mock_clock, 1.5)
+        records = {r.physical_offset: bytes(r.body) for r in bench.records(WHEEL_TOPIC)}
+        bench.timers.delivery.pace = SomeTurns(1)  # type: ignore[assignment]  # no clock of its own
+        await bench.pass_s(mock_clock, 5)
+        there = set(bench.bodies())
+        assert 0 < len(there) < 100
+        await bench.timers.close()
+        rest = [records[at] for at in linked(bench)]
+        assert rest == [body for body in records.values() if body not in there]
+        assert b"-" in rest
+
+
 @pytest.mark.trio
 async def test_a_record_that_nobody_can_deliver_stops_no_other(
     tmp_path: Path, mock_clock: MockClock
@@ -346,12 +428,15 @@ async def test_what_the_store_refuses_is_delivered_later(
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("recalls", [False, True])
 async def test_a_slot_goes_on_where_the_store_refused(
-    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch, recalls: bool
 ) -> None:
     async with open_bench(tmp_path) as bench:
         for number in range(200):
             await bench.send(b"%d" % number, TIMER_DELAY_SEC=2)
+        if recalls:
+            await bench.send(b"-", TIMER_DELAY_SEC=2, TIMER_DEL_UNIQKEY="t+nobody")
         await bench.pass_s(mock_clock, 1)
         puts = bench.desk.puts
         rooms = iter([True] * 100 + [False] * 2 + [True] * 100)
