@@ -64,6 +64,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/pop/test_pop_hold.py::test_each_limit_is_kept",
         "broker/pop/test_pop.py::test_a_pop_too_many_is_refused",
     ),
+    "answers of one round": (
+        "remoting/server/test_selector.py"
+        "::test_the_time_that_large_answers_take_to_be_sent_is_the_rounds",
+    ),
     "topics and groups": (
         "broker/topics/test_topics.py"
         "::test_topics_are_limited_and_retry_topics_do_not_take_their_room",

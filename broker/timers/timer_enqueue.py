@@ -1,19 +1,25 @@
 """The wheel topic is read once, in order: each message gets its slot, or is delivered at once.
 
 What is further away than the window gets a slot before its time, to be put in again from there.
+Before a timer is delivered late, for nobody served it or the loop lags behind, the rest of the
+topic is searched for messages that take timers back.
 Source: semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import structlog
 import trio
 
 from aerobee.broker.errors import CONTENT_ERRORS
 from aerobee.broker.timers.timer_delivery import SERVICE
-from aerobee.broker.timers.timer_properties import ROLLED, Timed
+from aerobee.broker.timers.timer_properties import ROLLED, Timed, delete_keys
+from aerobee.store.format.properties import value_of
+from aerobee.store.format.record import records
 from aerobee.store.format.tags import java_hash
 from aerobee.store.format.timer import DELETE, WHEEL_TOPIC, slot_time
 from aerobee.store.results import location_of
@@ -33,8 +39,23 @@ READ_MAX: Final = 64
 READ_BYTES: Final = 1 << 20
 UNWRITTEN_BYTES_MAX: Final = 8 << 20
 """Of the timer log: on a full disk nothing more is taken, and the wheel topic holds the rest."""
+RECALLS_AHEAD_MAX: Final = 100_000
+"""A late timer whose recall lies behind so many others is delivered."""
 
 log = structlog.stdlib.get_logger("aerobee.timers")
+
+
+class Recall(NamedTuple):
+    """What a message takes back: the timer of this topic, unique key and slot."""
+
+    topic: str
+    unique_key: str
+    out_ms: int
+
+
+def _recalls(record: Record, timed: Timed) -> list[Recall]:
+    named = delete_keys(record.properties, timed.topic)
+    return [Recall(topic, key, timed.out_ms) for topic, key in named]
 
 
 class TimerEnqueue:
@@ -53,6 +74,13 @@ class TimerEnqueue:
         self.window_ms = window_ms
         self.last_store_timestamp = 0
         """Of the last message read, in ms."""
+        self.recalls_ahead: dict[Recall, int] = {}
+        """Found by a search: queue offset of the last message that says so, not passed yet."""
+        self._searched_to = 0
+        """Queue offset up to which the topic was searched for recalls."""
+        self._searched_ms = 0
+        """The time of the last search: whoever is late since could be taken back after it."""
+        self._search_due = False
 
     @property
     def behind(self) -> int:
@@ -74,20 +102,45 @@ class TimerEnqueue:
         if timers.log.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             return False
         begin = timers.queue_offset
-        result = await self._store.complete(self._get)
+        result = await self._store.complete(partial(self._get, begin))
         if not result.count:
             if result.next_begin_offset <= begin:
                 return False
             log.warning("timer.queue_jumped", old=begin, new=result.next_begin_offset)
             timers.queue_offset = result.next_begin_offset
             return True
-        return self._take(result)
+        taken = self._take(result)
+        if self._search_due:
+            self._search_due = False
+            await self._search()
+            return True
+        return taken
 
-    def _get(self) -> GetResult:
+    async def _search(self) -> None:
+        """Note what takes timers back, up to the end of the topic. Raises: OSError."""
+        self._searched_ms = self._timers.floor(self._clock.now_ms())
+        self._searched_to = max(self._searched_to, self._timers.queue_offset)
+        while self._searched_to < self._store.max_offset(WHEEL_TOPIC, 0):
+            begin = self._searched_to
+            result = await self._store.complete(partial(self._get, begin))
+            self._searched_to = max(begin + 1, result.next_begin_offset)
+            with suppress(*CONTENT_ERRORS):  # set aside when its turn comes
+                self._note_recalls(result)
+            if self._pace.over():
+                await self._pace.rest()
+
+    def _note_recalls(self, result: GetResult) -> None:
+        for record in records(result.views):
+            timed = Timed.of(record.properties)
+            if timed is not None and timed.deletes and len(self.recalls_ahead) < RECALLS_AHEAD_MAX:
+                for recall in _recalls(record, timed):
+                    self.recalls_ahead[recall] = record.queue_offset
+
+    def _get(self, queue_offset: int) -> GetResult:
         return self._store.get(
             WHEEL_TOPIC,
             0,
-            self._timers.queue_offset,
+            queue_offset,
             READ_MAX,
             max_bytes=READ_BYTES,
             max_count=READ_MAX,
@@ -118,8 +171,10 @@ class TimerEnqueue:
         if timed is None:
             self._store.aside.note(SERVICE, location_of(record), "it says no time or no target")
             return True
+        if timed.deletes and self.recalls_ahead:
+            self._pass(record, timed)
         if timed.out_ms < now_ms:
-            return self._deliver(record, timed)
+            return timed.deletes or self._deliver(record, timed)
         return self._add(record, timed, now_ms)
 
     def _add(self, record: Record, timed: Timed, now_ms: int) -> bool:
@@ -138,6 +193,18 @@ class TimerEnqueue:
             stats.latency.add((timed.out_ms - record.store_timestamp) / 1000)
         return True
 
+    def _pass(self, record: Record, timed: Timed) -> None:
+        for recall in _recalls(record, timed):
+            if self.recalls_ahead.get(recall) == record.queue_offset:
+                del self.recalls_ahead[recall]
+
     def _deliver(self, record: Record, timed: Timed) -> bool:
-        """It is late: now. What it takes back was delivered."""
-        return timed.deletes or self._timer_puts.put(record, timed, self._clock.now_ms())
+        """It is late: now, unless a message ahead takes it back. False: try again later."""
+        if record.queue_offset >= self._searched_to or timed.out_ms >= self._searched_ms:
+            self._search_due = True
+            return False
+        if self.recalls_ahead:
+            key = value_of(record.properties, b"UNIQ_KEY") or ""
+            if Recall(timed.topic, key, timed.out_ms) in self.recalls_ahead:
+                return True
+        return self._timer_puts.put(record, timed, self._clock.now_ms())

@@ -250,6 +250,44 @@ async def test_what_is_due_while_the_broker_is_down_comes_at_the_start(
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("down_s", [0, 5, 31 * DAY_S])
+async def test_what_was_taken_back_does_not_come_late_either(
+    tmp_path: Path, mock_clock: MockClock, down_s: int
+) -> None:
+    async with open_bench(tmp_path, recall_message_enable=True) as bench:
+        answers = [await bench.send(b"%d" % days, TIMER_DELAY_SEC=days * DAY_S) for days in (30, 3)]
+        for number in range(100):
+            await bench.send(b"kept", TIMER_DELAY_SEC=3 * DAY_S + number)
+        await bench.send(b"down", TIMER_DELAY_SEC=3)
+        answers.append(await bench.send(b"late", TIMER_DELAY_SEC=3))
+        for answer in answers:
+            assert (await bench.recall(said(answer)["recallHandle"])).code == 0
+        ended_ms = bench.now_ms()
+    clock = ShiftedClock(ended_ms + down_s * 1000)
+    async with open_bench(tmp_path, clock=clock) as bench:
+        await bench.pass_s(mock_clock, 5)
+        await bench.pass_s(mock_clock, 31 * DAY_S, step_s=3_600)
+        assert sorted(bench.bodies()) == [b"down"] + [b"kept"] * 100
+        assert not bench.desk.timing.waiting
+        assert not bench.timers.enqueue.recalls_ahead
+
+
+@pytest.mark.trio
+async def test_recalls_of_late_timers_take_no_more_memory_than_their_limit(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.broker.timers.timer_enqueue.RECALLS_AHEAD_MAX", 1)
+    async with open_bench(tmp_path, recall_message_enable=True) as bench:
+        answers = [await bench.send(b"%d" % number, TIMER_DELAY_SEC=3) for number in range(3)]
+        for answer in answers:
+            assert (await bench.recall(said(answer)["recallHandle"])).code == 0
+        ended_ms = bench.now_ms()
+    async with open_bench(tmp_path, clock=ShiftedClock(ended_ms + 9_000)) as bench:
+        await bench.pass_s(mock_clock, 5)
+        assert bench.bodies() == [b"1", b"2"]
+
+
+@pytest.mark.trio
 async def test_a_clock_that_goes_back_makes_no_timer_early(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
