@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.broker.metrics.http import Health, loop_turns
 from aerobee.broker.metrics.stats import ClientKind, Sources
+from aerobee.store.space.retention import Level
+from aerobee.store.space.watermark import usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +124,10 @@ def make_health(
 
 
 def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> Check:
-    """The check against diskSpaceWarningLevelRatio, or the space to keep free in its place."""
+    """The check that the disk is below the limit at which the store refuses sends.
+
+    That is diskSpaceWarningLevelRatio, or the space to keep free in its place.
+    """
 
     def check() -> str | None:
         settings = config()
@@ -130,14 +135,14 @@ def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> 
             space = disk.free_space(root)
         except FileNotFoundError:
             return f"{root} is not there"
+        usage = usage_of(space, settings)
+        if usage.level < Level.FULL:
+            return None
         keep_bytes = settings.disk_space_warning_level_free_bytes
         if keep_bytes:
-            if space.available_bytes >= keep_bytes:
-                return None
             return f"{space.available_bytes} bytes free, {keep_bytes} are to stay free"
         limit = settings.disk_space_warning_level_ratio_percent
-        used = 100 * (1 - space.available_bytes / max(1, space.total_bytes))
-        return None if used <= limit else f"{used:.1f} % used, the limit is {limit} %"
+        return f"{usage.used_percent} % used, the limit is {limit} %"
 
     return check
 

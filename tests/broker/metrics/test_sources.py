@@ -19,6 +19,8 @@ from aerobee.broker.metrics.stats import BrokerStats, ClientKind
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk, Space
 from aerobee.store.flags import Flag, RunningFlags
+from aerobee.store.space.retention import Level
+from aerobee.store.space.watermark import usage_of
 from aerobee.store.stats import StoreStats
 
 if TYPE_CHECKING:
@@ -52,9 +54,11 @@ class RoomyDisk(Disk):
     """A file system of 100 GiB with as much room as the test says."""
 
     free = 50 * GIB
+    reserved = 0
+    """Free, but not for ordinary users."""
 
     def free_space(self, path: Path) -> Space:
-        return Space(100 * GIB, self.free, self.free)
+        return Space(100 * GIB, self.free, self.free - self.reserved)
 
 
 @dataclass
@@ -116,7 +120,19 @@ def test_a_disk_past_the_limit_is_said_with_both_figures(tmp_path: Path) -> None
     check = disk_has_room(disk, tmp_path, StoreConfig)
     assert check() is None
     disk.free = 9 * GIB
-    assert check() == "91.0 % used, the limit is 90 %"
+    assert check() == "91 % used, the limit is 90 %"
+
+
+def test_what_the_system_reserves_counts_as_little_as_for_the_store(tmp_path: Path) -> None:
+    disk = RoomyDisk()
+    disk.reserved = 40 * GIB
+    check = disk_has_room(disk, tmp_path, StoreConfig)
+    disk.free = 46 * GIB
+    assert usage_of(disk.free_space(tmp_path), StoreConfig()).level < Level.FULL
+    assert check() is None, "54 of 60 GiB are 90 %"
+    disk.free = 45 * GIB
+    assert usage_of(disk.free_space(tmp_path), StoreConfig()).level is Level.FULL
+    assert check() == "92 % used, the limit is 90 %"
 
 
 def test_space_to_keep_free_stands_in_the_place_of_the_ratio(tmp_path: Path) -> None:
@@ -162,7 +178,7 @@ def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
     stopping = True
     assert failing() == {
         "store_writable": "a sync to disk failed: EIO",
-        "disk": "99.0 % used, the limit is 90 %",
+        "disk": "99 % used, the limit is 90 %",
         "running": "the broker is stopping",
     }
     stats.loop.last_turn = 9.9
