@@ -95,12 +95,14 @@ def known_of(commit_log: CommitLog, point: RecoveryPoint) -> Known | None:
     """What a recovery point says of this log; None when it speaks of another. Raises: OSError."""
     if not commit_log.min_offset <= point.log_end <= commit_log.max_offset:
         return None
+    # Asked first: to look at the last record is to bring its page into memory.
+    killed = bool(point.boot) and _in_memory(commit_log, point.log_end)
     if point.last >= 0:
         if commit_log.header_at(point.last) is None:
             return None
         if commit_log.head_crc(point.last) != point.last_crc:
             return None
-    return Known(point, killed=bool(point.boot) and _in_memory(commit_log, point.log_end))
+    return Known(point, killed)
 
 
 def _in_memory(commit_log: CommitLog, physical_offset: int) -> bool:

@@ -1,3 +1,4 @@
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import trio
 from aerobee.store.errors import StoreDamaged
 from aerobee.store.files.disk import Disk
 from aerobee.store.flush.checkpoint_file import CheckpointFile
+from aerobee.store.flush.recovery_point import RecoveryPoint
 from aerobee.store.format.names import LAST_STOP, RECOVERY_POINT, segment_name
 from aerobee.store.format.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, encode
 from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
@@ -18,11 +20,13 @@ from aerobee.store.recovery.abort_file import AbortFile
 from aerobee.store.recovery.recovery_start import (
     FirstRecord,
     abnormal_start,
+    known_of,
     normal_start,
 )
 from aerobee.store.results import Recovery
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.logged import Logged, events
+from tests.kit.running_store import running_store
 from tests.kit.store_model import (
     LOG_BYTES,
     QUEUE_BYTES,
@@ -813,3 +817,32 @@ def test_many_queues_are_built_again_after_a_kill(wide: StoreModel) -> None:
     assert wide.store.stats.recovery.step == "sync"
     wide.check_store()
     check_directory(wide.root)
+
+
+@pytest.mark.trio
+async def test_a_file_system_that_was_mounted_anew_says_nothing_of_a_kill(tmp_path: Path) -> None:
+    async with running_store(tmp_path, Disk(), mapped_file_size_commit_log_bytes=1 << 20) as store:
+        # Further than what is read ahead of the first page.
+        for _ in range(4):
+            store.put(draft(body=bytes(200_000)))
+        store.put(draft())
+        store.dispatch()
+        log, last = store.commit_log, store.dispatcher.last_position
+        point = RecoveryPoint(
+            number=1,
+            owner="o",
+            boot="b",
+            log_end=log.max_offset,
+            queues_end=0,
+            queues_units=0,
+            units=5,
+            last=last,
+            last_crc=log.head_crc(last),
+        )
+    with Disk().open(tmp_path / "commitlog" / segment_name(0)) as handle:
+        os.fsync(handle.fd)
+        os.posix_fadvise(handle.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    config = small_config(tmp_path, mapped_file_size_commit_log_bytes=1 << 20)
+    log = MessageStore(config, disk=Disk(), clock=ManualClock()).commit_log
+    log.load()
+    assert known_of(log, point) == (point, False)

@@ -42,5 +42,5 @@ def test_a_broker_without_traces_is_told_with_what_to_do(
     spark: SparkSession, start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker()
-    with pytest.raises(AerobeeError, match=r"RMQ_SYS_TRACE_TOPIC .* traceTopicEnable=true"):
+    with pytest.raises(AerobeeError, match=r"RMQ_SYS_TRACE_TOPIC.* traceTopicEnable=true"):
         run_job(command, "-n", broker.namesrv_address, capsys=capsys)
