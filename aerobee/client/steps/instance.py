@@ -7,6 +7,7 @@ takes leave. Source: client §1, §4 (MQClientInstance).
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -67,7 +68,7 @@ class Instance(Routes):
     services: dict[int, Service] = field(default_factory=dict)
     """What serves the requests of brokers, by code; producers and consumers add theirs."""
     versions: dict[str, int] = field(default_factory=dict)
-    """Of brokers by address, as they answered the last heartbeat."""
+    """Of brokers by address, as they answered the last heartbeat; asked anew on new connections."""
     checks: dict[str, Checks] = field(default_factory=dict)
     """What brokers ask about transactions, by producer group."""
     questions: dict[str, Question] = field(default_factory=dict)
@@ -228,6 +229,7 @@ class Instance(Routes):
 
     def connected(self, address: str) -> None:
         """There is a new connection: a broker that knew us by another one must hear of us again."""
+        self.versions.pop(address, None)
         if address in self._informed:
             self._informed.discard(address)
             self.heartbeat_now.set()
@@ -237,31 +239,40 @@ class Instance(Routes):
         self._informed.clear()
 
     def send_heartbeat(self, address: str) -> Steps[None]:
-        """Tell one broker who is here."""
+        """Tell one broker who is here, if it answers."""
+        try:
+            yield from self._beat(address, self.config.request_timeout)
+        except (TransportError, BrokerError) as error:
+            self.log_once(address, "heartbeat to %s failed: %s", address, error)
+
+    def _beat(self, address: str, timeout_s: float) -> Steps[None]:
+        """One heartbeat. Raises: TransportError, BrokerError."""
         body = self._heartbeat()
         if body is None:
             return
-        ask = Ask(
-            address=address, header=Heartbeat(), body=body, timeout_s=self.config.request_timeout
-        )
+        ask = Ask(address=address, header=Heartbeat(), body=body, timeout_s=timeout_s)
         self._beating += 1
         try:
-            answer = expect(ask, (yield ask), "broker")
-        except (TransportError, BrokerError) as error:
-            self.log_once(address, "heartbeat to %s failed: %s", address, error)
-        else:
-            self._quiet.discard(address)
-            self._informed.add(address)
-            self.versions[address] = answer.version
+            answer = yield ask
         finally:
             self._beating -= 1
             if not self._beating:
                 self._beaten.set()
+        # Refusals say it as well.
+        self.versions[address] = answer.version
+        expect(ask, answer, "broker")
+        self._quiet.discard(address)
+        self._informed.add(address)
 
-    def version_at(self, address: str) -> Steps[int | None]:
-        """The version of the broker at an address; None if it does not answer."""
+    def version_at(self, address: str, timeout_s: float) -> Steps[int | None]:
+        """The version of the broker at an address; None if this client has nothing to tell it.
+
+        Raises: TransportError if it is not known and the broker does not answer.
+        """
         if address not in self.versions:
-            yield from self.send_heartbeat(address)
+            # Who refuses a heartbeat has said its version all the same.
+            with suppress(BrokerError):
+                yield from self._beat(address, min(timeout_s, self.config.request_timeout))
         return self.versions.get(address)
 
     def _heartbeat(self) -> bytes | None:

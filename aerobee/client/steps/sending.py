@@ -119,10 +119,15 @@ class Sender:
         return results[0]
 
     def send_oneway(self, message: Message) -> Steps[None]:
-        """Hand one message over without an answer: it may get lost. Raises: TransportError."""
+        """Hand one message over without an answer: it may get lost.
+
+        Raises: TransportError, ConfigurationError.
+        """
         parcel = self.parcel(message)
         route = yield from self._route(message.topic, self.config.timeout)
         queue = self._choice(message, None)(route.to_publish, None)
+        if parcel.timed:
+            yield from self._check_timers(queue, self.config.timeout)
         yield self._ask(parcel, queue, self.config.timeout, oneway=True)
 
     def send_batch(
@@ -250,9 +255,9 @@ class Sender:
                 broker, last = queue.broker_name, queue
                 if tries.failed and (pause_s := tries.pause_s(broker)):
                     yield Wait(instance.closing, pause_s)
-                ask = self._ask(parcel, queue, tries.timeout_s())
                 if parcel.timed:
-                    yield from self._check_timers(ask.address, queue)
+                    yield from self._check_timers(queue, tries.timeout_s())
+                ask = self._ask(parcel, queue, tries.timeout_s())
                 answer = yield ask
                 tried = len(tries.failed) + 1
                 return read_results(parcel, ask, answer, queue, tried, require_ok)
@@ -283,9 +288,14 @@ class Sender:
             oneway=oneway,
         )
 
-    def _check_timers(self, address: str, queue: MessageQueue) -> Steps[None]:
-        """Refuse a timer where it would be delivered at once. Raises: ConfigurationError."""
-        version = yield from self.instance.version_at(address)
+    def _check_timers(self, queue: MessageQueue, timeout_s: float) -> Steps[None]:
+        """Refuse a timer where it would be delivered at once.
+
+        Raises: ConfigurationError; TransportError if the broker does not say its version, for it
+        may be one that is too old.
+        """
+        address = self.instance.master(queue.broker_name)
+        version = yield from self.instance.version_at(address, timeout_s)
         if version is not None and version < TIMERS_SINCE:
             raise ConfigurationError(
                 f"broker {queue.broker_name} at {address} is {describe(version)} and has no timers "

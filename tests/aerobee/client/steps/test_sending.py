@@ -403,6 +403,70 @@ def test_a_timer_is_refused_where_the_broker_is_too_old_to_know_it(stage: Stage)
     assert stage.perform(one.send(Message("T", b"x", delay_level=5), None, None, False)).ok
 
 
+def test_a_timer_is_not_sent_before_the_broker_has_said_its_version(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.answers(Heartbeat, ConnectError("no"), answer(version=OLD))
+    one = sender(stage)
+    one.begin()
+    with pytest.raises(ConfigurationError, match="no timers"):
+        stage.perform(one.send(Message("T", b"x", delay=5), None, None, False))
+    assert stage.asked(SendMessageV2) == []
+
+
+def test_a_timer_waits_for_the_version_as_long_as_its_send_may_last(stage: Stage) -> None:
+    stage.answers(Heartbeat, RequestTimeoutError("silent"))
+    stage.takes_s[Heartbeat] = 60.0
+    one = sender(stage)
+    one.begin()
+    began_s = stage.now_s
+    with pytest.raises(SendFailedError, match="silent"):
+        stage.perform(one.send(Message("T", b"x", delay=5), None, 0.5, False))
+    assert stage.now_s == pytest.approx(began_s + 0.5)
+    assert stage.asked(SendMessageV2) == []
+
+
+def test_a_timer_takes_what_is_left_of_the_time_behind_the_question(stage: Stage) -> None:
+    stage.answers(Heartbeat, answer(version=NEW))
+    stage.takes_s[Heartbeat] = 1.0
+    one = sender(stage)
+    one.begin()
+    assert stage.perform(one.send(Message("T", b"x", delay=5), None, 1.5, False)).ok
+    assert [ask.timeout_s for ask in stage.asked(SendMessageV2)] == [pytest.approx(0.5)]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_who_refuses_heartbeats_says_its_version_all_the_same(stage: Stage, version: int) -> None:
+    stage.answers(Heartbeat, answer(16, version=version))
+    one = sender(stage)
+    one.begin()
+    steps = one.send(Message("T", b"x", delay=5), None, None, False)
+    if version == NEW:
+        assert stage.perform(steps).ok
+    else:
+        with pytest.raises(ConfigurationError, match="no timers"):
+            stage.perform(steps)
+
+
+def test_a_broker_of_another_version_may_answer_at_the_same_address(stage: Stage) -> None:
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.answers(Heartbeat, answer(version=NEW), answer(version=OLD))
+    one = sender(stage)
+    one.begin()
+    assert stage.perform(one.send(Message("T", b"x", delay=5), None, None, False)).ok
+    stage.instance.connected("broker-a:10911")
+    with pytest.raises(ConfigurationError, match="no timers"):
+        stage.perform(one.send(Message("T", b"x", delay=5), None, None, False))
+
+
+def test_a_timer_is_refused_one_way_too(stage: Stage) -> None:
+    stage.answers(Heartbeat, answer(version=OLD))
+    one = sender(stage)
+    one.begin()
+    with pytest.raises(ConfigurationError, match="no timers"):
+        stage.perform(one.send_oneway(Message("T", b"x", delay=5)))
+    assert stage.asked(SendMessageV2) == []
+
+
 def test_a_timer_goes_to_brokers_that_know_it_and_comes_back_with_its_handle(stage: Stage) -> None:
     stage.answers(Heartbeat, answer(version=NEW))
     stage.answers(SendMessageV2, lambda ask: stored(ask, recallHandle="h"))
