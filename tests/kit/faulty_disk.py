@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno as codes
 import os
+import threading
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -104,6 +105,8 @@ class FaultyDisk(Disk):
         self.before: Callable[[Call], None] | None = None
         """Called ahead of each call; a test may wait or look around in it."""
         self._boot = f"boot {next(_boots)}"
+        # Queue files are written and synced by several threads side by side.
+        self._writing_down = threading.Lock()
         self._open: dict[int, Path] = {}
         self._inodes: dict[int, _Inode] = {}
         self._names: dict[Path, int | None] = {}
@@ -137,13 +140,15 @@ class FaultyDisk(Disk):
                     fd, data, position = args
                     return os.pwrite(fd, data[: max(1, len(data) // 2)], position)  # type: ignore[arg-type,index,return-value]  # as pwrite was called
                 if name in _SYNCS:
-                    self._lose_dirty_pages(args[0])
+                    with self._writing_down:
+                        self._lose_dirty_pages(args[0])
                 raise OSError(fault.error, os.strerror(fault.error), str(call.path or ""))
         if name in ("close", "dup2"):
             # Before the call: another thread may get the same number right behind it.
             self._open.pop(args[-1], None)  # type: ignore[call-overload]  # as close was called
         result = function(*args, **kwargs)
-        self._after(name, args, result)
+        with self._writing_down:
+            self._after(name, args, result)
         return result
 
     def _note(self, name: str, args: tuple[Any, ...]) -> Call:
