@@ -147,6 +147,9 @@ def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int)
     torn = file is not None and not any(_start_of(file, physical_offset - file.start))
     appends: set[tuple[str, int, int]] = set()
     for position in _behind(log, physical_offset):
+        if position == physical_offset:
+            # A record there was cut for its properties, which are not closed.
+            continue
         segment = log.queue.find(position)
         found = None if segment is None else log.parse_at(segment, position, crc=True)
         # Older ones are what an earlier cut by another broker has left, which erases nothing.
