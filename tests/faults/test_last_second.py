@@ -337,3 +337,26 @@ def test_a_queue_that_lost_units_is_found_by_their_number(
     model.check_store()
     check_directory(model.root)
     model.disk.kill()
+
+
+def test_a_kill_within_the_properties_of_the_last_record_costs_that_record_only(
+    tmp_path: Path,
+) -> None:
+    model = StoreModel(tmp_path / "d")
+    for number in range(3):
+        model.put("T", 0, Sent(b"whole %d" % number, b"KEYS\x01k\x02"))
+        model.store.dispatch()
+    model.store.commit_log.sync_all()
+    model.store.queues.write_all(sync=True)
+    model.store.points.write_now()
+    model.put("T", 0, Sent(b"torn", b"KEYS\x01" + b"k" * 40 + b"\x02"))
+    model.disk.kill()
+    records = log_records(model.root)
+    last, data = records[-1]
+    with (model.root / "commitlog" / segment_name(0)).open("r+b") as file:
+        file.seek(last + len(data) - 20)
+        file.write(bytes(20))
+    _, recovery = open_store(model.root, model.disk)
+    assert (recovery.end_offset, recovery.cut_bytes) == (last, len(data) - 20)
+    assert log_records(model.root) == records[:-1]
+    model.disk.kill()

@@ -277,7 +277,10 @@ async def test_recalls_of_late_timers_take_no_more_memory_than_their_limit(
     tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aerobee.broker.timers.timer_enqueue.RECALLS_AHEAD_MAX", 1)
-    async with open_bench(tmp_path, recall_message_enable=True) as bench:
+    # No service of timers: none of them is read before it is late.
+    async with open_desk(tmp_path, recall_message_enable=True) as desk:
+        desk.topic()
+        bench = Bench(desk)
         answers = [await bench.send(b"%d" % number, TIMER_DELAY_SEC=3) for number in range(3)]
         for answer in answers:
             assert (await bench.recall(said(answer)["recallHandle"])).code == 0
