@@ -258,12 +258,10 @@ class Popper:
     def _acknowledge_together(
         self, name: str, address: str, some: Iterable[tuple[ReceivedMessage, Receipt]]
     ) -> Steps[None]:
-        offsets: dict[Receipt, list[int]] = defaultdict(list)
-        topics: dict[Receipt, str] = {}
+        # Two topics may be popped in the same millisecond, from the same queue and offset.
+        offsets: dict[tuple[str, Receipt], list[int]] = defaultdict(list)
         for message, receipt in some:
-            pop = receipt._replace(offset="")
-            offsets[pop].append(int(receipt.offset))
-            topics[pop] = message.topic
+            offsets[message.topic, receipt._replace(offset="")].append(int(receipt.offset))
         acks = [
             BatchAck(
                 bits=bit_set(found, int(pop.start_offset)),
@@ -274,9 +272,9 @@ class Popper:
                 retry=pop.retry,
                 revive_qid=int(pop.revive_qid),
                 start_offset=int(pop.start_offset),
-                topic=topics[pop],
+                topic=topic,
             )
-            for pop, found in offsets.items()
+            for (topic, pop), found in offsets.items()
         ]
         body = BatchAckRequest(acks=acks, broker_name=name).to_bytes()
         yield from self._ask(name, address, BatchAckMessage(), body)

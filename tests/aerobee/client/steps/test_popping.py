@@ -5,12 +5,19 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from aerobee import ConsumeFrom, ReceivedMessage
+from aerobee.client.steps.popping import RECEIPT, PopConfig, Popper
 from aerobee.errors import ConfigurationError
+from aerobee.remoting.wire.bodies.pop import BatchAckRequest, offsets_in
+from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
+from aerobee.remoting.wire.headers.pop import BatchAckMessage
 from tests.aerobee.client.aio.test_pull_consumer import send
 from tests.aerobee.client.aio.test_push_consumer import drained
 from tests.aerobee.client.fronts import Front
+from tests.aerobee.client.steps.stage import Stage, answer, route
+from tests.aerobee.client.steps.test_held_queue import message
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -85,3 +92,28 @@ async def test_only_wanted_tags_come_and_the_others_are_no_obstacle(
         assert not await consumer.receive(topic, wait=0.1, expression="B")
         with pytest.raises(ConfigurationError, match="1 to 32"):
             await consumer.receive(topic, max_messages=33)
+
+
+# ── Without a network ──
+
+
+def test_messages_of_two_topics_popped_in_one_millisecond_are_told_apart() -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.perform(stage.instance.route("T", 1.0))
+    stage.answers(BatchAckMessage, answer())
+    popped = [
+        replace(
+            message(offset),
+            topic=topic,
+            properties={RECEIPT: f"0 1700000000000 60000 3 0 broker-a 2 {offset}"},
+        )
+        for topic, offset in (("T", 0), ("U", 1), ("T", 5))
+    ]
+    stage.perform(Popper(stage.instance, PopConfig(group="g")).acknowledge(popped))
+    (ask,) = stage.asked(BatchAckMessage)
+    acks = BatchAckRequest.from_bytes(ask.body).acks
+    assert {ack.topic: offsets_in(ack.bits, ack.start_offset) for ack in acks} == {
+        "T": [0, 5],
+        "U": [1],
+    }
