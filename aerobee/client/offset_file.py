@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aerobee.client.message import MessageQueue
+from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies import queue_lock
 from aerobee.remoting.wire.bodies.offset_table import offset_table
@@ -22,6 +22,7 @@ from aerobee.remoting.wire.relaxed_json import decode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aerobee.client.message import MessageQueue
     from aerobee.client.push_config import PushConfig
     from aerobee.client.steps.instance import Instance
 
@@ -52,10 +53,7 @@ class OffsetFile:
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Replace what is stored. What the disk refuses is tried again with the next offsets."""
-        named = {
-            queue_lock.MessageQueue(topic=topic, broker_name=name, queue_id=number): offset
-            for (topic, name, number), offset in offsets.items()
-        }
+        named = {to_wire(queue): offset for queue, offset in offsets.items()}
         new = self.path.with_name(f"{self.path.name}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +77,7 @@ def read_offsets(data: bytes) -> dict[MessageQueue, int]:
     else:
         texts = ResetOffsets.from_bytes(data).offset_table
         found = [(queue_of(text), offset) for text, offset in texts.items()]
-    return {MessageQueue(one.topic, one.broker_name, one.queue_id): at for one, at in found}
+    return {from_wire(one): at for one, at in found}
 
 
 def offset_file(instance: Instance, config: PushConfig) -> OffsetFile:

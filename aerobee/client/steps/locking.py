@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.client.message import MessageQueue
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.effects import Ask
+from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.errors import AerobeeError
 from aerobee.remoting.wire.bodies import queue_lock
 from aerobee.remoting.wire.headers.client import LockBatchMq, UnlockBatchMq
@@ -17,6 +17,7 @@ from aerobee.remoting.wire.headers.client import LockBatchMq, UnlockBatchMq
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aerobee.client.message import MessageQueue
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
     from aerobee.remoting.wire.header import Header
@@ -34,7 +35,7 @@ def lock_queues(
     ask = _request(instance, group, LockBatchMq(), wanted)
     answer = expect(ask, (yield ask), wanted[0].broker_name)
     granted = body_of(ask, answer, queue_lock.LockBatchResponse).lock_ok_mq_set
-    return frozenset(MessageQueue(one.topic, one.broker_name, one.queue_id) for one in granted)
+    return frozenset(from_wire(one) for one in granted)
 
 
 def unlock_queues(instance: Instance, group: str, queues: Iterable[MessageQueue]) -> Steps[None]:
@@ -53,10 +54,7 @@ def _request(instance: Instance, group: str, header: Header, queues: Iterable[Me
     body = queue_lock.LockBatchRequest(
         client_id=instance.config.client_id,
         consumer_group=group,
-        mq_set=[
-            queue_lock.MessageQueue(topic=topic, broker_name=name, queue_id=number)
-            for topic, name, number in wanted
-        ],
+        mq_set=[to_wire(queue) for queue in wanted],
     )
     address = instance.master(wanted[0].broker_name)
     return Ask(address=address, header=header, body=body.to_bytes(), timeout_s=WITHIN_S)

@@ -15,9 +15,9 @@ from aerobee.admin import (
     RunningQueue,
     RunningTopic,
 )
-from aerobee.client.message import MessageQueue
 from aerobee.client.steps.admin.brokers import ask, masters
 from aerobee.client.steps.admin.topics import instant
+from aerobee.client.wire_queues import from_wire
 from aerobee.errors import BrokerError, ConsumerNotOnlineError
 from aerobee.remoting.wire.bodies.producer_table import ProducerTableInfo
 from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, queue_of
@@ -200,10 +200,9 @@ def running_queues(info: ConsumerRunningInfo) -> list[RunningQueue]:
     """The queues that a consumer holds, sorted."""
     found = []
     for key, one in info.mq_table.items():
-        queue = queue_of(key)
         found.append(
             RunningQueue(
-                queue=MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
+                queue=from_wire(queue_of(key)),
                 commit_offset=one.commit_offset,
                 cached_messages=one.cached_msg_count,
                 cached_mib=one.cached_msg_size_in_mi_b,

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aerobee.admin import ConsumerLag, GroupConfig, GroupDescription, QueueLag
-from aerobee.client.message import GROUP_MAX, MessageQueue, check_name
+from aerobee.client.message import GROUP_MAX, check_name
 from aerobee.client.steps.admin.brokers import ask, masters, readers_of
 from aerobee.client.steps.admin.clients import consumers
 from aerobee.client.steps.admin.topics import instant
+from aerobee.client.wire_queues import from_wire
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.wire.bodies.group_table import SubscriptionGroupWrapper
 from aerobee.remoting.wire.bodies.queue_tables import ConsumeStats, queue_of
@@ -179,11 +180,10 @@ def lags_in(stats: ConsumeStats) -> list[QueueLag]:
     """The queues of a broker's answer."""
     found = []
     for key, one in stats.offset_table.items():
-        queue = queue_of(key)
         pulled = one.pull_offset
         found.append(
             QueueLag(
-                queue=MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
+                queue=from_wire(queue_of(key)),
                 broker_offset=one.broker_offset,
                 consumer_offset=one.consumer_offset,
                 in_flight=None if pulled is None else pulled - one.consumer_offset,

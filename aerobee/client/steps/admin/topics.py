@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aerobee.admin import MessageType, QueueBounds, TopicConfig, TopicDescription
-from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.steps.admin.brokers import ask, asked_of, masters, readers_of
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.routes import AUTO_CREATE_TOPIC
 from aerobee.client.system_names import is_system_topic
+from aerobee.client.wire_queues import from_wire
 from aerobee.errors import ConfigurationError, RequestTimeoutError, RouteNotFoundError
 from aerobee.remoting.wire.bodies.queue_tables import TopicStatsTable, queue_of
 from aerobee.remoting.wire.bodies.route import TopicRouteData
@@ -266,10 +267,9 @@ def bounds_in(table: TopicStatsTable) -> list[QueueBounds]:
     """The queues of a broker's answer."""
     found = []
     for key, one in table.offset_table.items():
-        queue = queue_of(key)
         found.append(
             QueueBounds(
-                queue=MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
+                queue=from_wire(queue_of(key)),
                 first=one.min_offset,
                 end=one.max_offset,
                 last_stored_at=instant(one.last_update_timestamp),
