@@ -8,13 +8,13 @@ Source: semantics §16, admin §6.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.metrics.stats import PUT_BOUNDS_S
 from aerobee.remoting.wire.codes import VERSION
 from aerobee.remoting.wire.version import describe
 from aerobee.store.format.unit import SCHEDULE_TOPIC
+from aerobee.store.space.watermark import used_percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -238,10 +238,7 @@ def three(rates: tuple[float, ...]) -> str:
 
 def used_ratio(space: Space | None) -> str:
     """Used share of a file system, rounded up to two places; −1 when nobody knows."""
-    if space is None:
-        return "-1"
-    used = space.total_bytes - space.free_bytes
-    return str(math.ceil(100 * used / max(1, used + space.available_bytes)) / 100)
+    return "-1" if space is None else str(used_percent(space) / 100)
 
 
 def in_units(size_bytes: int) -> str:
