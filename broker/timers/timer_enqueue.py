@@ -118,7 +118,7 @@ class TimerEnqueue:
 
     async def _search(self) -> None:
         """Note what takes timers back, up to the end of the topic. Raises: OSError."""
-        self._searched_ms = self._timers.floor(self._clock.now_ms())
+        began_ms = self._timers.floor(self._clock.now_ms())
         self._searched_to = max(self._searched_to, self._timers.queue_offset)
         while self._searched_to < self._store.max_offset(WHEEL_TOPIC, 0):
             begin = self._searched_to
@@ -128,6 +128,8 @@ class TimerEnqueue:
                 self._note_recalls(result)
             if self._pace.over():
                 await self._pace.rest()
+        # Not before it is over: a search that the disk broke off has not seen all of them.
+        self._searched_ms = began_ms
 
     def _note_recalls(self, result: GetResult) -> None:
         for record in records(result.views):
