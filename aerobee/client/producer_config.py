@@ -25,6 +25,7 @@ class ProducerOptions(ClientOptions, total=False):
     compress_above: int
     max_message_size: int
     delay_levels: int
+    latency_fault_tolerance: bool
     trace: bool
     trace_topic: str
 
@@ -47,6 +48,9 @@ class ProducerConfig:
     """Longer bodies are refused before anything is sent."""
     delay_levels: int = DELAY_LEVELS
     """How many levels the brokers' `messageDelayLevel` has; higher ones are refused."""
+    latency_fault_tolerance: bool = False
+    """Whether brokers that failed or were slow are avoided, for 2 to 30 s (Java's
+    `sendLatencyFaultEnable`); a retry goes to another broker in any case."""
     trace: bool = False
     """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
     trace_topic: str = TRACE_TOPIC

@@ -12,9 +12,10 @@ from aerobee.client import compression
 from aerobee.client.message import Message, MessageQueue, SendResult, check_message
 from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.faults import Faults, next_step
 from aerobee.client.steps.messages import NOTHING, batch_item, property_string
 from aerobee.client.steps.parcels import ROUTE_IS_OLD, WAITS, Parcel, read_results, request
-from aerobee.client.steps.retrying import Tries
+from aerobee.client.steps.retrying import Tries, worth_retrying
 from aerobee.errors import (
     AerobeeError,
     BatchSendError,
@@ -71,6 +72,12 @@ class Sender:
     _settled: Signal = field(default_factory=Signal)
     """Set when the last of them has ended."""
     _closing: bool = False
+    _faults: Faults | None = field(init=False)
+    """What sends said of their brokers, where slow ones are avoided."""
+
+    def __post_init__(self) -> None:
+        wanted = self.config.latency_fault_tolerance
+        self._faults = Faults(self.instance.clock) if wanted else None
 
     def begin(self) -> None:
         """Join the client. Raises: ConfigurationError for a second producer of the group."""
@@ -258,9 +265,13 @@ class Sender:
                 if parcel.timed:
                     yield from self._check_timers(queue, tries.timeout_s())
                 ask = self._ask(parcel, queue, tries.timeout_s())
+                sent_at = clock.monotonic()
                 answer = yield ask
                 tried = len(tries.failed) + 1
-                return read_results(parcel, ask, answer, queue, tried, require_ok)
+                results = read_results(parcel, ask, answer, queue, tried, require_ok)
+                if self._faults is not None:
+                    self._faults.succeeded(broker, clock.monotonic() - sent_at)
+                return results
             except RouteNotFoundError as error:
                 if missing or tries.over:
                     raise
@@ -270,6 +281,8 @@ class Sender:
                     continue
                 tries.note(broker, error)
             except RETRIED as error:
+                if self._faults is not None and worth_retrying(error, self.config.retry):
+                    self._faults.failed(broker, refused=isinstance(error, BrokerError))
                 tries.note(broker, error)
                 if error.code in ROUTE_IS_OLD:
                     instance.suspect(parcel.topic)
@@ -323,13 +336,11 @@ class Sender:
         counter = self._counters.get(topic)
         if counter is None:
             counter = self.instance.random.randrange(1 << 31)
-        for step in range(1, len(queues) + 1):
-            queue = queues[(counter + step) % len(queues)]
-            if last is None or queue.broker_name != last.broker_name:
-                break
-        else:
-            step = 1
-            queue = queues[(counter + 1) % len(queues)]
+        step = 1
+        if last is not None or self._faults is not None:
+            name = None if last is None else last.broker_name
+            step = next_step(queues, counter, name, self._faults)
+        queue = queues[(counter + step) % len(queues)]
         self._counters[topic] = (counter + step) & 0x7FFFFFFF
         return queue
 

@@ -1,12 +1,20 @@
 """Producers against a real broker, on every front."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
 
-from aerobee import ConsumeFrom, Message, MessageQueue, ReceivedMessage, SendStatus
+from aerobee import (
+    ConsumeFrom,
+    Message,
+    MessageQueue,
+    ReceivedMessage,
+    RetryPolicy,
+    SendStatus,
+)
 from aerobee.errors import (
     BrokerError,
     ClientClosedError,
@@ -18,6 +26,7 @@ from aerobee.errors import (
 )
 from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker, StartBroker
+from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
@@ -239,3 +248,36 @@ async def test_a_traced_send_is_told_in_the_trace_topic(front: Front, fresh: Fre
     kind, _, _, *rest = trace.body.decode().rstrip("\x02").split("\x01")
     assert [kind, *rest[:5]] == ["Pub", group, topic, result.message_id, "A", "k"]
     assert rest[-2:] == [result.offset_message_id, "true"]
+
+
+@pytest.fixture(scope="module")
+def second(
+    start_broker: StartBroker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """The second of two brokers of a cluster of their own."""
+    first = start_broker()
+    data = tmp_path_factory.mktemp("second") / "data"
+    settings = {"brokerName": "broker-second"}
+    with BrokerProcess(data=data, settings=settings, namesrv=first.namesrv_address) as second:
+        yield second
+
+
+@pytest.mark.ours
+async def test_sends_leave_a_broker_alone_that_stands_still(
+    front_name: str, second: BrokerProcess
+) -> None:
+    front = Front(front_name, str(second.namesrv))
+    quick = RetryPolicy(per_try=0.3, backoff=0.0)
+    async with front.admin() as admin:
+        await admin.create_topic("Spread", queues=2)
+    async with front.producer(latency_fault_tolerance=True, retry=quick) as producer:
+        first = [await producer.send(Message("Spread", b"x")) for _ in range(4)]
+        assert {result.queue.broker_name for result in first} >= {"broker-second"}
+        second.child.signal(signal.SIGSTOP)
+        try:
+            sent = [await producer.send(Message("Spread", b"x")) for _ in range(8)]
+        finally:
+            second.child.signal(signal.SIGCONT)
+    assert {result.queue.broker_name for result in sent}.isdisjoint({"broker-second"})
+    # One send had to find out.
+    assert sorted(result.attempts for result in sent) == [1] * 7 + [2]

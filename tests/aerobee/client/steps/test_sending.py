@@ -110,6 +110,57 @@ def test_a_retry_goes_to_another_broker_with_the_same_id(stage: Stage) -> None:
     assert result.attempts == 2
 
 
+def test_a_slow_broker_is_left_alone_if_that_is_wanted(stage: Stage) -> None:
+    tolerant = sender(stage, latency_fault_tolerance=True)
+    stage.takes_s[SendMessageV2] = 0.6
+    slow = stage.perform(tolerant.send(Message("T", b"x"), None, None, require_ok=False)).queue
+    stage.takes_s[SendMessageV2] = 0.01
+    others = [
+        stage.perform(tolerant.send(Message("T", b"x"), None, None, require_ok=False)).queue
+        for _ in range(4)
+    ]
+    assert {queue.broker_name for queue in others}.isdisjoint({slow.broker_name})
+    stage.now_s += 2.0
+    later = [
+        stage.perform(tolerant.send(Message("T", b"x"), None, None, require_ok=False)).queue
+        for _ in range(4)
+    ]
+    assert slow.broker_name in {queue.broker_name for queue in later}
+
+
+def test_a_broker_that_failed_is_left_alone_by_the_next_sends(stage: Stage) -> None:
+    for options, tries in (({}, 2), ({"latency_fault_tolerance": True}, 1)):
+        one = sender(stage, **options)
+        stage.answers(SendMessageV2, ConnectError("refused"), stored)
+        failed = len(stage.asked(SendMessageV2))
+        stage.perform(one.send(Message("T", b"x"), None, None, require_ok=False))
+        down = stage.asked(SendMessageV2)[failed].address
+
+        def refuse(ask: Ask, down: str = down) -> Command:
+            if ask.address == down:
+                raise ConnectError("refused")
+            return stored(ask)
+
+        stage.answers(SendMessageV2, refuse)
+        sent = [
+            stage.perform(one.send(Message("T", b"x"), None, None, require_ok=False))
+            for _ in range(4)
+        ]
+        assert max(result.attempts for result in sent) == tries
+
+
+def test_what_is_the_message_s_own_fault_is_not_its_broker_s(stage: Stage) -> None:
+    tolerant = sender(stage, latency_fault_tolerance=True)
+    stage.answers(SendMessageV2, answer(13, remark="illegal"), stored)
+    with pytest.raises(MessageIllegalError):
+        stage.perform(tolerant.send(Message("T", b"x"), None, None, require_ok=False))
+    sent = [
+        stage.perform(tolerant.send(Message("T", b"x"), None, None, require_ok=False)).queue
+        for _ in range(4)
+    ]
+    assert len({queue.broker_name for queue in sent}) == 2
+
+
 def test_the_only_broker_is_tried_again(stage: Stage) -> None:
     stage.answers(GetRouteInfo, route("broker-a", queues=1))
     stage.answers(SendMessageV2, answer(2, remark="busy"), answer(2, remark="busy"), stored)
