@@ -77,6 +77,7 @@ class ClientOptions(TypedDict, total=False):
     """
 
     instance_name: str | None
+    """Makes the client's id differ from that of others on this machine; by default it is unique."""
     connect_timeout: float
     request_timeout: float
     route_interval: float

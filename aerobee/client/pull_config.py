@@ -20,16 +20,7 @@ __all__ = ["PullConfig", "PullOptions", "pull_config"]
 
 
 class PullOptions(ClientOptions, total=False):
-    """The keyword options of a pull consumer, and those of a client of its own.
-
-    `start_from`: where the group begins in a queue without a stored offset. `auto_commit`: offsets
-    are stored every `auto_commit_interval`, when a queue is given up, and at the end. `pull_batch`:
-    most messages asked for at once. `retry`: `nack` may be called, and what was sent back comes
-    again; every member of the group must have it. `max_reconsume`: tries after the first one, −1 is
-    16. `finish_early`: a loop finishes a message when it hands it out, and not when it asks for the
-    next one. `strategy`: how members share the queues, see `aerobee.allocation`; all must have the
-    same. `on_assigned`, `on_revoked`: called with the queues that came or went.
-    """
+    """A pull consumer's keyword options: those of PullConfig, and of a client of its own."""
 
     start_from: ConsumeFrom | datetime
     auto_commit: bool
@@ -45,13 +36,18 @@ class PullOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConfig(ConsumerConfig):
-    """The same, with the gaps filled."""
+    """A pull consumer's options, checked. Times in seconds."""
 
     retry: bool = False
+    """`nack` may be called, and what was sent back comes again; all members must have the same."""
     max_reconsume: int = -1
+    """Tries after the first one, then a message is a dead letter; −1 is 16."""
     finish_early: bool = False
+    """A loop finishes a message when it hands it out, not when it asks for the next one."""
     on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
+    """Called with the queues that came."""
     on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
+    """Called with the queues that went."""
 
     @property
     def events(self) -> Events:

@@ -26,21 +26,7 @@ SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
 
 
 class PushOptions(ClientOptions, total=False):
-    """The keyword options of a push consumer, and those of a client of its own.
-
-    `start_from`: where the group begins in a queue without a stored offset. `model`: whether one
-    member gets a message or each. `orderly`: one handler at a time for each queue, in its order.
-    `concurrency`: handlers at work at once. `batch_size`: most messages that a handler is given.
-    `pull_batch`: most messages asked for at once. `max_reconsume`: tries after the first one, −1 is
-    16, or without end in order. `handler_timeout`: a handler that takes longer is given up, and its
-    messages come again. `suspend`: the wait before another try in order. `max_cached_messages` and
-    `max_span` bound what is kept ahead of each queue, `max_cached_bytes` that of all together.
-    `drain_timeout`: how long `aclose` waits for handlers at work. `commit_interval`: how often
-    offsets are stored. `offset_dir`: where a broadcasting group has them, `~/.rocketmq_offsets` as
-    Java's clients; each process of a machine needs an `instance_name` of its own. `strategy`: how
-    members share the queues, see `aerobee.allocation`; all must have the same. `on_assigned`,
-    `on_revoked`: called with the queues that came or went.
-    """
+    """A push consumer's keyword options: those of PushConfig, and of a client of its own."""
 
     start_from: ConsumeFrom | datetime
     model: MessageModel
@@ -64,24 +50,43 @@ class PushOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushConfig(ConsumerConfig):
-    """The same, with the gaps filled."""
+    """A push consumer's options, checked. Times in seconds."""
 
     model: MessageModel = MessageModel.CLUSTERING
+    """Whether one member of the group gets a message, or each."""
     orderly: bool = False
+    """One handler at a time for each queue, in the order of the queue."""
     concurrency: int = 20
+    """Handlers at work at once."""
     batch_size: int = 1
+    """Most messages that a handler is given."""
     pull_batch: int = 32
+    """Most messages asked for at once."""
     max_reconsume: int = -1
+    """Tries after the first one, then a message is a dead letter; −1: 16, in order no end."""
     handler_timeout: float = 900.0
+    """A handler that takes longer is given up, and its messages come again."""
     suspend: float = 1.0
+    """The wait before another try in order."""
     max_cached_messages: int = 1000
+    """What is kept ahead of the handlers, for each queue."""
     max_cached_bytes: int = 100 << 20
+    """The same in bytes, for all queues together."""
     max_span: int = 2000
+    """How many offsets are read ahead of the oldest message at work."""
     drain_timeout: float = 30.0
+    """How long closing waits for handlers at work."""
     commit_interval: float = 5.0
+    """How often offsets are stored."""
     offset_dir: str | None = None
+    """Where a broadcasting group has its offsets; None is `~/.rocketmq_offsets`, as Java's clients.
+
+    Each process of a machine then needs an `instance_name` of its own.
+    """
     on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
+    """Called with the queues that came."""
     on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
+    """Called with the queues that went."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "auto_commit_interval", self.commit_interval)

@@ -26,8 +26,11 @@ class Credentials:
     """The account that requests are signed for."""
 
     access_key: str
+    """Its name."""
     secret_key: str
+    """What requests are signed with; it is never sent."""
     security_token: str | None = None
+    """Sent along, for accounts of a short life."""
 
     def __post_init__(self) -> None:
         if not self.access_key or not self.secret_key:
@@ -52,13 +55,17 @@ class TLSConfig:
     ca_file: str | None = None
     """Whom to trust; without it, whom the system trusts."""
     cert_file: str | None = None
+    """The certificate that is shown to brokers which want one."""
     key_file: str | None = None
+    """Its private key."""
     password: str | None = None
     """Of the key file."""
     verify: bool = True
     """False trusts anybody: for tests."""
     server_hostname: str | None = None
+    """The name in the brokers' certificates, if it is not their address."""
     context: ssl.SSLContext | None = None
+    """Counts instead of all the others."""
 
     def ssl_context(self) -> ssl.SSLContext:
         """The context of all connections. Raises: ConfigurationError for files that are none."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.aio.part import Part
-from aerobee.client.config import ClientOptions, ConsumeFrom
-from aerobee.client.steps.popping import RECEIPT, PopConfig, Popper
+from aerobee.client.config import divided
+from aerobee.client.pop_config import PopConfig, PopOptions
+from aerobee.client.steps.popping import RECEIPT, Popper
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -33,20 +34,12 @@ class PopConsumer(Part):
         group: str,
         namesrv: str | Sequence[str] | None = None,
         *,
-        invisible: float = 60.0,
-        start_from: ConsumeFrom = ConsumeFrom.LAST,
-        max_reconsume: int = -1,
         client: Client | None = None,
-        **options: Unpack[ClientOptions],
+        **options: Unpack[PopOptions],
     ) -> None:
-        config = PopConfig(
-            group=group,
-            invisible=invisible,
-            start_from=start_from,
-            max_reconsume=max_reconsume,
-        )
-        super().__init__(namesrv, client, options)
-        self._popper = Popper(self._client.instance, config)
+        own, rest = divided(options, PopConfig)
+        super().__init__(namesrv, client, rest)
+        self._popper = Popper(self._client.instance, PopConfig(group=group, **own))
 
     async def _end(self) -> None:
         self._popper.closing.set()

@@ -52,15 +52,20 @@ UNBALANCED_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """A pull consumer's options, checked. Times in seconds."""
+    """What the options of pull and push consumers have in common. Times in seconds."""
 
     group: str
+    """The consumer group."""
     start_from: ConsumeFrom | datetime = ConsumeFrom.LAST
+    """Where the group begins in a queue for which it has no offset yet."""
     auto_commit: bool = True
+    """Offsets are stored every `auto_commit_interval`, with a queue that goes, and at the end."""
     auto_commit_interval: float = 5.0
+    """Between two stores of the offsets."""
     pull_batch: int = 10
+    """Most messages asked for at once."""
     strategy: str | Allocator = "AVG"
-    """How the members share the queues, by name or as a function; the same in all members."""
+    """How the members share the queues, see `aerobee.allocation`; all must have the same."""
 
     def __post_init__(self) -> None:
         check_name("consumer group", self.group, GROUP_MAX)

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import Filter
-from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
+from aerobee.client.message import TOPIC_MAX, check_name
+from aerobee.client.pop_config import PopConfig, check_invisible
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.messages import MessageUnreadableError, received
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from aerobee.client.steps.instance import Instance
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["RECEIPT", "PopConfig", "Popper"]
+__all__ = ["RECEIPT", "Popper"]
 
 BATCH_MAX = 32
 """Brokers hand out no more at once."""
@@ -55,7 +56,6 @@ TURN_S = 1.0
 ANSWER_WITHIN_S = 10.0
 """Longer than the broker may hold the request."""
 PAUSE_S = 0.5
-INVISIBLE_MIN_S, INVISIBLE_MAX_S = 1.0, 86_400.0
 RETRY_DELAYS_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Before each try after the first, where nobody says otherwise."""
 NOTHING_YET = (
@@ -66,20 +66,6 @@ NOTHING_YET = (
 DEAD_LETTER = -1
 RECEIPT = "POP_CK"
 RETRY_V1, RETRY_V2 = "1", "2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PopConfig:
-    """A POP consumer's options, checked. Times in seconds."""
-
-    group: str
-    invisible: float = 60.0
-    start_from: ConsumeFrom = ConsumeFrom.LAST
-    max_reconsume: int = -1
-
-    def __post_init__(self) -> None:
-        check_name("consumer group", self.group, GROUP_MAX)
-        check_invisible(self.invisible)
 
 
 class Receipt(NamedTuple):
@@ -365,11 +351,3 @@ def start_offsets(text: str) -> Mapping[str, str]:
         if len(parts) == 3 and parts[0] == "0":
             found[parts[1]] = parts[2]
     return found
-
-
-def check_invisible(seconds: float) -> None:
-    """Refuse a time that brokers do not take. Raises: ConfigurationError."""
-    if not INVISIBLE_MIN_S <= seconds <= INVISIBLE_MAX_S:
-        raise ConfigurationError(
-            f"invisible for {seconds:g} s: {INVISIBLE_MIN_S:g} to {INVISIBLE_MAX_S:g}"
-        )

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from aerobee import ConsumeFrom, ReceivedMessage
-from aerobee.client.steps.popping import RECEIPT, PopConfig, Popper
+from aerobee.client.pop_config import PopConfig
+from aerobee.client.steps.popping import RECEIPT, Popper
 from aerobee.errors import ConfigurationError
 from aerobee.remoting.wire.bodies.pop import BatchAckRequest, offsets_in
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
