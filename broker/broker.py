@@ -90,7 +90,7 @@ class Broker:
         self.admin = add(
             AdminFeature(
                 core,
-                topics,
+                self.topics,
                 consumers,
                 sampling=self.metrics.sampling,
                 delays=self.delay.offsets,

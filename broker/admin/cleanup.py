@@ -70,6 +70,8 @@ class CleanupProcessor:
     ) -> Answer:
         """CLEAN_UNUSED_TOPIC, answered when they are gone."""
         self._start_again(await self.store.space.queues.destroy_unused(self._is_used))
+        # A recovery that walked over their records would take them up again.
+        await self.store.flush_queues()
         return DONE
 
     def _is_used(self, topic: str) -> bool:

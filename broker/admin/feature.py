@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from aerobee.broker.admin.admin import AdminProcessor
 from aerobee.broker.admin.cleanup import CleanupProcessor
 from aerobee.broker.admin.runtime_info import RuntimeInfo
+from aerobee.broker.admin.topic_deletion import TopicDeletion
 from aerobee.broker.core.feature import Feature
 from aerobee.remoting.server.routes import Route
-from aerobee.remoting.wire.headers import admin, cleanup
+from aerobee.remoting.wire.headers import admin, cleanup, topic
 
 if TYPE_CHECKING:
     from aerobee.broker.consumers.tables import ConsumerTables
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from aerobee.broker.delay.delay_offsets import DelayOffsetTable
     from aerobee.broker.metrics.sampling import Sampling
     from aerobee.broker.metrics.stats import TimerFigures
-    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.broker.topics.feature import TopicsFeature
 
 __all__ = ["AdminFeature"]
 
@@ -28,7 +29,7 @@ class AdminFeature(Feature):
     def __init__(
         self,
         core: Core,
-        topics: TopicTable,
+        topics: TopicsFeature,
         consumers: ConsumerTables,
         *,
         sampling: Sampling,
@@ -37,12 +38,18 @@ class AdminFeature(Feature):
     ) -> None:
         info = RuntimeInfo(core, sampling=sampling, delays=delays, timers=timers)
         ask = AdminProcessor(
-            core, topics=topics, consumers=consumers, samples=sampling.samples, runtime_info=info
+            core,
+            topics=topics.table,
+            consumers=consumers,
+            samples=sampling.samples,
+            runtime_info=info,
         )
         clean = CleanupProcessor(
-            store=core.store, topics=topics, offsets=consumers.offsets, clock=core.clock
+            store=core.store, topics=topics.table, offsets=consumers.offsets, clock=core.clock
         )
+        deletion = TopicDeletion(core, topics, consumers)
         self.routes = (
+            Route(topic.DeleteTopicInBroker, deletion.delete, "admin"),
             Route(admin.GetBrokerConfig, ask.settings, "admin"),
             Route(admin.GetBrokerRuntimeInfo, ask.runtime, "admin"),
             Route(admin.GetTopicStatsInfo, ask.topic_stats, "admin"),

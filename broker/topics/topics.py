@@ -7,6 +7,7 @@ place: an edit puts a new one there, moves the version and notifies the listener
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -21,7 +22,7 @@ from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = [
     "PERM_INHERIT",
@@ -99,6 +100,7 @@ class TopicTable:
         self.extra: dict[str, Any] = {}
         self.kept = KeptFields()
         self.group_topics: set[str] = set()
+        self._leaving: set[str] = set()
         self.get: Callable[[str], TopicConfig | None] = self.configs.get
         self.sendable: Callable[[str], TopicConfig | None] = self.open_configs.get
         for config in system_topics(settings):
@@ -247,12 +249,16 @@ class TopicTable:
     def check_room(self, topic: str) -> None:
         """Refuse a topic when it would be one too many.
 
-        Raises: LimitReached when `topic` would be one too many.
+        Raises: LimitReached when `topic` would be one too many, Refused while it is deleted.
 
         Topics of groups have a limit of their own, so that many groups leave room for topics.
         """
         if topic in self.configs:
             return
+        if topic in self._leaving:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY, f"the topic[{topic}] is being deleted: try again"
+            )
         of_groups = len(self.group_topics)
         of_kind = of_groups if topic.startswith(GROUP_PREFIXES) else len(self.configs) - of_groups
         if of_kind >= self.max_topics:
@@ -314,6 +320,17 @@ class TopicTable:
         self.version = bumped(self.version, now_ms)
         self._tell(topic)
         return True
+
+    @contextmanager
+    def leaving(self, topics: frozenset[str]) -> Iterator[None]:
+        """Nobody makes these topics anew meanwhile. Raises: Refused if one is being deleted."""
+        for topic in topics & self._leaving:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"the topic[{topic}] is being deleted already")
+        self._leaving |= topics
+        try:
+            yield
+        finally:
+            self._leaving -= topics
 
     # -- the file --------------------------------------------------------------------------------
 

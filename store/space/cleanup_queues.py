@@ -15,7 +15,7 @@ import structlog
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from aerobee.store.config import StoreConfig
@@ -29,6 +29,8 @@ __all__ = ["DeletedRange", "QueueCleanup"]
 
 BATCH: Final = 100
 """Queues that one thread call searches."""
+DISPATCH_WAITS: Final = 40
+DISPATCH_WAIT_S: Final = 0.05
 
 log = structlog.get_logger(__name__)
 
@@ -138,7 +140,8 @@ class QueueCleanup:
         async with self._one_at_a_time, self._between_flushes:
             for queues in self._queues.slices():
                 for queue in queues:
-                    if queue.end_offset == queue.next_offset and doomed(queue):
+                    idle = queue.end_offset == queue.next_offset or queue.stopped
+                    if idle and doomed(queue):
                         # Counter and units go together: the next message makes a new queue.
                         key = queue.topic, queue.queue_id
                         del self._queues.table[key]
@@ -162,6 +165,20 @@ class QueueCleanup:
     async def destroy_unused(self, keep: Callable[[str], bool]) -> list[tuple[str, int]]:
         """Queues of topics that nobody knows any more."""
         return await self.destroy(lambda queue: not keep(queue.topic))
+
+    async def destroy_topics(self, topics: Collection[str]) -> list[tuple[str, int]]:
+        """Queues of these topics, to which nothing is put any more. Raises: TimeoutError.
+
+        What dispatch is not done with is waited for, unless it has stopped there for good.
+        """
+        gone: list[tuple[str, int]] = []
+        for _ in range(DISPATCH_WAITS):
+            gone += await self.destroy(lambda queue: queue.topic in topics)
+            left = [key for key in self._queues.table if key[0] in topics]
+            if not left:
+                return gone
+            await trio.sleep(DISPATCH_WAIT_S)
+        raise TimeoutError(f"queue {left[0][1]} of topic {left[0][0]} is not dispatched yet")
 
     def _remove_queue(self, directory: Path, paths: list[Path]) -> None:
         """Files, then the directories if nothing else is in them. For a thread."""

@@ -97,15 +97,25 @@ async def test_a_topic_is_described_with_queues_messages_and_groups(
         assert list(found.groups) == [group] == await admin.topic_groups(topic)
 
 
-async def test_a_request_that_is_not_served_is_refused_with_code_and_version(
-    front: Front, topic: str
-) -> None:
+async def test_a_request_that_is_not_served_is_refused_with_code_and_version(front: Front) -> None:
     async with front.admin() as admin:
-        await admin.create_topic(topic)
-        text = r"DELETE_TOPIC_IN_BROKER.*request code 215 is not served.*V5_3_3"
+        text = r"UPDATE_BROKER_CONFIG.*request code 25 is not served.*V5_3_3"
         with pytest.raises(UnsupportedRequestError, match=text):
-            await admin.delete_topic(topic)
-        assert topic in await admin.topics()
+            await admin.update_broker_config({"fileReservedTime": "48"})
+
+
+async def test_a_deleted_topic_is_gone_and_can_be_made_anew(
+    front: Front, topic: str, group: str
+) -> None:
+    async with front.admin() as admin, front.producer() as producer:
+        await admin.create_topic(topic)
+        await producer.send(Message(topic, b"x"))
+        await commit(admin, group, topic, 1)
+        await admin.delete_topic(topic)
+        assert topic not in await admin.topics()
+        assert await admin.group_topics(group) == []
+        await admin.create_topic(topic)
+        assert (await admin.describe_topic(topic)).messages == 0
 
 
 async def test_a_topic_that_is_not_there_is_an_error(front: Front) -> None:

@@ -1,0 +1,86 @@
+"""Topics that an administrator deletes: config, queues, offsets and figures go, records stay.
+
+The config goes first and durably, so that whatever ends the deletion early, a start either finds
+the topic whole again or gone. While it lasts nobody can make the topic anew, so no message gets
+into queues that are about to be removed. Source: admin §4.1, semantics §4.4 (AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.errors import NameIllegal, Refused
+from aerobee.broker.pop.pop_records import retry_topic_v1, retry_topic_v2
+from aerobee.broker.topics.topic_processor import when_saved
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator
+
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.feature import TopicsFeature
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers import topic as headers
+
+__all__ = ["TopicDeletion"]
+
+DONE: Final = Answer()
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class TopicDeletion:
+    """Code 215."""
+
+    def __init__(self, core: Core, topics: TopicsFeature, consumers: ConsumerTables) -> None:
+        self.clock = core.clock
+        self.stats = core.stats
+        self.store = core.store
+        self.topics = topics.table
+        self.saved = topics.file
+        self.offsets = consumers.offsets
+
+    def delete(
+        self, header: headers.DeleteTopicInBroker, command: Command, connection: Connection
+    ) -> Awaitable[Answer]:
+        """DELETE_TOPIC_IN_BROKER; one that is not there is deleted already."""
+        topic = header.topic
+        if not topic.strip():
+            raise NameIllegal("The specified topic is blank.")
+        if self.topics.is_system(topic):
+            raise NameIllegal(f"The topic[{topic}] is conflict with system topic.")
+        doomed = [topic, *self._pop_retry_topics(topic)]
+        return self._delete(doomed, connection.address)
+
+    def _pop_retry_topics(self, topic: str) -> Iterator[str]:
+        """What came back from pops of the topic is of no use without it."""
+        for group in self.offsets.groups_of(topic):
+            for retry in (retry_topic_v1(topic, group), retry_topic_v2(topic, group)):
+                if self.topics.get(retry) is not None:
+                    yield retry
+
+    async def _delete(self, doomed: list[str], address: str) -> Answer:
+        names = frozenset(doomed)
+        with self.topics.leaving(names):
+            for topic in doomed:
+                if self.topics.delete(topic, self.clock.now_ms()):
+                    log.info("topic.deleted", topic=topic, address=address)
+            if not self.saved.clean:
+                await when_saved(self.saved, "deletion")
+            try:
+                await self.store.space.queues.destroy_topics(names)
+            except TimeoutError as error:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"{error}: its queues stay, delete the topic again"
+                ) from error
+            # A recovery walks the log from its last point: behind this one no record is of them.
+            await self.store.flush_queues()
+            for topic in doomed:
+                self.offsets.delete_topic(topic)
+                self.stats.forget_topic(topic)
+        return DONE

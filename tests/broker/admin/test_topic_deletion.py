@@ -1,0 +1,125 @@
+"""Topics that an administrator deletes, made anew under load and across kills."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
+from tests.broker.desk import open_desk
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.faulty_disk import FaultyDisk
+from tests.kit.store_model import draft
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.remoting.wire.answer import Answer
+    from tests.broker.desk import Desk
+
+
+async def delete(desk: Desk, topic: str) -> Answer:
+    return await desk.ask(DeleteTopicInBroker(topic=topic))
+
+
+@pytest.mark.trio
+async def test_config_queues_offsets_and_pop_retry_topics_go(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        for name in ("t", "other", "%RETRY%g_t", "%RETRY%g+t", "%RETRY%g"):
+            desk.topic(name)
+            assert desk.store.put(draft(name)).physical_offset >= 0
+        desk.store.dispatch()
+        desk.offsets.commit("g", "t", 0, 1, 0)
+        desk.offsets.commit("g", "other", 0, 1, 0)
+        assert (await delete(desk, "t")).code == Code.SUCCESS
+        assert {topic for topic, _ in desk.store.queues.table} == {"other", "%RETRY%g"}
+        assert desk.offsets.topics_of("g") == ["other"]
+        assert not (tmp_path / "consumequeue" / "t").exists()
+        for gone in ("t", "%RETRY%g_t", "%RETRY%g+t"):
+            assert desk.topics.get(gone) is None
+        assert (await delete(desk, "t")).code == Code.SUCCESS, "it is gone, as was asked"
+        assert (await desk.send("t")).code == Code.SUCCESS, "made anew by the next message"
+        assert desk.store.max_offset("t", 0) == 1
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("name", ["", " ", "TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
+async def test_topics_of_the_broker_itself_stay(tmp_path: Path, name: str) -> None:
+    async with open_desk(tmp_path) as desk:
+        before = sorted(desk.topics.configs)
+        assert (await delete(desk, name)).code == Code.INVALID_PARAMETER
+        assert sorted(desk.topics.configs) == before
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("name", ["../../etc", "/etc/passwd", "a/../b", "x" * 300, "\0"])
+async def test_a_name_that_is_a_path_reaches_no_file(tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "etc"
+    outside.mkdir()
+    (tmp_path / "data").mkdir()
+    async with open_desk(tmp_path / "data") as desk:
+        assert (await delete(desk, name)).code == Code.SUCCESS, "there is no such topic"
+    assert outside.is_dir()
+
+
+@pytest.mark.trio
+async def test_nothing_is_stored_in_queues_that_are_being_removed(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with open_desk(tmp_path, disk=disk) as desk:
+        desk.topic("t")
+        await desk.send("t")
+        deleted: list[Answer] = []
+
+        async def run() -> None:
+            deleted.append(await delete(desk, "t"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            while desk.topics.get("t") is not None:
+                await trio.lowlevel.checkpoint()
+            while not deleted:
+                answer = await desk.send("t")
+                assert answer.code in (Code.SYSTEM_BUSY, Code.SUCCESS)
+                if answer.code == Code.SUCCESS:
+                    assert deleted, "acknowledged while its queue goes"
+                else:
+                    assert "being deleted" in str(answer.remark)
+                await trio.lowlevel.checkpoint()
+        assert (await desk.send("t")).code == Code.SUCCESS
+        assert desk.store.max_offset("t", 0) == 1
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("lost", [(), ("consumequeue",), ("recoverypoint.json",)])
+def test_a_topic_made_anew_has_its_own_messages_after_a_kill(
+    tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    """Its records of before are in the log still, and the recovery passes over them."""
+    with BrokerProcess(data=tmp_path / "data", settings={"flushDiskType": "SYNC_FLUSH"}) as broker:
+        namesrv = f"127.0.0.1:{broker.namesrv_port}"
+        with AdminClient(namesrv) as admin, Producer(namesrv) as producer:
+            for topic in ("t", "gone"):
+                admin.create_topic(topic, queues=1)
+                for number in range(10):
+                    producer.send(Message(topic, b"old %d" % number))
+                admin.delete_topic(topic)
+                assert topic not in admin.topics()
+            admin.create_topic("t", queues=1)
+            for number in range(3):
+                producer.send(Message("t", b"new %d" % number))
+        broker.kill()
+        for name in lost:
+            path = tmp_path / "data" / name
+            path.rename(tmp_path / name)
+        broker.start()
+        with AdminClient(namesrv) as admin:
+            # Without a recovery point it cannot be told from a topic that a crash lost.
+            assert ("gone" in admin.topics()) == (lost == ("recoverypoint.json",))
+            (queue,) = admin.describe_topic("t").queues
+            assert (queue.first, queue.end) == (0, 3)
+            bodies = [admin.message_at(queue.queue, offset).body for offset in range(3)]
+            assert bodies == [b"new 0", b"new 1", b"new 2"]
