@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import sdk_reference
 from tests.kit.kinds import STORE_FOLDERS, TABLES, Kind, kind_of
 from tests.kit.source_tree import (
     LINKED,
@@ -630,3 +631,18 @@ def test_every_event_has_a_literal_name_and_stands_in_the_list() -> None:
     missing = [f"{place} {level} {event}" for place, level, event in found if event not in rows]
     assert not missing, lines(*missing)
     assert not set(rows) - {event for _, _, event in found}, "listed, but logged nowhere"
+
+
+def test_the_printed_reference_of_the_sdk_is_what_the_classes_say() -> None:
+    assert sdk_reference.stale() == [], "run: python -m tests.sdk_reference --write"
+
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def test_links_between_the_pages_lead_somewhere() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    found = [(page, link) for page in pages for link in LINK.findall(page.read_text("utf-8"))]
+    assert len(found) > 30, "the pattern finds no links any more"
+    wrong = [f"{page}: {link}" for page, link in found if not (page.parent / link).exists()]
+    assert not wrong, lines(*wrong)
