@@ -91,6 +91,8 @@ class Verdict:
     indices: Sequence[int] | None = None
     """Which of the batch; None for all."""
     suspend_s: float | None = None
+    error: Exception | None = None
+    """What the handler raised, where that says nothing of what is to become of them."""
 
     @property
     def given_up(self) -> bool:
@@ -123,7 +125,7 @@ def verdict_of_error(error: Exception) -> Verdict:
             return Verdict(error.level, error.indices)
         case _:
             log.error("the handler failed, its messages come again", exc_info=error)
-            return AGAIN
+            return Verdict(error=error)
 
 
 def unhandled(topic: str) -> Verdict:

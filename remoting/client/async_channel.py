@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
-from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.client.calls import (
+    Calls,
+    answer_frame,
+    host_and_port,
+    reason_of,
+    refuse,
+    reply,
+)
 from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed
 from aerobee.remoting.wire.codes import Encoding
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 
     from aerobee.remoting.client.calls import OnRequest
     from aerobee.remoting.client.link import Dress
+    from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
 
@@ -157,6 +165,11 @@ class AsyncChannel:
         while self._written < mark:
             await self._progress.wait()
             self._check_open()
+
+    def answer(self, request: Command, answer: Answer) -> None:
+        """Answer a request that `on_request` left open; nobody is told when the peer has gone."""
+        if self._ended is None:
+            self._queue(answer_frame(request, answer))
 
     async def aclose(self) -> None:
         """Close the connection; calls under way raise ChannelClosed. A second call does nothing."""

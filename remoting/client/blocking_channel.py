@@ -17,7 +17,14 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.client.calls import (
+    Calls,
+    answer_frame,
+    host_and_port,
+    reason_of,
+    refuse,
+    reply,
+)
 from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.client.tls_socket import TlsSocket
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, RemotingError
@@ -27,6 +34,7 @@ from aerobee.remoting.wire.command import Command
 if TYPE_CHECKING:
     from aerobee.remoting.client.calls import OnRequest
     from aerobee.remoting.client.link import Dress
+    from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.header import Header
 
 __all__ = ["BlockingChannel", "Done"]
@@ -250,11 +258,15 @@ class BlockingChannel:
             if done is not None:
                 done(command, None)
             elif frame := reply(self.on_request, command):
-                self._answer(frame)
+                self._send_answer(frame)
         if broken is not None:
             self._end(str(broken))
 
-    def _answer(self, frame: bytes) -> None:
+    def answer(self, request: Command, answer: Answer) -> None:
+        """Answer a request that `on_request` left open; nobody is told when the peer has gone."""
+        self._send_answer(answer_frame(request, answer))
+
+    def _send_answer(self, frame: bytes) -> None:
         try:
             self._send(lambda: frame, inf)
         except ChannelClosed:

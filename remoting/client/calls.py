@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.client.link import Dress
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Calls", "OnRequest", "host_and_port", "reason_of", "refuse", "reply"]
+__all__ = ["Calls", "OnRequest", "answer_frame", "host_and_port", "reason_of", "refuse", "reply"]
 
 W = TypeVar("W")
 
@@ -170,7 +170,11 @@ def reply(on_request: OnRequest, request: Command) -> bytes:
         outcome = Answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
     if outcome is None or request.oneway:
         return b""
-    answer = outcome if isinstance(outcome, Answer) else Answer(int(outcome))
+    return answer_frame(request, outcome if isinstance(outcome, Answer) else Answer(int(outcome)))
+
+
+def answer_frame(request: Command, answer: Answer) -> bytes:
+    """The answer to a request of the server, as a frame."""
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     return answer_head(request, int(answer.code), answer.header, answer.remark, len(body)) + body
 

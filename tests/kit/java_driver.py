@@ -169,6 +169,11 @@ class JavaClient:
         """Create a topic at the broker with this address, as an admin does."""
         self.call("topic", namesrv=namesrv, broker=broker, topic=topic, queues=queues)
 
+    def mqadmin(self, namesrv: str, *words: str) -> str:
+        """What a command of mqadmin prints."""
+        [row] = self.call("mqadmin", words="\n".join([*words, "-n", namesrv]))
+        return row["printed"]
+
     def stop(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Shut a client down; it leaves its group and saves its offsets."""
         if producer:

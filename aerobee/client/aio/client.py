@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.config import ClientOptions
     from aerobee.client.steps.effects import Effect, Signal, Steps
+    from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
 __all__ = ["Client"]
@@ -262,13 +264,31 @@ class Client:
             opening.failed = str(error)
             raise
         opening.failed = ""
-        channel.on_request = partial(self.instance.serve, address=address)
+        channel.on_request = partial(self._serve, channel, address)
         self._channels[address] = channel
         self.instance.connected(address)
         # Brokers that moved are not asked where they were.
         for left in self.instance.take_left() & self._channels.keys():
             await self._channels.pop(left).aclose()
         return channel
+
+    # ── Requests from brokers ──
+
+    def _serve(self, channel: AsyncChannel, address: str, request: Command) -> int | Answer | None:
+        """React to a request; where that takes steps, answer when they are done."""
+        outcome = self.instance.serve(request, address)
+        if not isinstance(outcome, Generator):
+            return outcome
+        if self._group is not None and not self._stop.is_set():
+            self._group.start_soon(self._answer, channel, request, outcome)
+        return None
+
+    async def _answer(
+        self, channel: AsyncChannel, request: Command, steps: Steps[Answer | None]
+    ) -> None:
+        answer = await self.perform(steps)
+        if answer is not None:
+            channel.answer(request, answer)
 
 
 class Opening:

@@ -20,7 +20,7 @@ from aerobee.client.transport import late
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.client.steps.effects import Ask, Steps
+    from aerobee.client.steps.effects import Ask, Effect, Steps
     from aerobee.errors import AerobeeError
     from aerobee.remoting.wire.command import Command
 
@@ -39,6 +39,8 @@ class Job:
     """Steps under way, and what they wait for."""
 
     steps: Steps[Any]
+    then: Callable[[Any], object] | None = None
+    """Given the result, in the background thread, while nothing is locked."""
     turn: int = 0
     """Counts advances: a wake-up made for an earlier turn is late and means nothing."""
     forget: list[Callable[[], None]] = field(default_factory=list)
@@ -73,9 +75,9 @@ class Background:
         self._thread.start()
         self._started = True
 
-    def spawn(self, steps: Steps[Any]) -> None:
-        """Carry out these steps; from any thread."""
-        self._inbox.put(WakeUp(Job(steps), 0))
+    def spawn(self, steps: Steps[Any], then: Callable[[Any], object] | None = None) -> None:
+        """Carry out these steps; from any thread. `then` is given the result, and must not wait."""
+        self._inbox.put(WakeUp(Job(steps, then), 0))
 
     def stop(self) -> None:
         """Begin to end the thread."""
@@ -108,27 +110,35 @@ class Background:
                     return heapq.heappop(self._deadlines)[2]
 
     def _advance(self, wake_up: WakeUp) -> None:
-        """To the next effect of a job, and begin that."""
+        """To the next effect of a job, and begin that; or to its end."""
+        job = wake_up.job
+        try:
+            effect = self._next_effect(wake_up)
+        except StopIteration as stop:
+            if job.then is not None:
+                job.then(stop.value)
+            return
+        if not isinstance(effect, Wait):
+            self._ask(job, effect)
+
+    def _next_effect(self, wake_up: WakeUp) -> Effect:
+        """What a job wants next. Raises: StopIteration, with the result, when it has ended."""
         job = wake_up.job
         with self._lock:
             job.turn += 1
             for forget in job.forget:
                 forget()
             job.forget.clear()
-            try:
-                if wake_up.error is not None:
-                    effect = job.steps.throw(wake_up.error)
-                else:
-                    effect = job.steps.send(wake_up.answer)
-            except StopIteration:
-                return
+            if wake_up.error is not None:
+                effect = job.steps.throw(wake_up.error)
+            else:
+                effect = job.steps.send(wake_up.answer)
             if isinstance(effect, Wait):
                 self._at(effect.seconds, WakeUp(job, job.turn))
                 job.forget.append(effect.signal.listen(self._waker(job)))
             elif effect.until is not None:
                 job.forget.append(effect.until.listen(self._waker(job)))
-        if not isinstance(effect, Wait):
-            self._ask(job, effect)
+        return effect
 
     def _waker(self, job: Job) -> Callable[[], None]:
         wake_up = WakeUp(job, job.turn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Generator
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -251,7 +252,18 @@ class Client:
 
         def serve(request: Command) -> int | Answer | None:
             with self.lock:
-                return self.instance.serve(request, address)
+                outcome = self.instance.serve(request, address)
+            if not isinstance(outcome, Generator):
+                return outcome
+            # It came by this connection, and goes back the same way or not at all.
+            channel = self._connections.known(address)
+
+            def answer(said: Answer | None) -> None:
+                if channel is not None and said is not None:
+                    channel.answer(request, said)
+
+            self._background.spawn(outcome, answer)
+            return None
 
         return serve
 

@@ -18,6 +18,7 @@ from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_nam
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.figures import Figures
 from aerobee.client.steps.held_queue import PULL_LIMITS, Cache, HeldQueue, Limits, Subscription
 from aerobee.client.steps.offsets import Offsets, epoch_ms
 from aerobee.client.steps.pulling import Puller, raise_if_broken
@@ -32,6 +33,7 @@ from aerobee.errors import (
 )
 from aerobee.remoting.wire.bodies.consumer_list import ConsumerList
 from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.client import GetConsumerListByGroup
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
-    from aerobee.client.steps.instance import Instance
+    from aerobee.client.steps.instance import Instance, Outcome
+    from aerobee.remoting.wire.command import Command
 
 __all__ = ["ConsumerConfig", "Member"]
 
@@ -95,12 +98,14 @@ class Member:
     """Which messages of assigned queues; None while nothing is assigned."""
     offsets: Offsets = field(init=False)
     puller: Puller = field(init=False)
+    figures: Figures = field(init=False)
     _ready: deque[HeldQueue] = field(default_factory=deque)
     """Whose turn it is to hand out messages."""
 
     def __post_init__(self) -> None:
         self.offsets = Offsets(self.instance, self.config.group)
         self.puller = Puller(self.instance, self.config.group, self.config.pull_batch)
+        self.figures = Figures(self.instance.clock.monotonic())
 
     def begin(self) -> list[Steps[None]]:
         """Join the client; what is to be carried out until closed.
@@ -136,6 +141,10 @@ class Member:
             subscription_data_set=[described(s) for s in self.subscriptions.values()],
             unit_mode=False,
         )
+
+    def serve(self, request: Command) -> Outcome:
+        """React to a request of a broker for this group."""
+        return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     # ── Which queues ──
 
@@ -197,6 +206,7 @@ class Member:
     def rebalance(self) -> Steps[bool]:
         """Give up and take on queues until our share is held; False if that is not done yet."""
         self.rebalance_now.clear()
+        self.figures.sample(self.instance.clock.monotonic())
         balanced = True
         for topic in tuple(self.subscriptions):
             about = f"rebalance {topic}"
@@ -254,9 +264,15 @@ class Member:
             start_from = ConsumeFrom.FIRST
         start = yield from self.offsets.start(queue, start_from)
         if queue not in self.held and not self.closing.is_set:
-            held = HeldQueue(queue, start, self.cache, limits=self.limits)
-            self.held[queue] = held
-            self.held_now(held)
+            self.hold(queue, start)
+
+    def hold(self, queue: MessageQueue, offset: int) -> HeldQueue:
+        """Begin to work on a queue from this offset on."""
+        counts = self.figures.of(queue.topic)
+        held = HeldQueue(queue, offset, self.cache, limits=self.limits, counts=counts)
+        self.held[queue] = held
+        self.held_now(held)
+        return held
 
     def _give_up(self, queue: MessageQueue) -> Steps[None]:
         """Leave a queue to others, its finished part committed."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aerobee.client.steps.effects import Signal
+from aerobee.client.steps.figures import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +88,11 @@ class HeldQueue:
     """Set as soon as half of the messages kept ahead are handed out."""
     locked_at: float = 0.0
     """When the broker last said that the queue is ours alone: in order only."""
+    pulled_at: float = 0.0
+    consumed_at: float = 0.0
+    """When messages last came, and were last handed out, of the clock that never jumps."""
+    counts: Counts = field(default_factory=Counts)
+    """What was done with its topic."""
 
     @property
     def position(self) -> int:

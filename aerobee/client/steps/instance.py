@@ -16,6 +16,7 @@ from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.routes import Routes
 from aerobee.errors import AerobeeError, BrokerError, ConfigurationError, TransportError
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.client import (
@@ -31,14 +32,22 @@ if TYPE_CHECKING:
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.questions import Checks, Question
-    from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["Consumer", "Instance", "Service"]
+__all__ = ["Consumer", "Instance", "Outcome", "Service"]
 
 log = logging.getLogger("aerobee.client")
-Service: TypeAlias = "Callable[[Command, str], int | Answer | None]"
+Outcome: TypeAlias = "int | Answer | Steps[Answer | None] | None"
+"""An answer or its code, None for none; or the steps to it, which raise nothing."""
+Service: TypeAlias = "Callable[[Command, str], Outcome]"
 """Reacts to a request from an address, without waiting."""
+ASKED_OF_CONSUMERS = {
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: "group",
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: "group",
+    RequestCode.GET_CONSUMER_RUNNING_INFO: "consumerGroup",
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: "consumerGroup",
+}
+"""Requests for one of the consumers, and the field with its group."""
 
 
 class Consumer(Protocol):
@@ -55,6 +64,9 @@ class Consumer(Protocol):
 
     def topics(self) -> set[str]:
         """The topics whose routes it needs."""
+
+    def serve(self, request: Command) -> Outcome:
+        """React to a request of a broker for this group. Raises: HeaderError, BodyError."""
 
 
 @dataclass(slots=True)
@@ -137,11 +149,14 @@ class Instance(Routes):
 
     # ── Requests from brokers ──
 
-    def serve(self, request: Command, address: str = "") -> int | Answer | None:
-        """React to a request of the broker at `address`; None for no answer."""
+    def serve(self, request: Command, address: str = "") -> Outcome:
+        """React to a request of the broker at `address`. Raises: HeaderError, BodyError."""
         service = self.services.get(request.code)
+        answer: Outcome
         if service is not None:
             answer = service(request, address)
+        elif request.code in ASKED_OF_CONSUMERS:
+            return self._serve_consumer(request)
         elif request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             group = request.header(NotifyConsumerIdsChanged).consumer_group
             if group in self.consumers:
@@ -150,6 +165,14 @@ class Instance(Routes):
         else:
             answer = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         return None if request.oneway else answer
+
+    def _serve_consumer(self, request: Command) -> Outcome:
+        group = request.ext_fields().get(ASKED_OF_CONSUMERS[RequestCode(request.code)], "")
+        consumer = self.consumers.get(group)
+        if consumer is None:
+            remark = f"no consumer of group {group} in client {self.config.client_id}"
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        return consumer.serve(request)
 
     # ── Housekeeping ──
 

@@ -142,10 +142,10 @@ class OrderlyMember(PushMember):
 
     def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
         """Have a batch that failed handed out again after a pause; what has no try left, never."""
-        self.running.pop(batch, None)
+        self._end_of(batch, verdict)
         held, pause_s = batch.held, verdict.suspend_s or self.config.suspend
         again: list[ReceivedMessage] = []
-        for message in () if held.dropped else batch.messages:
+        for message in () if held.dropped or batch.direct else batch.messages:
             if verdict.given_up or self._exhausted(message):
                 try:
                     yield from self._bury(message)

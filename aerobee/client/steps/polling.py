@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from aerobee.client.filters import ALL
-from aerobee.client.steps.consuming import Member
+from aerobee.client.steps.asked import AskedMember
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import HeldQueue, Subscription
 from aerobee.client.steps.sending_back import retry_topic, send_back
@@ -31,7 +31,7 @@ PAUSED_S = 1.0
 
 
 @dataclass(slots=True)
-class PullMember(Member):
+class PullMember(AskedMember):
     """The state of one pull consumer, and every step it takes."""
 
     config: PullConfig
@@ -39,7 +39,7 @@ class PullMember(Member):
 
     def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
         """As of any member; with `retry` what the group sent back is wanted, too."""
-        yield from Member.subscribe(self, topic, expression)
+        yield from AskedMember.subscribe(self, topic, expression)
         retries = retry_topic(self.group)
         if self.config.retry and retries not in self.subscriptions:
             # It is the heartbeat for the other topic that made this one.
@@ -52,7 +52,7 @@ class PullMember(Member):
     def rebalance(self) -> Steps[bool]:
         """As of any member; who asked is told what came and what went."""
         before = self.assignment
-        balanced = yield from Member.rebalance(self)
+        balanced = yield from AskedMember.rebalance(self)
         self.config.events.tell(before, self.assignment)
         return balanced
 
@@ -91,7 +91,7 @@ class PullMember(Member):
 
     def take(self, most: int) -> list[ReceivedMessage]:
         """What is there already; a message that comes again has the topic it was sent to."""
-        taken = Member.take(self, most)
+        taken = AskedMember.take(self, most)
         if not self.config.retry:
             return taken
         retries = retry_topic(self.group)

@@ -99,10 +99,17 @@ class Puller:
         name, topic, interrupt = held.queue.broker_name, held.queue.topic, held.interrupt
         try:
             ask = self._ask(held, subscription)
+            asked_at = self.instance.clock.monotonic()
             answer = yield ask
             if interrupt.is_set or answer is None:
                 return 0.0
+            held.pulled_at = self.instance.clock.monotonic()
+            before = len(held.waiting)
             self._keep(held, subscription, ask, answer)
+            if answer.code == ResponseCode.SUCCESS:
+                held.counts.pulls += 1
+                held.counts.pull_s += held.pulled_at - asked_at
+                held.counts.pulled += len(held.waiting) - before
         except (TransportError, BrokerError, BrokerNotFoundError) as error:
             if not isinstance(error, BrokerError):
                 self.instance.suspect(topic)

@@ -17,14 +17,18 @@ from msgspec.structs import replace
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.message import TOPIC_MAX, check_name
+from aerobee.client.steps.asked import AskedMember
 from aerobee.client.steps.checking import check_served, described
-from aerobee.client.steps.consuming import Member
+from aerobee.client.steps.direct import DIRECT_MAX, Direct
 from aerobee.client.steps.effects import Signal, Wait
-from aerobee.client.steps.held_queue import HeldQueue, Limits, Subscription
-from aerobee.client.steps.messages import MessageUnreadableError
+from aerobee.client.steps.held_queue import Cache, HeldQueue, Limits, Subscription
+from aerobee.client.steps.messages import MessageUnreadableError, received
 from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
 from aerobee.errors import AerobeeError, ClientStateError
+from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
+from aerobee.remoting.wire.codes import RequestCode, ResponseCode
+from aerobee.remoting.wire.headers.admin import ConsumeMessageDirectly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from aerobee.client.push_config import PushConfig
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.instance import Outcome
+    from aerobee.remoting.wire.command import Command
 
 __all__ = ["Batch", "PushMember"]
 
@@ -62,10 +68,12 @@ class Batch:
     """Its handler took too long: what it says from here on counts no more."""
     give_up: Callable[[], object] | None = None
     """How the front stops the handler, where it can."""
+    direct: Direct | None = None
+    """Who wants to know what comes of it; then it is of no queue."""
 
 
 @dataclass(slots=True)
-class PushMember(Member):
+class PushMember(AskedMember):
     """The state of one push consumer, and every step it takes."""
 
     config: PushConfig
@@ -80,6 +88,8 @@ class PushMember(Member):
     _idle: deque[Signal] = field(default_factory=deque)
     _waking: bool = False
     """An idle worker is woken and did not look yet."""
+    _direct: deque[Direct] = field(default_factory=deque)
+    """What an admin wants handled."""
 
     def begin(self) -> list[Steps[None]]:
         """As of any member; who watches over handlers is carried out, too."""
@@ -87,7 +97,7 @@ class PushMember(Member):
         self.rebalance_now.set()
         if not self.config.broadcasting:
             self._want(retry_topic(self.group), ALL)
-        return [*Member.begin(self), self.watch_over()]
+        return [*AskedMember.begin(self), self.watch_over()]
 
     # ── Which messages ──
 
@@ -126,13 +136,29 @@ class PushMember(Member):
             unit_mode=False,
         )
 
+    def serve(self, request: Command) -> Outcome:
+        """As of any member; and a message that an admin wants handled. Raises: HeaderError."""
+        if request.code != RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            return AskedMember.serve(self, request)
+        header = request.header(ConsumeMessageDirectly)
+        if self.stopping or len(self._direct) >= DIRECT_MAX:
+            return Answer(ResponseCode.SYSTEM_BUSY, remark="no handler is free: try again later")
+        try:
+            message = next(received(request.body, header.broker_name or ""))
+        except (AerobeeError, StopIteration) as error:
+            return Answer(ResponseCode.SYSTEM_ERROR, remark=f"no message to handle: {error}")
+        direct = Direct(replace(message, topic=message.original_topic))
+        self._direct.append(direct)
+        self.wake_one()
+        return direct.answer(self.instance.clock, order=self.config.orderly)
+
     # ── Which queues ──
 
     def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
         """Who shares the queues: the group, or in broadcasting nobody with us."""
         if self.config.broadcasting:
             return [self.instance.config.client_id]
-        return (yield from Member._members(self, route))
+        return (yield from AskedMember._members(self, route))
 
     @property
     def limits(self) -> Limits:
@@ -142,7 +168,7 @@ class PushMember(Member):
     def rebalance(self) -> Steps[bool]:
         """As of any member; who asked is told what came and what went."""
         before = frozenset(self.held)
-        balanced = yield from Member.rebalance(self)
+        balanced = yield from AskedMember.rebalance(self)
         self.config.events.tell(before, frozenset(self.held))
         return balanced
 
@@ -218,6 +244,10 @@ class PushMember(Member):
         if self.stopping:
             return None
         now = self.instance.clock.monotonic()
+        if self._direct:
+            direct = self._direct.popleft()
+            nowhere = HeldQueue(direct.message.queue, 0, Cache())
+            return Batch(nowhere, [direct.message], now, direct=direct)
         again = self._take_again(now) if self._again else None
         if again is not None:
             return again
@@ -243,6 +273,7 @@ class PushMember(Member):
             messages = [replace(one, topic=one.original_topic) for one in held.take(1)]
         else:
             messages = held.take(self.config.batch_size)
+        held.consumed_at = now
         batch = Batch(held, messages, now)
         self.running[batch] = None
         return batch
@@ -271,22 +302,34 @@ class PushMember(Member):
 
     def finished(self, batch: Batch) -> None:
         """All messages of a batch are done."""
-        self.running.pop(batch, None)
+        self._end_of(batch, None)
         if not batch.given_up:
             for message in batch.messages:
                 batch.held.finish(message.queue_offset)
 
     def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
         """Finish what is done of a batch, send back what failed."""
-        self.running.pop(batch, None)
-        if batch.given_up:
+        failed = self._end_of(batch, verdict)
+        if batch.given_up or batch.direct:
             return
-        failed = verdict.failed(batch.messages)
         lost = {message.queue_offset for message in failed}
         for message in batch.messages:
             if message.queue_offset not in lost:
                 batch.held.finish(message.queue_offset)
         yield from self._send_back(batch.held, failed, verdict.level)
+
+    def _end_of(self, batch: Batch, verdict: Verdict | None) -> list[ReceivedMessage]:
+        """Count a batch, and tell who wants to know; what failed of it."""
+        self.running.pop(batch, None)
+        failed = [] if verdict is None else verdict.failed(batch.messages)
+        counts = batch.held.counts
+        counts.calls += 1
+        counts.call_s += self.instance.clock.monotonic() - batch.began
+        counts.handled += len(batch.messages) - len(failed)
+        counts.failed += len(failed)
+        if batch.direct is not None:
+            batch.direct.settle(verdict)
+        return failed
 
     def _send_back(
         self, held: HeldQueue, failed: Sequence[ReceivedMessage], level: int

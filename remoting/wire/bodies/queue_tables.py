@@ -1,10 +1,12 @@
 """Answers whose maps have queues as their keys, read: offsets of topics, groups, running consumers.
 
-In a map read here a key is the queue's own compact JSON; `queue_of` reads that. How they are
-written stands in `statistics`. Source: admin §2.
+In a map read here a key is the queue's own compact JSON; `queue_of` reads that. How brokers write
+theirs stands in `statistics`; what consumers write is here. Source: admin §2, remoting §3.11.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,10 +14,15 @@ from aerobee.remoting.wire.bodies.body import Body
 from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
 from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = [
+    "ConsumeMessageDirectlyResult",
     "ConsumeStats",
     "ConsumeStatus",
     "ConsumerRunningInfo",
+    "ConsumerStatus",
     "GroupProgress",
     "PopQueueInfo",
     "ProcessQueueInfo",
@@ -26,9 +33,18 @@ __all__ = [
 ]
 
 
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
 def queue_of(key: str) -> MessageQueue:
     """The queue that a key of such a map stands for. Raises: BodyError."""
     return MessageQueue.from_bytes(key.encode())
+
+
+def keyed_by_queue(table: Mapping[str, object]) -> msgspec.Raw:
+    """A map as Java reads it: its keys stand there as objects."""
+    entries = (key.encode() + b":" + _encode(value) for key, value in table.items())
+    return msgspec.Raw(b"{%b}" % b",".join(entries))
 
 
 class QueueRange(msgspec.Struct, rename="camel", kw_only=True):
@@ -78,6 +94,7 @@ class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True):
     cached_msg_size_in_mi_b: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
     locked: bool = False
     droped: bool = False
+    last_lock_timestamp: int = 0
     last_pull_timestamp: int = 0
     last_consume_timestamp: int = 0
 
@@ -111,3 +128,38 @@ class ConsumerRunningInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
     status_table: dict[str, ConsumeStatus] = {}
     user_consumer_info: dict[str, str] = {}
     jstack: str | None = None
+
+    def to_bytes(self) -> bytes:
+        """As Java reads it."""
+        members = {
+            "jstack": self.jstack,
+            "mqPopTable": keyed_by_queue(self.mq_pop_table),
+            "mqTable": keyed_by_queue(self.mq_table),
+            "properties": self.properties,
+            "statusTable": self.status_table,
+            "subscriptionSet": self.subscription_set,
+            "userConsumerInfo": self.user_consumer_info,
+        }
+        return _encode(members)
+
+
+class ConsumerStatus(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of GET_CONSUMER_STATUS_FROM_CLIENT: how far a consumer is, by queue."""
+
+    message_queue_table: dict[str, int] = {}
+
+    def to_bytes(self) -> bytes:
+        """As Java reads it."""
+        table = keyed_by_queue(self.message_queue_table)
+        return _encode({"consumerTable": {}, "messageQueueTable": table})
+
+
+class ConsumeMessageDirectlyResult(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of CONSUME_MESSAGE_DIRECTLY: what a handler said to one message."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str
+    """CR_SUCCESS, CR_LATER or CR_THROW_EXCEPTION."""
+    remark: str | None = None
+    spent_time_mills: int

@@ -6,6 +6,7 @@ from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import Header
 
 __all__ = [
+    "ConsumeMessageDirectly",
     "GetAllProducerInfo",
     "GetBrokerConfig",
     "GetBrokerConfigResponse",
@@ -13,6 +14,7 @@ __all__ = [
     "GetConsumeStats",
     "GetConsumerConnectionList",
     "GetConsumerRunningInfo",
+    "GetConsumerStatusFromClient",
     "GetProducerConnectionList",
     "GetTopicStatsInfo",
     "QueryTopicConsumeByWho",
@@ -111,3 +113,22 @@ class GetConsumerRunningInfo(Header):
     consumer_group: str
     client_id: str
     jstack_enable: bool | None = None
+
+
+class GetConsumerStatusFromClient(Header):
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221), from the broker: how far are you?"""
+
+    code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+    topic: str
+    group: str
+
+
+class ConsumeMessageDirectly(Header):
+    """CONSUME_MESSAGE_DIRECTLY (309): have a consumer handle one message; the broker adds it."""
+
+    code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None

@@ -50,6 +50,7 @@ public final class Driver {
         Requests requests = new Requests();
         requests.register(VERBS);
         new Allocations().register(VERBS);
+        new Tools().register(VERBS);
         VERBS.put("clear", (command, answer) -> {
             requests.clear();
             receivers.clear();

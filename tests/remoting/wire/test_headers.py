@@ -119,6 +119,8 @@ ORDER: dict[type[Header], str] = {
     admin.UpdateBrokerConfig: "",
     admin.GetAllProducerInfo: "",
     admin.GetConsumerRunningInfo: "consumerGroup clientId jstackEnable",
+    admin.GetConsumerStatusFromClient: "topic group",
+    admin.ConsumeMessageDirectly: "consumerGroup clientId msgId brokerName topic",
     cleanup.CleanExpiredConsumeQueue: "",
     cleanup.CleanUnusedTopic: "",
     cleanup.DeleteExpiredCommitLog: "",

@@ -187,8 +187,8 @@ def test_a_change_of_the_group_calls_for_a_rebalance(stage: Stage, consumer: Con
 
 
 def test_requests_we_do_not_know_are_refused(stage: Stage) -> None:
-    assert stage.instance.serve(Command(307)) == 3
-    assert stage.instance.serve(Command(307, flag=2)) is None
+    assert stage.instance.serve(Command(399)) == 3
+    assert stage.instance.serve(Command(399, flag=2)) is None
 
 
 def test_without_the_list_of_members_nothing_changes_hands(

@@ -1,0 +1,58 @@
+"""One message that an admin has a consumer handle, beside all queues: nothing is committed.
+
+Source: client §13.4 (ConsumeMessageDirectlyResult).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.effects import Signal, Wait
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.queue_tables import ConsumeMessageDirectlyResult
+
+if TYPE_CHECKING:
+    from aerobee.client.handling import Verdict
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.steps.effects import Clock, Steps
+
+__all__ = ["DIRECT_MAX", "Direct"]
+
+DIRECT_MAX = 32
+"""Messages that wait for a handler in this way; more are refused."""
+WITHIN_S = 10.0
+"""Longer a broker does not wait for the answer."""
+
+
+@dataclass(slots=True)
+class Direct:
+    """The message, and what its handler said."""
+
+    message: ReceivedMessage
+    settled: Signal = field(default_factory=Signal)
+    verdict: Verdict | None = None
+
+    def settle(self, verdict: Verdict | None) -> None:
+        """Take what the handler said; None for done."""
+        self.verdict = verdict
+        self.settled.set()
+
+    def answer(self, clock: Clock, *, order: bool) -> Steps[Answer]:
+        """What the broker is told, once the handler has spoken or has taken too long."""
+        began = clock.monotonic()
+        yield Wait(self.settled, WITHIN_S)
+        result, remark = "CR_SUCCESS", None
+        if not self.settled.is_set:
+            result, remark = "CR_LATER", f"the handler did not end within {WITHIN_S:g} s"
+        elif self.verdict is not None:
+            error = self.verdict.error
+            result = "CR_LATER" if error is None else "CR_THROW_EXCEPTION"
+            remark = None if error is None else f"{type(error).__name__}: {error}"
+        told = ConsumeMessageDirectlyResult(
+            order=order,
+            consume_result=result,
+            remark=remark,
+            spent_time_mills=int(1000 * (clock.monotonic() - began)),
+        )
+        return Answer(body=told.to_bytes())
