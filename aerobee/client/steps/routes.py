@@ -40,7 +40,6 @@ log = logging.getLogger("aerobee.client")
 # Who sets up no logging is not to be written to.
 logging.getLogger("aerobee").addHandler(logging.NullHandler())
 
-INFINITE = float("inf")
 AUTO_CREATE_TOPIC = "TBW102"
 DEFAULT_TOPIC_QUEUES = 4
 PAUSES_S = (0.1, 0.5)
@@ -123,9 +122,10 @@ class Routes:
 
     def known_route(self, topic: str) -> TopicRoute | None:
         """The route of a topic, if it is known and not in doubt."""
-        if self._suspects.get(topic, INFINITE) > self.clock.monotonic():
-            return self.routes.get(topic)
-        return None
+        doubted_from = self._suspects.get(topic)
+        if doubted_from is not None and doubted_from <= self.clock.monotonic():
+            return None
+        return self.routes.get(topic)
 
     def suspect(self, topic: str) -> None:
         """The route may be old: the next one to need it asks again, at most once a second."""

@@ -317,15 +317,17 @@ def shipped(rows: Rows, batch_rows: int, batch_bytes: int) -> Iterator[Shipment]
     places = order.tolist() if order is not None else range(len(rows.ids))
     for first, last in runs(rows, order):
         start = first
-        while start < last:
+        while start < last - 1:
             room = int(np.searchsorted(starts, starts[start] + batch_bytes, "right")) - 1
             end = max(start + 1, min(last, start + batch_rows, room))
-            here = places[start:end]
             if end - start == 1:
-                yield single(rows, here[0])
+                yield single(rows, places[start])
             else:
+                here = places[start:end]
                 yield batched(rows, here, bytes(data[starts[start] : starts[end]]))
             start = end
+        if start < last:
+            yield single(rows, places[start])
 
 
 def arranged(rows: Rows) -> npt.NDArray[np.int64] | None:

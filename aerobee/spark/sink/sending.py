@@ -22,7 +22,6 @@ from random import randrange
 from typing import TYPE_CHECKING, Self
 
 from aerobee.client.config import DEFAULT_RETRY
-from aerobee.client.message import SendStatus
 from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.answers import error_of, header_of
 from aerobee.client.steps.effects import Ask
@@ -38,6 +37,7 @@ from aerobee.errors import (
 )
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.headers.send import SendMessageResponse
+from aerobee.spark.sink.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from aerobee.spark.brokers import Cluster
     from aerobee.spark.sink.encode import Shipment
 
-__all__ = ["Delivery", "Report", "Sending"]
+__all__ = ["Delivery", "Sending"]
 
 log = logging.getLogger("aerobee.spark")
 
@@ -78,27 +78,13 @@ class Sending:
     delivery_timeout_s: float = 0.0
 
 
-@dataclass(slots=True)
-class Report:
-    """What brokers have acknowledged. `offsets` has the first and the last offset of each queue.
-
-    `unsafe` messages are stored, but not flushed or replicated as the broker is set up to do.
-    """
-
-    sent: int = 0
-    body_bytes: int = 0
-    unsafe: int = 0
-    first_id: str | None = None
-    last_id: str | None = None
-    offsets: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
-
-
 @dataclass(slots=True, eq=False)
 class Flight:
     """A shipment on its way, try after try."""
 
     shipment: Shipment
-    tries: deque[Attempt] = field(default_factory=lambda: deque(maxlen=TRIES_TOLD))
+    tries: list[Attempt] = field(default_factory=list)
+    """The last of them, TRIES_TOLD at most."""
     tried: int = 0
     give_up_at: float = 0.0
     """Set by the first try."""
@@ -165,18 +151,17 @@ class Delivery:
         flight = Flight(shipment)
         self._waiting += 1
         self._waiting_bytes += len(shipment.parcel.body)
-        if shipment.queue is None:
-            self._free.append(flight)
-        else:
-            waiting = self._by_queue.setdefault(shipment.queue, deque())
-            waiting.append(flight)
-            if len(waiting) == 1:
+        line = self._free
+        if shipment.queue is not None:
+            line = self._by_queue.setdefault(shipment.queue, deque())
+            if not line:
                 self._heads.append(flight)
-        self.report.first_id = self.report.first_id or shipment.parcel.uniq_ids[0]
-        self.report.last_id = shipment.parcel.uniq_ids[-1]
-        # Rows may come slowly: what has landed since the last one makes room at once.
-        self._clear_landed()
-        self._pump()
+        line.append(flight)
+        self.report.begin(shipment)
+        # Rows may come slowly: what has landed since the last one makes room at once. Without
+        # that, what waits before this one could not start, and this one cannot before it.
+        if self._clear_landed() or self._later or len(line) == 1:
+            self._pump()
         while self._waiting > BACKLOG_REQUESTS or self._waiting_bytes > BACKLOG_BYTES:
             self._turn()
 
@@ -205,15 +190,18 @@ class Delivery:
         self._clear_landed()
         self._pump()
 
-    def _clear_landed(self) -> None:
-        """Take in all answers that are there; after them, what is late is given up."""
-        with suppress(Empty):
-            while True:
-                self._land(*self._landed.get_nowait())
+    def _clear_landed(self) -> bool:
+        """Take in all answers that are there; after them, what is late is given up.
+
+        Whether there was any of that.
+        """
+        before = len(self._air)
+        while not self._landed.empty():
+            self._land(*self._landed.get_nowait())
         now = time.monotonic()
-        overdue = [number for number, flight in self._air.items() if flight.deadline <= now]
-        for number in overdue:
-            self._give_up(number)
+        while self._air and next(iter(self._air.values())).deadline <= now:
+            self._give_up(next(iter(self._air)))
+        return len(self._air) < before
 
     def _give_up(self, number: int) -> None:
         """Too late. A connection can be dead without anybody saying so: a silent one is closed."""
@@ -234,6 +222,7 @@ class Delivery:
             (self._free if flight.shipment.queue is None else self._heads).appendleft(flight)
         for _ in range(len(self._heads)):
             flight = self._heads.popleft()
+            assert flight.shipment.queue is not None
             if not self._start(flight, flight.shipment.queue):
                 self._heads.append(flight)
         while self._free:
@@ -253,17 +242,21 @@ class Delivery:
         """
         topic, broker = flight.shipment.parcel.topic, flight.shipment.broker
         route = self._route(topic)
-        queues = [q for q in route.to_publish if broker in (None, q.broker_name)]
+        queues: Sequence[MessageQueue] = route.to_publish
+        if broker is not None:
+            queues = [q for q in queues if q.broker_name == broker]
         if not queues:
             raise BrokerNotFoundError(f"broker {broker} has no queue of topic {topic} any more")
-        failed = flight.tries[-1].broker if flight.tries else None
-        queues = [q for q in queues if q.broker_name != failed] or queues
+        if flight.tries:
+            failed = flight.tries[-1].broker
+            queues = [q for q in queues if q.broker_name != failed] or queues
+        full = {name for name in route.brokers if not self._has_room(master_of(route, name))}
         if topic not in self._next:
             # Tasks begin at different queues, or small ones would all fill the first.
             self._next[topic] = randrange(1 << 16)
         for step in range(len(queues)):
             queue = queues[(self._next[topic] + step) % len(queues)]
-            if self._has_room(queue):
+            if queue.broker_name not in full:
                 self._next[topic] += step + 1
                 return queue
         return None
@@ -281,22 +274,17 @@ class Delivery:
         self._known[topic] = known
         return known
 
-    def _address(self, queue: MessageQueue) -> str:
-        """The master's address; empty when the route has none."""
-        return self._route(queue.topic).brokers.get(queue.broker_name, {}).get(MASTER_ID, "")
-
-    def _has_room(self, queue: MessageQueue) -> bool:
-        return self._busy[self._address(queue)] < self._sending.window
+    def _has_room(self, address: str) -> bool:
+        return self._busy[address] < self._sending.window
 
     # ── One try ──
 
-    def _start(self, flight: Flight, queue: MessageQueue | None) -> bool:
+    def _start(self, flight: Flight, queue: MessageQueue) -> bool:
         """Send the request, if the broker has room."""
-        assert queue is not None
-        if not self._has_room(queue):
+        address = master_of(self._route(queue.topic), queue.broker_name)
+        if not self._has_room(address):
             return False
         parcel, sending = flight.shipment.parcel, self._sending
-        address = self._address(queue)
         flight.give_up_at = flight.give_up_at or time.monotonic() + sending.delivery_timeout_s
         born_ms = flight.shipment.born_ms or time.time_ns() // 1_000_000
         flight.queue = queue
@@ -353,24 +341,12 @@ class Delivery:
             self._end_try(number, senseless)
             return
         self._out_of_the_air(number)
-        self._count(flight, flight.queue._replace(queue_id=header.queue_id), header, status)
+        self.report.add(flight.shipment, flight.queue, header, status)
         waiting = self._by_queue.get(flight.shipment.queue) if flight.shipment.queue else None
         if waiting:
             waiting.popleft()
             if waiting:
                 self._heads.append(waiting[0])
-
-    def _count(
-        self, flight: Flight, queue: MessageQueue, header: SendMessageResponse, status: SendStatus
-    ) -> None:
-        report, shipment = self.report, flight.shipment
-        count = len(shipment.parcel.uniq_ids)
-        report.sent += count
-        report.body_bytes += shipment.body_bytes
-        report.unsafe += count if status is not SendStatus.OK else 0
-        first, last = header.queue_offset, header.queue_offset + count - 1
-        low, high = report.offsets.get(queue, (first, last))
-        report.offsets[queue] = (min(low, first), max(high, last))
 
     def _out_of_the_air(self, number: int) -> Flight:
         flight = self._air.pop(number)
@@ -416,7 +392,7 @@ class Delivery:
 
         Raises: SendFailedError.
         """
-        flight.tries.append(Attempt(broker, error))
+        flight.tries = [*flight.tries[1 - TRIES_TOLD :], Attempt(broker, error)]
         flight.tried += 1
         now = time.monotonic()
         left = flight.tried <= self._sending.retries
@@ -451,4 +427,9 @@ class Delivery:
         )
         if flight.tried > len(flight.tries):
             what += f" {flight.tried} times,"
-        return SendFailedError(what, list(flight.tries))
+        return SendFailedError(what, flight.tries)
+
+
+def master_of(route: TopicRoute, broker: str) -> str:
+    """The address of the broker's master; empty when the route has none."""
+    return route.brokers.get(broker, {}).get(MASTER_ID, "")

@@ -21,7 +21,7 @@ from aerobee.errors import RouteNotFoundError, SendFailedError
 from aerobee.spark.brokers import Cluster
 from aerobee.spark.sink.columns import places
 from aerobee.spark.sink.encode import Encoder, Packing, Shipment
-from aerobee.spark.sink.sending import Delivery, Report, Sending
+from aerobee.spark.sink.sending import Delivery, Sending
 from tests.aerobee.spark.filling import make_topic
 from tests.aerobee.spark.reading_back import read_back
 from tests.conftest import AnyBroker, StartBroker
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.compression import Compression
     from aerobee.client.message import MessageQueue
+    from aerobee.spark.sink.report import Report
 
 pytestmark = pytest.mark.service
 
@@ -211,6 +212,33 @@ def test_a_broker_that_comes_back_in_time_gets_the_rest(
         assert send_all(delivery, wanted[10:]).sent == 300
     stored = [message.body for message in read_back(broker, topic, 300)]
     assert list(dict.fromkeys(stored)) == numbered(300)
+
+
+class Counting(Cluster):
+    """Counts how often it is asked for a route."""
+
+    asked = 0
+
+    def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
+        self.asked += 1
+        return super().route(topic, fresh=fresh)
+
+
+def test_single_sends_look_up_their_route_a_few_times_however_long_they_wait(
+    broker: AnyBroker, topic: str
+) -> None:
+    """With many queues and a full window, that was most of the CPU of a message."""
+    make_topic(broker, topic, queues=16)
+    cluster = Counting([broker.namesrv_address])
+    try:
+        with Delivery(cluster, Sending(window=2)) as delivery:
+            wanted = list(shipments(delivery, topic, numbered(500), delayLevel=[18] * 500))
+            cluster.asked = 0
+            assert send_all(delivery, wanted).sent == 500
+    finally:
+        cluster.close()
+    assert len(wanted) == 500
+    assert cluster.asked <= 5 * 500
 
 
 class Relay(Cluster):

@@ -1,0 +1,53 @@
+"""What a delivery tells when it is over: how much brokers have acknowledged, and where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aerobee.client.message import SendStatus
+
+if TYPE_CHECKING:
+    from aerobee.client.message import MessageQueue
+    from aerobee.remoting.wire.headers.send import SendMessageResponse
+    from aerobee.spark.sink.encode import Shipment
+
+__all__ = ["Report"]
+
+
+@dataclass(slots=True)
+class Report:
+    """What brokers have acknowledged. `offsets` has the first and the last offset of each queue.
+
+    `unsafe` messages are stored, but not flushed or replicated as the broker is set up to do.
+    """
+
+    sent: int = 0
+    body_bytes: int = 0
+    unsafe: int = 0
+    first_id: str | None = None
+    last_id: str | None = None
+    offsets: dict[MessageQueue, tuple[int, int]] = field(default_factory=dict)
+
+    def begin(self, shipment: Shipment) -> None:
+        """Note the ids of what is to be sent."""
+        self.first_id = self.first_id or shipment.parcel.uniq_ids[0]
+        self.last_id = shipment.parcel.uniq_ids[-1]
+
+    def add(
+        self,
+        shipment: Shipment,
+        queue: MessageQueue,
+        stored: SendMessageResponse,
+        status: SendStatus,
+    ) -> None:
+        """Count a shipment for `queue` of which the broker says where it is stored."""
+        count = len(shipment.parcel.uniq_ids)
+        self.sent += count
+        self.body_bytes += shipment.body_bytes
+        self.unsafe += count if status is not SendStatus.OK else 0
+        if stored.queue_id != queue.queue_id:
+            queue = queue._replace(queue_id=stored.queue_id)
+        first, last = stored.queue_offset, stored.queue_offset + count - 1
+        low, high = self.offsets.get(queue, (first, last))
+        self.offsets[queue] = (min(low, first), max(high, last))
