@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aerobee.client.aio.admin import AdminClient
     from aerobee.client.aio.client import Client
     from aerobee.client.aio.pop_consumer import PopConsumer
-    from aerobee.client.aio.producer import Producer
+    from aerobee.client.aio.producer import PendingSend, Producer
     from aerobee.client.aio.pull_consumer import PullConsumer
     from aerobee.client.aio.push_consumer import PushConsumer
     from aerobee.client.aio.transaction_producer import TransactionProducer
@@ -49,6 +49,7 @@ __all__ = [
     "Message",
     "MessageModel",
     "MessageQueue",
+    "PendingSend",
     "PopConsumer",
     "Producer",
     "PullConsumer",
@@ -79,6 +80,7 @@ HOMES = {
     "Message": "aerobee.client.message",
     "MessageModel": "aerobee.client.handling",
     "MessageQueue": "aerobee.client.message",
+    "PendingSend": "aerobee.client.aio.producer",
     "PopConsumer": "aerobee.client.aio.pop_consumer",
     "Producer": "aerobee.client.aio.producer",
     "PullConsumer": "aerobee.client.aio.pull_consumer",

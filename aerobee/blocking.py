@@ -9,7 +9,7 @@ from __future__ import annotations
 from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.blocking.client import Client
 from aerobee.client.blocking.pop_consumer import PopConsumer
-from aerobee.client.blocking.producer import Producer
+from aerobee.client.blocking.producer import PendingSend, Producer
 from aerobee.client.blocking.pull_consumer import PullConsumer
 from aerobee.client.blocking.push_consumer import PushConsumer
 from aerobee.client.blocking.transaction_producer import TransactionProducer
@@ -31,6 +31,7 @@ __all__ = [
     "Message",
     "MessageModel",
     "MessageQueue",
+    "PendingSend",
     "PopConsumer",
     "Producer",
     "PullConsumer",

@@ -12,6 +12,7 @@ AerobeeError
 ├─ BrokerError                            a broker or name server answered with an error code
 │  └─ TopicNotFoundError, PermissionDeniedError, BrokerBusyError, … by code, see BY_CODE
 ├─ SendFailedError, BatchSendError        all tries are used
+├─ UndeliveredError                       the same for what was sent in the background
 ├─ ReplyTimeoutError (also TimeoutError)  nobody answered a request through a topic
 ├─ TransactionError                       a half that is not stored as it must be
 ├─ CompressionError                       a body that cannot be unpacked here
@@ -24,7 +25,7 @@ AerobeeError
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +63,7 @@ __all__ = [
     "TopicNotFoundError",
     "TransactionError",
     "TransportError",
+    "UndeliveredError",
     "UnsupportedRequestError",
 ]
 
@@ -250,6 +252,23 @@ class BatchSendError(AerobeeError):
         errors = [result for result in self.results if isinstance(result, AerobeeError)]
         super().__init__(f"{len(errors)} of {len(self.results)} messages not sent: {errors[0]}")
         first = errors[0]
+        self.code, self.remark, self.topic = first.code, first.remark, first.topic
+        self.broker, self.address = first.broker, first.address
+
+
+class UndeliveredError(AerobeeError):
+    """What `send_soon` took is not stored, and nobody has asked for its result yet.
+
+    `failed` has each message with its error. Of very many only the last 10,000 are there.
+    """
+
+    retryable = True
+
+    def __init__(self, failed: Sequence[tuple[Any, AerobeeError]], more: int = 0) -> None:
+        # Any stands for Message, whose module needs this one.
+        self.failed = tuple(failed)
+        first = self.failed[0][1]
+        super().__init__(f"{len(self.failed) + more} messages not sent: {first}")
         self.code, self.remark, self.topic = first.code, first.remark, first.topic
         self.broker, self.address = first.broker, first.address
 

@@ -82,6 +82,34 @@ def batches(namesrv: str, seconds: float) -> int:
     return anyio.run(run)
 
 
+def soon(namesrv: str, seconds: float) -> int:
+    """One task that hands over message by message; at the end all of them are stored."""
+
+    async def run() -> int:
+        sent = 0
+        async with Producer(namesrv) as producer:
+            until = time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                await producer.send_soon(Message(TOPIC, BODY))
+                sent += 1
+            await producer.flush()
+        return sent
+
+    return anyio.run(run)
+
+
+def one_thread_soon(namesrv: str, seconds: float) -> int:
+    """The same on the blocking front."""
+    sent = 0
+    with blocking.Producer(namesrv) as producer:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            producer.send_soon(Message(TOPIC, BODY))
+            sent += 1
+        producer.flush()
+    return sent
+
+
 def one_thread(namesrv: str, seconds: float) -> int:
     """The blocking front."""
     sent = 0
@@ -97,7 +125,9 @@ CASES: dict[str, Case] = {
     "async, one by one": one_by_one,
     f"async, {IN_FLIGHT} tasks": pipelined,
     f"async, batches of {BATCH}": batches,
+    "async, send_soon": soon,
     "blocking, one thread": one_thread,
+    "blocking, send_soon": one_thread_soon,
 }
 
 IDLE = """

@@ -215,12 +215,25 @@ def fields_of(cls: Any) -> Iterator[tuple[str, str, str, str]]:
         fields = [(field.name, str(field.type), field_default(field)) for field in
                   dataclasses.fields(cls) if not field.name.startswith("_")]  # fmt: skip
     elif hasattr(cls, "_fields") or issubclass(cls, msgspec.Struct):
-        fields = [(name, plain(hint), "") for name, hint in cls.__annotations__.items()]
+        known = defaults_of(cls)
+        fields = [
+            (name, plain(hint), shown(known[name]) if name in known else "")
+            for name, hint in cls.__annotations__.items()
+        ]
     else:
         return
     below = meanings(cls)
     for name, hint, default in fields:
         yield name, hint, default, below.get(name, "")
+
+
+def defaults_of(cls: Any) -> dict[str, Any]:
+    """The defaults of a struct or a named tuple, by field."""
+    if hasattr(cls, "_fields"):
+        return dict(cls._field_defaults)
+    last = cls.__struct_fields__[-len(cls.__struct_defaults__) or None :]
+    given = zip(last, cls.__struct_defaults__, strict=False)
+    return {name: value for name, value in given if value is not msgspec.NODEFAULT}
 
 
 def field_default(field: dataclasses.Field[Any]) -> str:

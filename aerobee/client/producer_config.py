@@ -26,6 +26,8 @@ class ProducerOptions(ClientOptions, total=False):
     max_message_size: int
     delay_levels: int
     latency_fault_tolerance: bool
+    outbox_messages: int
+    outbox_bytes: int
     trace: bool
     trace_topic: str
 
@@ -51,6 +53,10 @@ class ProducerConfig:
     latency_fault_tolerance: bool = False
     """Whether brokers that failed or were slow are avoided, for 2 to 30 s (Java's
     `sendLatencyFaultEnable`); a retry goes to another broker in any case."""
+    outbox_messages: int = 10_000
+    """How many messages `send_soon` takes before it waits for results."""
+    outbox_bytes: int = 32 << 20
+    """The same in bytes; one message that is longer is taken while there is no other."""
     trace: bool = False
     """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
     trace_topic: str = TRACE_TOPIC
@@ -64,3 +70,5 @@ class ProducerConfig:
         compression.check(self.compression)
         if not self.timeout > 0:
             raise ConfigurationError("timeout is a number of seconds above 0")
+        if self.outbox_messages < 1 or self.outbox_bytes < 1:
+            raise ConfigurationError("outbox_messages and outbox_bytes are at least 1")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 __all__ = ["MessageQueue", "SendResult", "SendStatus"]
 
@@ -29,8 +30,7 @@ class SendStatus(Enum):
     FLUSH_SLAVE_TIMEOUT = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendResult:
+class SendResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message is stored; `ok` tells whether as safely as the broker is set up to.
 
     `attempts` above 1 means an earlier try failed and may have stored a second copy. With

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from aerobee.client.aio.part import Part
 from aerobee.client.config import divided
 from aerobee.client.factory import make_uniq_ids
 from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.steps.outbox import Outbox, Outgoing
 from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.requesting import ask_through_topic, reply
 from aerobee.client.steps.sending import Sender
 from aerobee.client.steps.tracing import traced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from aerobee.client.aio.client import Client
     from aerobee.client.message import Message, MessageQueue, ReceivedMessage, SendResult
     from aerobee.client.producer_config import ProducerOptions
     from aerobee.client.steps.sending import QueueSelector
 
-__all__ = ["Producer"]
+__all__ = ["PendingSend", "Producer"]
+
+
+class PendingSend:
+    """A message that `send_soon` took. Awaited, it is the SendResult, or raises why there is none.
+
+    Any number of tasks may await it, any number of times.
+    """
+
+    __slots__ = ("_client", "_outbox", "_outgoing")
+
+    def __init__(self, client: Client, outbox: Outbox, outgoing: Outgoing) -> None:
+        self._client = client
+        self._outbox = outbox
+        self._outgoing = outgoing
+
+    @property
+    def message(self) -> Message:
+        """What is sent."""
+        return self._outgoing.parcel.messages[0]
+
+    @property
+    def done(self) -> bool:
+        """Whether it is known what became of it."""
+        return self._outgoing.outcome is not None
+
+    def __await__(self) -> Generator[Any, Any, SendResult]:
+        return self._client.perform(self._outbox.outcome(self._outgoing)).__await__()
 
 
 class Producer(Part):
@@ -43,6 +71,7 @@ class Producer(Part):
         super().__init__(namesrv, client, clients)
         instance = self._client.instance
         self._sender = Sender(instance, config, make_uniq_ids(instance))
+        self._outbox = Outbox(self._sender, self._client.spawn)
         self._tracing = traced(self._sender)
 
     async def _begin(self) -> None:
@@ -54,12 +83,15 @@ class Producer(Part):
             self._client.spawn(self._tracing.run())
 
     async def _end(self) -> None:
-        await self._end_tracing()
-        await self._client.perform(self._sender.close())
+        try:
+            await self._client.perform(self._outbox.close())
+        finally:
+            if self._tracing:
+                await self._client.perform(self._tracing.close())
+            await self._leave()
 
-    async def _end_tracing(self) -> None:
-        if self._tracing:
-            await self._client.perform(self._tracing.close())
+    async def _leave(self) -> None:
+        await self._client.perform(self._sender.close())
 
     async def send(
         self,
@@ -75,6 +107,26 @@ class Producer(Part):
         BrokerError, RouteNotFoundError, ConfigurationError.
         """
         return await self._perform(self._sender.send(message, queue, timeout, require_ok))
+
+    async def send_soon(
+        self, message: Message, *, queue: MessageQueue | QueueSelector | None = None
+    ) -> PendingSend:
+        """Take a message and send it in the background, in batches while there are many.
+
+        Waits only for room in the outbox, at most `timeout` seconds. Await what it gives for the
+        result; what nobody awaits, `flush` and `aclose` raise. Messages to one queue by their
+        ordering key, or by `queue`, keep their order. Raises: ConfigurationError,
+        RequestTimeoutError for no room, RouteNotFoundError where a queue must be known.
+        """
+        outgoing = await self._perform(self._outbox.accept(message, queue))
+        return PendingSend(self._client, self._outbox, outgoing)
+
+    async def flush(self) -> None:
+        """Wait until all that `send_soon` took so far is stored.
+
+        Raises: UndeliveredError with what is not, and was awaited by nobody.
+        """
+        await self._perform(self._outbox.flush())
 
     async def send_batch(
         self,

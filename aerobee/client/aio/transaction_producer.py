@@ -56,8 +56,7 @@ class TransactionProducer(Producer):
         self._begin_tracing()
         self._client.working_group().start_soon(self._answer_checks)
 
-    async def _end(self) -> None:
-        await self._end_tracing()
+    async def _leave(self) -> None:
         await self._client.perform(self._transactions.close())
 
     @asynccontextmanager

@@ -8,6 +8,7 @@ from aerobee.client.blocking.part import Part
 from aerobee.client.config import divided
 from aerobee.client.factory import make_uniq_ids
 from aerobee.client.producer_config import ProducerConfig
+from aerobee.client.steps.outbox import Outbox, Outgoing
 from aerobee.client.steps.recalling import recall
 from aerobee.client.steps.requesting import ask_through_topic, reply
 from aerobee.client.steps.sending import Sender
@@ -21,7 +22,32 @@ if TYPE_CHECKING:
     from aerobee.client.producer_config import ProducerOptions
     from aerobee.client.steps.sending import QueueSelector
 
-__all__ = ["Producer"]
+__all__ = ["PendingSend", "Producer"]
+
+
+class PendingSend:
+    """A message that `send_soon` took, and what becomes of it. Any thread may ask."""
+
+    __slots__ = ("_client", "_outbox", "_outgoing")
+
+    def __init__(self, client: Client, outbox: Outbox, outgoing: Outgoing) -> None:
+        self._client = client
+        self._outbox = outbox
+        self._outgoing = outgoing
+
+    @property
+    def message(self) -> Message:
+        """What is sent."""
+        return self._outgoing.parcel.messages[0]
+
+    @property
+    def done(self) -> bool:
+        """Whether it is known what became of it."""
+        return self._outgoing.outcome is not None
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Wait until it is stored. Raises: why it is not; RequestTimeoutError after `timeout`."""
+        return self._client.perform(self._outbox.outcome(self._outgoing, timeout))
 
 
 class Producer(Part):
@@ -43,6 +69,7 @@ class Producer(Part):
         super().__init__(namesrv, client, clients)
         instance = self._client.instance
         self._sender = Sender(instance, config, make_uniq_ids(instance))
+        self._outbox = Outbox(self._sender, self._client.spawn)
         self._tracing = traced(self._sender)
 
     def _begin(self) -> None:
@@ -54,12 +81,15 @@ class Producer(Part):
             self._client.spawn(self._tracing.run())
 
     def _end(self) -> None:
-        self._end_tracing()
-        self._client.perform(self._sender.close())
+        try:
+            self._client.perform(self._outbox.close())
+        finally:
+            if self._tracing:
+                self._client.perform(self._tracing.close())
+            self._leave()
 
-    def _end_tracing(self) -> None:
-        if self._tracing:
-            self._client.perform(self._tracing.close())
+    def _leave(self) -> None:
+        self._client.perform(self._sender.close())
 
     def send(
         self,
@@ -75,6 +105,26 @@ class Producer(Part):
         BrokerError, RouteNotFoundError, ConfigurationError.
         """
         return self._perform(self._sender.send(message, queue, timeout, require_ok))
+
+    def send_soon(
+        self, message: Message, *, queue: MessageQueue | QueueSelector | None = None
+    ) -> PendingSend:
+        """Take a message and send it in the background, in batches while there are many.
+
+        Waits only for room in the outbox, at most `timeout` seconds. What it gives has the
+        result; failures that nobody asks for, `flush` and `close` raise. Messages to one queue by
+        their ordering key, or by `queue`, keep their order. Raises: ConfigurationError,
+        RequestTimeoutError for no room, RouteNotFoundError where a queue must be known.
+        """
+        outgoing = self._perform(self._outbox.accept(message, queue))
+        return PendingSend(self._client, self._outbox, outgoing)
+
+    def flush(self) -> None:
+        """Wait until all that `send_soon` took so far is stored.
+
+        Raises: UndeliveredError with what is not, and was asked for by nobody.
+        """
+        self._perform(self._outbox.flush())
 
     def send_batch(
         self,

@@ -57,9 +57,8 @@ class TransactionProducer(Producer):
         self._transactions.checks.arrived.listen(self._asked.set)
         self._answering.start()
 
-    def _end(self) -> None:
+    def _leave(self) -> None:
         try:
-            self._end_tracing()
             self._client.perform(self._transactions.close())
         finally:
             self._asked.set()

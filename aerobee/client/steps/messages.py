@@ -72,15 +72,15 @@ def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = N
     return text
 
 
-def batch_item(message: Message, uniq_id: str) -> bytes:
+def batch_item(flag: int, body: bytes, properties: str) -> bytes:
     """One message of a batch body. Source: remoting §4.6."""
-    named = property_string(message, uniq_id).encode()
+    named = properties.encode()
     fixed = record.BATCH_HEAD.size + record.LENGTH16.size
-    size = fixed + len(message.body) + len(named)
+    size = fixed + len(body) + len(named)
     return b"".join(
         (
-            record.BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body)),
-            message.body,
+            record.BATCH_HEAD.pack(size, 0, 0, flag, len(body)),
+            body,
             record.LENGTH16.pack(len(named)),
             named,
         )

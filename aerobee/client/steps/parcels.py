@@ -5,11 +5,13 @@ Source: client §5.4, remoting §3.2, §3.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus
 from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.messages import batch_item
 from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.remoting.wire.headers.send import (
     SendBatchMessage,
@@ -24,17 +26,18 @@ if TYPE_CHECKING:
     from aerobee.client.steps.effects import Ask
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["ROUTE_IS_OLD", "STATUS", "WAITS", "Parcel", "read_results", "request"]
+__all__ = ["ROUTE_IS_OLD", "STATUS", "WAITS", "Parcel", "read_results", "request", "together"]
 
 WAITS = "WAIT\x01true\x02"
 """The properties of a batch: answer when it is as safe as the broker is set up to make it."""
+WAITS_NOT = "WAIT\x01false\x02"
+"""Those of one that is answered before the disk."""
 ROUTE_IS_OLD = frozenset({None, 17, 10001, 10002, 10003})
 """Failures that an old route explains: no such topic, no way to the broker."""
 STATUS = {status.value: status for status in SendStatus}
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
+class Parcel(msgspec.Struct, frozen=True, gc=False):
     """One request to be: everything but the queue."""
 
     topic: str
@@ -48,6 +51,24 @@ class Parcel:
     timed: bool = False
     messages: Sequence[Message] = ()
     """What it is made of, for those who trace."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether this message, of one, is one that brokers take in no batch, or unpack in none."""
+        return bool(self.sys_flag or self.reply or self.messages[0].delayed)
+
+
+def together(parcels: Sequence[Parcel]) -> Parcel:
+    """Parcels of one message each as a batch; their topic and `wait_store_ok` are the same."""
+    first = parcels[0].messages[0]
+    return Parcel(
+        first.topic,
+        [parcel.uniq_ids[0] for parcel in parcels],
+        WAITS if first.wait_store_ok else WAITS_NOT,
+        b"".join([batch_item(one.flag, one.body, one.properties) for one in parcels]),
+        batch=True,
+        messages=[parcel.messages[0] for parcel in parcels],
+    )
 
 
 def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:

@@ -60,7 +60,8 @@ def ask_through_topic(sender: Sender, message: Message, timeout_s: float) -> Ste
     question = instance.questions[number] = Question()
     try:
         yield from instance.be_heard(message.topic)
-        sent = yield from sender.deliver(parcel, message, deadline - instance.clock.monotonic())
+        left_s = deadline - instance.clock.monotonic()
+        (sent,) = yield from sender.deliver(parcel, left_s)
         yield Wait(question.arrived, max(0.0, deadline - instance.clock.monotonic()))
     finally:
         del instance.questions[number]
@@ -98,4 +99,5 @@ def reply(
         raise ConfigurationError(f"message {to.message_id} is no request: nobody waits for a reply")
     message = Message(REPLY_TOPIC.format(cluster=cluster), body, properties=properties)
     parcel = sender.parcel(message, {**copied, "MSG_TYPE": "reply"}, reply=True)
-    return (yield from sender.deliver(parcel, message, None))
+    (sent,) = yield from sender.deliver(parcel, None)
+    return sent

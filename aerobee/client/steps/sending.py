@@ -13,8 +13,8 @@ from aerobee.client.message import Message, MessageQueue, SendResult, check_mess
 from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.faults import Faults, next_step
-from aerobee.client.steps.messages import NOTHING, batch_item, property_string
-from aerobee.client.steps.parcels import ROUTE_IS_OLD, WAITS, Parcel, read_results, request
+from aerobee.client.steps.messages import NOTHING, property_string
+from aerobee.client.steps.parcels import ROUTE_IS_OLD, Parcel, read_results, request, together
 from aerobee.client.steps.retrying import Tries, worth_retrying
 from aerobee.errors import (
     AerobeeError,
@@ -118,12 +118,22 @@ class Sender:
         return results[0]
 
     def deliver(
-        self, parcel: Parcel, message: Message, timeout_s: float | None
-    ) -> Steps[SendResult]:
-        """Store a message that was made ready. Raises: SendFailedError, BrokerError."""
-        choice = self._choice(message, None)
-        results = yield from self._deliver(parcel, choice, timeout_s, require_ok=False)
-        return results[0]
+        self, parcel: Parcel, timeout_s: float | None, queue: MessageQueue | None = None
+    ) -> Steps[list[SendResult]]:
+        """Store what was made ready, in this queue or where its first message belongs.
+
+        Raises: SendFailedError, BrokerError.
+        """
+        choice = self._choice(parcel.messages[0], queue)
+        return (yield from self._deliver(parcel, choice, timeout_s, require_ok=False))
+
+    def queue_for(
+        self, message: Message, given: MessageQueue | QueueSelector | None
+    ) -> Steps[MessageQueue]:
+        """The queue that a message goes to first. Raises: as `queues`, ConfigurationError."""
+        choose = self._choice(message, given)
+        route = yield from self._route(message.topic, self.config.timeout)
+        return choose(route.to_publish, None)
 
     def send_oneway(self, message: Message) -> Steps[None]:
         """Hand one message over without an answer: it may get lost.
@@ -131,8 +141,7 @@ class Sender:
         Raises: TransportError, ConfigurationError.
         """
         parcel = self.parcel(message)
-        route = yield from self._route(message.topic, self.config.timeout)
-        queue = self._choice(message, None)(route.to_publish, None)
+        queue = yield from self.queue_for(message, None)
         if parcel.timed:
             yield from self._check_timers(queue, self.config.timeout)
         yield self._ask(parcel, queue, self.config.timeout, oneway=True)
@@ -169,10 +178,7 @@ class Sender:
     ) -> Steps[list[SendResult]]:
         if len(chunk) == 1:
             return [(yield from self.send(chunk[0], None, timeout_s, require_ok=False))]
-        ids = [self._next_id() for _ in chunk]
-        body = b"".join(map(batch_item, chunk, ids))
-        properties = WAITS if chunk[0].wait_store_ok else "WAIT\x01false\x02"
-        parcel = Parcel(chunk[0].topic, ids, properties, body, batch=True, messages=chunk)
+        parcel = together([self._unpacked(message) for message in chunk])
         choice = self._choice(chunk[0], None)
         return (yield from self._deliver(parcel, choice, timeout_s, require_ok=False))
 
@@ -205,6 +211,14 @@ class Sender:
             reply=reply,
             timed=message.delay is not None or message.deliver_at is not None,
             messages=(message,),
+        )
+
+    def _unpacked(self, message: Message) -> Parcel:
+        """A message of a batch, which was checked and is not compressed."""
+        uniq_id = self._next_id()
+        named = property_string(message, uniq_id)
+        return Parcel(
+            message.topic, [uniq_id], named, message.body, flag=message.flag, messages=(message,)
         )
 
     def _route(self, topic: str, left_s: float) -> Steps[TopicRoute]:

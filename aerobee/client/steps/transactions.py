@@ -75,7 +75,7 @@ class Transactions:
             )
         extra = {"TRAN_MSG": "true", GROUP: self.sender.config.group}
         half = self.sender.parcel(message, extra, prepared=True)
-        result = yield from self.sender.deliver(half, message, timeout_s)
+        (result,) = yield from self.sender.deliver(half, timeout_s)
         transaction = Transaction(message, result)
         if not result.ok:
             yield from self.end(transaction, TransactionState.ROLLBACK)

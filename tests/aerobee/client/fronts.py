@@ -17,7 +17,7 @@ from aerobee import ReceivedMessage
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["FRONTS", "Front"]
+__all__ = ["FRONTS", "Front", "outcome_of"]
 
 FRONTS = ("asyncio", "trio", "blocking")
 PLAIN = frozenset({"done", "pause", "resume", "position", "assignment", "closed", "client_id"})
@@ -142,6 +142,11 @@ class BlockInThread:
 
     async def __aexit__(self, *error: object) -> Any:
         return await in_thread(self.wrapped.__exit__, *error)
+
+
+async def outcome_of(pending: Any) -> Any:
+    """What became of a message that `send_soon` took, on any front."""
+    return await (in_thread(pending.result) if hasattr(pending, "result") else pending)
 
 
 async def in_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -153,13 +153,21 @@ async def test_a_producer_survives_a_restart_of_its_broker(
     async with front.producer(**options) as producer, consumer:
         await consumer.subscribe(topic)
         await producer.send(Message(topic, b"before"))
-        await to_thread(broker.restart)
+        async with anyio.create_task_group() as restarting:
+            restarting.start_soon(to_thread, broker.restart)
+            for number in range(200):
+                await producer.send_soon(Message(topic, b"%03d" % number, ordering_key="k"))
+                await anyio.sleep(0.005)
+        await producer.flush()
         result = await producer.send(Message(topic, b"after"))
-        bodies: set[bytes] = set()
+        # A dictionary keeps the order of the first copies.
+        bodies: dict[bytes, None] = {}
         with anyio.fail_after(WITHIN_S):
-            while bodies != {b"before", b"after"}:
-                bodies |= {message.body for message in await consumer.poll(timeout=0.1)}
+            while len(bodies) < 202:
+                bodies |= {message.body: None for message in await consumer.poll(timeout=0.1)}
     assert result.ok
+    ordered = [body for body in bodies if body.isdigit()]
+    assert ordered == [b"%03d" % number for number in range(200)]
     await to_thread(broker.stop)
 
 

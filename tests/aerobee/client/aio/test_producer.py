@@ -23,8 +23,9 @@ from aerobee.errors import (
     MessageIllegalError,
     NoNameServerError,
     ReplyTimeoutError,
+    UndeliveredError,
 )
-from tests.aerobee.client.fronts import Front
+from tests.aerobee.client.fronts import Front, outcome_of
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
@@ -81,6 +82,56 @@ async def test_a_large_batch_is_split(front: Front, fresh: Fresh) -> None:
     assert len(results) == 25
     assert all(result.ok for result in results)
     assert len({result.queue for result in results}) > 1
+
+
+async def test_what_is_sent_soon_is_stored_in_the_order_of_each_key(
+    front: Front, fresh: Fresh
+) -> None:
+    topic = fresh("topic")
+    count, keys = 1_000, 3
+    async with front.producer(outbox_messages=200) as producer:
+        pending = [
+            await producer.send_soon(Message(topic, b"%d" % n, ordering_key=f"key-{n % keys}"))
+            for n in range(count)
+        ]
+        last = await outcome_of(pending[-1])
+        await producer.flush()
+        assert all(one.done for one in pending)
+        results = [await outcome_of(one) for one in pending]
+    assert pending[7].message.body == b"7"
+    assert results[-1] == last
+    assert len({result.message_id for result in results}) == count
+    for key in range(keys):
+        mine = results[key::keys]
+        assert len({result.queue for result in mine}) == 1
+        assert [r.queue_offset for r in mine] == sorted(r.queue_offset for r in mine)
+
+
+async def test_what_is_sent_soon_is_there_after_the_close(front: Front, fresh: Fresh) -> None:
+    topic = fresh("topic")
+    async with front.producer() as producer:
+        pending = [await producer.send_soon(Message(topic, b"%d" % n)) for n in range(300)]
+    assert all(one.done for one in pending)
+    async with front.admin() as admin:
+        assert (await admin.describe_topic(topic)).messages == 300
+
+
+async def test_a_close_raises_what_is_not_stored_and_nobody_asked_for(
+    front: Front, fresh: Fresh
+) -> None:
+    topic = fresh("topic")
+    producer = front.producer(max_message_size=8 << 20, compression=None)
+    await producer.__aenter__()
+    refused = await producer.send_soon(Message(topic, bytes(5 << 20)))
+    stored = await producer.send_soon(Message(topic, b"x"))
+    with pytest.raises(UndeliveredError, match="1 messages not sent") as raised:
+        await producer.__aexit__(None, None, None)
+    assert [message for message, _ in raised.value.failed] == [refused.message]
+    assert (await outcome_of(stored)).ok
+    with pytest.raises(MessageIllegalError):
+        await outcome_of(refused)
+    with pytest.raises(ClientClosedError):
+        await producer.send_soon(Message(topic, b"late"))
 
 
 async def test_equal_keys_share_a_queue(front: Front, fresh: Fresh) -> None:

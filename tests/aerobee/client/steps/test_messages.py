@@ -83,7 +83,7 @@ def test_a_record_that_is_not_whole_is_the_brokers_fault(cut: int) -> None:
 
 
 def test_a_batch_item_has_the_bytes_that_java_writes() -> None:
-    item = batch_item(Message("T", b"hi", tag="A", flag=3), "")
+    item = batch_item(3, b"hi", property_string(Message("T", b"hi", tag="A"), ""))
     assert item == bytes.fromhex(
         "00000029 00000000 00000000 00000003 00000002 6869 0011"
         "57414954 01 74727565 02 54414753 01 41 02".replace(" ", "")
@@ -102,7 +102,8 @@ def test_a_batch_body_splits_into_what_went_in(
     body: bytes, tag: str | None, keys: list[str], named: dict[str, str]
 ) -> None:
     message = Message("T", body, tag=tag, keys=keys, properties=named)
-    items = list(record.batch_items(batch_item(message, "one") + batch_item(message, "two")))
+    both = [batch_item(0, message.body, property_string(message, one)) for one in ("one", "two")]
+    items = list(record.batch_items(b"".join(both)))
     assert [bytes(item[1]) for item in items] == [body, body]
     found = properties.decode(items[1][2])
     assert found.pop("UNIQ_KEY") == "two"

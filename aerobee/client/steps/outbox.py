@@ -1,0 +1,300 @@
+"""Messages that are sent in the background: what waits for the same place leaves in one request.
+
+    accept → lane → one parcel → Sender.deliver → what became of each message
+
+A lane is a queue, for messages that have an ordering key or name one, else any queue of a topic.
+What is accepted while requests of a lane are under way gathers, so batches grow with the load and
+nothing waits for a clock. The lane of a queue has one request under way at a time, retries
+included: that keeps its order. Law: what was accepted is settled once, and `_open` holds it until
+then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from aerobee.client.steps.effects import Signal, Wait
+from aerobee.client.steps.parcels import Parcel, together
+from aerobee.errors import (
+    AerobeeError,
+    ClientClosedError,
+    MessageIllegalError,
+    RequestTimeoutError,
+    UndeliveredError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.client.message import Message, MessageQueue, SendResult
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.sending import QueueSelector, Sender
+
+__all__ = ["Outbox", "Outgoing"]
+
+REQUESTS = 4
+"""Requests under way for messages of a topic that may go to any queue."""
+BATCH_BYTES = 128 << 10
+"""What leaves together: large enough to be cheap for each, short enough for a broker's turn."""
+ITEM_BYTES = 128
+"""What a message takes beside its body and properties, about, here and on the wire."""
+TURN_MESSAGES = 128
+"""So many are accepted before others in the caller's loop have their turn."""
+SETTLE_WITHIN_S = 3.0
+"""How long `close` waits for what was accepted."""
+FAILED_MAX = 10_000
+"""Failures kept for who asks; of the oldest ones beyond that only the number."""
+SLICE_S = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """A message that was accepted, and what became of it."""
+
+    parcel: Parcel
+    deadline: float
+    size_bytes: int
+    outcome: SendResult | AerobeeError | None = None
+    settled: Signal | None = None
+    """For those who wait."""
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """What waits for one place."""
+
+    queue: MessageQueue | None
+    waiting: deque[Outgoing] = field(default_factory=deque)
+    under_way: int = 0
+
+
+Place: TypeAlias = "tuple[MessageQueue | str, bool]"
+"""A queue or a topic, and whether to wait for the disk: a request says that once."""
+
+
+@dataclass(slots=True, eq=False)
+class Outbox:
+    """What a producer was given to send in the background. `spawn` carries out steps there."""
+
+    sender: Sender
+    spawn: Callable[[Steps[None]], None]
+    _lanes: dict[Place, Lane] = field(default_factory=dict)
+    _open: dict[Outgoing, None] = field(default_factory=dict)
+    """Accepted and not settled, in the order of acceptance."""
+    _bytes: int = 0
+    _accepted: int = 0
+    _room: Signal = field(default_factory=Signal)
+    """Set when something was settled."""
+    _failed: dict[Outgoing, None] = field(default_factory=dict)
+    """Errors that nobody has been told of yet."""
+    _forgotten: int = 0
+    """As many more, dropped from there."""
+    _closed: bool = False
+    _unlisten: Callable[[], None] | None = None
+
+    # ── In ──
+
+    def accept(
+        self, message: Message, given: MessageQueue | QueueSelector | None
+    ) -> Steps[Outgoing]:
+        """Take a message, as soon as there is room for it; it is sent in the background.
+
+        Raises: ConfigurationError, RouteNotFoundError and its kin where a queue must be known,
+        RequestTimeoutError if no room came in time, ClientClosedError.
+        """
+        self._check_open(message.topic)
+        sender = self.sender
+        one = self._outgoing(sender.parcel(message))
+        queue = None
+        if given is not None or message.ordering_key:
+            queue = yield from sender.queue_for(message, given)
+        self._accepted += 1
+        if self._accepted % TURN_MESSAGES == 0:
+            yield Wait(sender.instance.closing, 0.0)
+        while self._is_full(one):
+            yield from self._wait_for_room(one)
+        self._check_open(message.topic)
+        # No effect from here: what is in `_open` has its lane, and somebody who empties that.
+        if self._unlisten is None:
+            self._unlisten = sender.instance.closing.listen(self._abandon)
+        self._open[one] = None
+        self._bytes += one.size_bytes
+        self._put(one, queue, message)
+        return one
+
+    def _outgoing(self, parcel: Parcel) -> Outgoing:
+        sender = self.sender
+        deadline = sender.instance.clock.monotonic() + sender.config.timeout
+        return Outgoing(parcel, deadline, ITEM_BYTES + len(parcel.properties) + len(parcel.body))
+
+    def _check_open(self, topic: str) -> None:
+        if self._closed or self.sender.instance.closing.is_set:
+            raise ClientClosedError(f"sending to topic {topic}: this producer is closed")
+
+    def _is_full(self, one: Outgoing) -> bool:
+        config = self.sender.config
+        return bool(self._open) and (
+            len(self._open) >= config.outbox_messages
+            or self._bytes + one.size_bytes > config.outbox_bytes
+        )
+
+    def _wait_for_room(self, one: Outgoing) -> Steps[None]:
+        self._check_open(one.parcel.topic)
+        left_s = one.deadline - self.sender.instance.clock.monotonic()
+        if left_s <= 0:
+            raise RequestTimeoutError(
+                f"sending to topic {one.parcel.topic}: the outbox stayed full, "
+                f"{len(self._open)} messages and {self._bytes} bytes wait in it"
+            )
+        self._room.clear()
+        yield Wait(self._room, left_s)
+
+    def _put(self, one: Outgoing, queue: MessageQueue | None, message: Message) -> None:
+        place = (queue or message.topic, message.wait_store_ok)
+        lane = self._lanes.get(place)
+        if lane is None:
+            lane = self._lanes[place] = Lane(queue)
+        lane.waiting.append(one)
+        if lane.under_way < (REQUESTS if queue is None else 1):
+            lane.under_way += 1
+            self.spawn(self._empty(place, lane))
+
+    # ── Out ──
+
+    def _empty(self, place: Place, lane: Lane) -> Steps[None]:
+        """Send what waits in a lane until nothing does."""
+        try:
+            while lane.waiting:
+                yield from self._send(lane, taken(lane.waiting))
+        finally:
+            lane.under_way -= 1
+            if not lane.under_way and not lane.waiting:
+                self._lanes.pop(place, None)
+
+    def _send(self, lane: Lane, chunk: list[Outgoing]) -> Steps[None]:
+        """Send these in one request, and settle them."""
+        sender = self.sender
+        parcel = chunk[0].parcel if len(chunk) == 1 else joined(chunk)
+        # The youngest of them has as much time as it was promised; the others have more.
+        left_s = max(0.0, chunk[-1].deadline - sender.instance.clock.monotonic())
+        try:
+            results = yield from sender.deliver(parcel, left_s, lane.queue)
+        except MessageIllegalError as error:
+            if len(chunk) == 1:
+                self._settle(chunk[0], error)
+            else:
+                # One of them may be, or all together too long for this broker.
+                for one in chunk:
+                    yield from self._send(lane, [one])
+        except AerobeeError as error:
+            for one in chunk:
+                self._settle(one, error)
+        else:
+            for one, result in zip(chunk, results, strict=True):
+                self._settle(one, result)
+        self._room.set()
+
+    def _settle(self, one: Outgoing, outcome: SendResult | AerobeeError) -> None:
+        """Say what became of a message, unless that was said before."""
+        if one not in self._open:
+            return
+        del self._open[one]
+        self._bytes -= one.size_bytes
+        one.outcome = outcome
+        if isinstance(outcome, AerobeeError):
+            self._failed[one] = None
+            if len(self._failed) > FAILED_MAX:
+                del self._failed[next(iter(self._failed))]
+                self._forgotten += 1
+        if one.settled is not None:
+            one.settled.set()
+
+    # ── What became of them ──
+
+    def outcome(self, one: Outgoing, timeout_s: float | None = None) -> Steps[SendResult]:
+        """The result of a message. Raises: RequestTimeoutError if that takes longer, its error."""
+        clock = self.sender.instance.clock
+        give_up_at = None if timeout_s is None else clock.monotonic() + timeout_s
+        while one.outcome is None:
+            left_s = SLICE_S if give_up_at is None else give_up_at - clock.monotonic()
+            if left_s <= 0:
+                raise RequestTimeoutError(
+                    f"sending to topic {one.parcel.topic}: not stored within {timeout_s:g} s, "
+                    "and still under way"
+                )
+            yield from self._wait(one, left_s)
+        self._failed.pop(one, None)
+        if isinstance(one.outcome, AerobeeError):
+            raise one.outcome
+        return one.outcome
+
+    def _wait(self, one: Outgoing, seconds: float) -> Steps[None]:
+        if one.settled is None:
+            one.settled = Signal()
+        yield Wait(one.settled, min(seconds, SLICE_S))
+
+    def flush(self) -> Steps[None]:
+        """Wait until all that was accepted so far is stored, or is not.
+
+        Raises: UndeliveredError with the failures that nobody asked for.
+        """
+        for one in tuple(self._open):
+            while one.outcome is None:
+                yield from self._wait(one, SLICE_S)
+        self._tell_failures()
+
+    def close(self) -> Steps[None]:
+        """As `flush`, for some seconds; what is not settled by then is given up."""
+        self._closed = True
+        clock = self.sender.instance.clock
+        deadline = clock.monotonic() + SETTLE_WITHIN_S
+        for one in tuple(self._open):
+            while one.outcome is None and (left_s := deadline - clock.monotonic()) > 0:
+                yield from self._wait(one, left_s)
+        if self._unlisten is not None:
+            self._unlisten()
+        self._abandon()
+        self._tell_failures()
+
+    def _abandon(self) -> None:
+        """The client ends: what is not settled now will not be."""
+        self._closed = True
+        for lane in self._lanes.values():
+            lane.waiting.clear()
+        for one in tuple(self._open):
+            topic = one.parcel.topic
+            text = f"sending to topic {topic}: closed before the broker answered; it may be stored"
+            self._settle(one, ClientClosedError(text))
+        self._room.set()
+
+    def _tell_failures(self) -> None:
+        failed, self._failed = self._failed, {}
+        more, self._forgotten = self._forgotten, 0
+        told = [
+            (one.parcel.messages[0], one.outcome)
+            for one in failed
+            if isinstance(one.outcome, AerobeeError)
+        ]
+        if told:
+            raise UndeliveredError(told, more)
+
+
+def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
+    """The oldest, with those that may travel with it."""
+    chunk = [waiting.popleft()]
+    size_bytes = chunk[0].size_bytes
+    if chunk[0].parcel.alone:
+        return chunk
+    while waiting and not waiting[0].parcel.alone:
+        size_bytes += waiting[0].size_bytes
+        if size_bytes > BATCH_BYTES:
+            break
+        chunk.append(waiting.popleft())
+    return chunk
+
+
+def joined(chunk: list[Outgoing]) -> Parcel:
+    """The parcels of some messages as one."""
+    return together([one.parcel for one in chunk])
