@@ -232,7 +232,7 @@ class MessageStore:
             self._log_flush.physic_timestamp = last
             if recovery.queues_end == recovery.end_offset:
                 self._checkpoint.logics_timestamp = last
-        self.dispatcher.dispatched = self.reader.begun = self.commit_log.max_offset
+        self.dispatcher.dispatched = self.commit_log.mapped_from = self.commit_log.max_offset
         self.dispatcher.last_store_timestamp = last
         self.dispatcher.last_position = recovery.last_position
         self.points.begin(recovery, f"{self._disk.process_id()} {self._clock.now_ms()}")

@@ -14,6 +14,8 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
+import sys
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, TypeVar
@@ -424,6 +426,11 @@ class Disk:
         """Let go of a lock."""
         self._held.discard(_identity(self._call(os.fstat, handle.fd)))
         handle.close()
+
+    def descriptor_limit(self) -> int:
+        """How many files and sockets this process may have open."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
     def process_id(self) -> int:
         """Ours."""

@@ -173,9 +173,19 @@ class MappedFile:
         """Let go of the file; views handed out stay readable."""
         self.pages = _NOTHING
         self._readable = None
+        self.close_handle()
+
+    def close_handle(self) -> None:
+        """Give the descriptor back; the mapping goes on."""
         if self.handle is not None:
             self.handle.close()
             self.handle = None
+
+    def give_up(self) -> mmap | None:
+        """As `close`, until it is needed; returns its mapping. Not while a thread is at it."""
+        readable = self._readable
+        self.close()
+        return None if readable is None else cast("mmap", readable.obj)
 
     def release(self) -> bool:
         """Unmap and close a file whose name is gone; False while views of it are alive: try again.

@@ -11,6 +11,7 @@ import structlog
 
 from aerobee.store.errors import StoreDamaged
 from aerobee.store.files.mapped_file import MappedFile
+from aerobee.store.files.open_files import OpenFiles
 from aerobee.store.format.names import segment_name, segment_start
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class MappedFileQueue:
     While the store runs the list is replaced and never changed: threads look through it.
     """
 
-    __slots__ = ("_disk", "_setting", "directory", "file_size", "files")
+    __slots__ = ("_disk", "_setting", "directory", "file_size", "files", "open_files")
 
     def __init__(self, disk: Disk, directory: Path, file_size: int, *, setting: str = "") -> None:
         """`setting` names the key that `file_size` comes from, for who changed it."""
@@ -39,6 +40,8 @@ class MappedFileQueue:
         self.directory = directory
         self.file_size = file_size
         self.files: list[MappedFile] = []
+        self.open_files = OpenFiles(disk)
+        """Handles for reads of files that nobody writes any more."""
 
     def load(self) -> None:
         """Take over the files found, all counted as full; recovery moves the positions back.
@@ -163,6 +166,7 @@ class MappedFileQueue:
         """Take the oldest file out of the row; readers that hold it go on. It stays on disk."""
         assert len(self.files) > 1, "the last file is never dropped"
         first, *self.files = self.files
+        self.open_files.forget(first.path)
         return first
 
     def remove_first(self) -> MappedFile:
@@ -173,9 +177,11 @@ class MappedFileQueue:
 
     def close(self) -> None:
         """Let go of all files."""
+        self.open_files.close()
         for file in self.files:
             file.close()
 
     def _remove(self, file: MappedFile) -> None:
+        self.open_files.forget(file.path)
         file.close()
         self._disk.remove(file.path)

@@ -15,20 +15,25 @@ if TYPE_CHECKING:
 __all__ = ["OPEN_FILES_MAX", "OpenFiles"]
 
 OPEN_FILES_MAX = 512
+OPEN_FILES_MIN = 4
+SHARE = 16
+"""Of the descriptors that the process may have, one in so many is for each of these tables."""
 
 
 class OpenFiles:
-    """At most `limit` open handles; the one unused for longest is closed first.
+    """At most `limit` open handles, by default as the system's limit on them allows; the one unused
+    for longest is closed first.
 
     For the loop only: a thread opens its own handles, so that none is closed under it.
     """
 
     __slots__ = ("_disk", "_handles", "_limit")
 
-    def __init__(self, disk: Disk, limit: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, disk: Disk, limit: int | None = None) -> None:
         self._disk = disk
         self._handles: OrderedDict[Path, Handle] = OrderedDict()
-        self._limit = limit
+        fair = max(OPEN_FILES_MIN, min(OPEN_FILES_MAX, disk.descriptor_limit() // SHARE))
+        self._limit = fair if limit is None else limit
 
     def __len__(self) -> int:
         return len(self._handles)

@@ -28,6 +28,7 @@ from aerobee.store.format.walk import Walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from mmap import mmap
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk, Handle
@@ -35,7 +36,10 @@ if TYPE_CHECKING:
 
     ReadLog = Callable[[MappedFile, int, int], memoryview]
 
-__all__ = ["CommitLog", "LogWalk", "SyncPlan"]
+__all__ = ["MAPPED_SEGMENTS", "CommitLog", "LogWalk", "SyncPlan"]
+
+MAPPED_SEGMENTS = 8
+"""The last so many segments stay mapped: each takes a descriptor, and page tables."""
 
 HEAD_BYTES = 88
 """Enough of a record to tell it from every other one: offsets, times and the CRC of its body."""
@@ -64,6 +68,7 @@ class CommitLog:
         "_disk",
         "flushed",
         "last_store_timestamp",
+        "mapped_from",
         "max_offset",
         "new_segment",
         "queue",
@@ -84,6 +89,8 @@ class CommitLog:
         """Everything before this byte is on disk."""
         self.last_store_timestamp = 0
         """Store time of the last record, in ms; later ones are never smaller."""
+        self.mapped_from = 0
+        """What lies before may not be in memory: an earlier run wrote it, or it is not mapped."""
         self.new_segment: Callable[[Path, int], Handle] = disk.allocate
         """Gives the allocated file of the next segment under its name; may have it prepared."""
 
@@ -137,6 +144,23 @@ class CommitLog:
             old.close_with_blank()
         self.queue.add(fresh)
         self._take_tail(fresh)
+        self.mapped_from = max(self.mapped_from, self.queue.files[-MAPPED_SEGMENTS:][0].start)
+
+    def let_go(self) -> list[mmap]:
+        """Close the handles of segments that are on disk; the mappings that need not stay, too.
+
+        Those are returned, for `Disk.forget_pages` in a thread.
+        """
+        mappings = []
+        for file in self.queue.files[:-1]:
+            # What is not on disk yet may be in the hands of the thread that syncs it.
+            if file.end > self.flushed or not file.named:
+                break
+            if file.end > self.mapped_from:
+                file.close_handle()
+            elif (mapping := file.give_up()) is not None:
+                mappings.append(mapping)
+        return mappings
 
     def _take_tail(self, file: MappedFile) -> None:
         file.prepare_writes()
@@ -241,6 +265,15 @@ class CommitLog:
         """Whole records from `start`, a record's begin, up to `end` or the last readable byte."""
         return LogWalk(self, start, self.max_offset if end is None else end, crc)
 
+    def following(self, file: MappedFile) -> MappedFile | None:
+        """The segment behind one that was read to its end, which is let go of if it need not stay.
+
+        None behind the last.
+        """
+        if file.end <= min(self.mapped_from, self.flushed):
+            file.give_up()
+        return self.queue.after(file)
+
     def parse_at(
         self, file: MappedFile, physical_offset: int, *, crc: bool = False
     ) -> RecordHeader | NoRecord:
@@ -259,13 +292,13 @@ class CommitLog:
     def head_crc(self, physical_offset: int) -> int:
         """Of the fixed fields of the record there, whole or not; 0 outside the log.
 
-        Raises: OSError.
+        For a thread, too: it shares no handle. Raises: OSError.
         """
         file = self.queue.find(physical_offset)
         if file is None:
             return 0
-        at = physical_offset - file.start
-        return crc32(file.readable()[at : at + HEAD_BYTES])
+        with self._disk.open(file.path, writable=False) as handle:
+            return crc32(handle.pread(HEAD_BYTES, physical_offset - file.start))
 
     # ── Start ──
 
@@ -275,7 +308,7 @@ class CommitLog:
         Raises: StoreDamaged, OSError.
         """
         self.queue.load()
-        self.max_offset = self.flushed = self.queue.max_offset
+        self.max_offset = self.flushed = self.mapped_from = self.queue.max_offset
         if self.segment_bytes < 2 * BLANK_BYTES:
             raise StoreDamaged(f"{self.queue.directory}: segments of {self.segment_bytes} bytes")
 
@@ -342,7 +375,7 @@ class LogWalk:
             at = walk.stop.physical_offset
             if walk.stop.kind != BLANK and at < file.end:
                 return
-            file = self._log.queue.after(file)
+            file = self._log.following(file)
             if file is not None:
                 at = file.start
                 self.stop = Stop(END, at)

@@ -109,7 +109,8 @@ class CheckedReads:
             total += size
         if segment is not None:
             runs.append(Stretch(segment, begin - segment.start, end - segment.start))
-        self._give(result, queue, taken, self._cold.stretches(runs), damaged)
+        records = self._cold.stretches(self._log.queue.open_files, runs)
+        self._give(result, queue, taken, records, damaged)
         for one in damaged:
             self.report(one)
         result.next_begin_offset = following
@@ -128,7 +129,8 @@ class CheckedReads:
         if file is None or size < FIXED_BYTES or physical_offset + size > file.max_offset:
             return None
         if size > SMALL_BYTES:
-            head = HEAD.read(self._cold.log(file, physical_offset - file.start, HEAD.size))
+            at = physical_offset - file.start
+            head = HEAD.read(self._cold.log(self._log.queue.open_files, file, at, HEAD.size))
             if head.size != size or head.physical_offset != physical_offset:
                 return None
         return file

@@ -10,6 +10,7 @@ Until the loop serves (`waits`), there is nobody to stop, and a read waits in it
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
@@ -108,29 +109,24 @@ class ColdReads:
 
     def units(self, files: OpenFiles, path: Path, position: int, size: int) -> bytes:
         """`size` bytes of a queue's file. Raises: NotInMemory, OSError."""
-        data = self._known_part(path, position, size)
-        if data is not None:
-            files.get(path)
-        elif path in files or self.waits:
-            # The first look at a file may have to read where its blocks lie.
-            data = self._cached(files.get(path), position, size)
+        data = self._piece(files, path, position, size)
         if data is None:
             raise NotInMemory((Piece(path, position, size),))
         return data
 
     # ── The log ──
 
-    def log(self, file: MappedFile, position: int, size: int) -> memoryview:
+    def log(self, files: OpenFiles, file: MappedFile, position: int, size: int) -> memoryview:
         """`size` bytes of a segment. Raises: NotInMemory, OSError."""
-        return self.stretches([Stretch(file, position, position + size)])
+        return self.stretches(files, [Stretch(file, position, position + size)])
 
-    def stretches(self, stretches: list[Stretch]) -> memoryview:
+    def stretches(self, files: OpenFiles, stretches: list[Stretch]) -> memoryview:
         """Stretches, joined in their order. Raises: NotInMemory with all pieces, OSError."""
         parts: list[memoryview] = []
         missing: list[Piece] = []
         for group in _neighbours(stretches):
             file, begin, end = group[0].file, group[0].begin, group[-1].end
-            data = self._log_piece(file, begin, end - begin)
+            data = self._piece(files, file.path, begin, end - begin)
             if data is None:
                 missing.append(Piece(file.path, begin, end - begin))
             else:
@@ -141,17 +137,19 @@ class ColdReads:
         # Copied, so that an answer holds its records and not the gaps between them as well.
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
-    def _log_piece(self, file: MappedFile, position: int, size: int) -> bytes | None:
-        data = self._known_part(file.path, position, size)
-        if data is not None:
-            file.open()
-            return data
-        if file.handle is None and not self.waits:
-            # The first look at a file may have to read where its blocks lie.
-            return None
-        return self._cached(file.open(), position, size)
-
     # ── Both ──
+
+    def _piece(self, files: OpenFiles, path: Path, position: int, size: int) -> bytes | None:
+        """None when part of it is on disk, or the file not open yet. Raises: OSError."""
+        data = self._known_part(path, position, size)
+        if data is not None:
+            # For the next call. This one has what it needs, whatever becomes of that.
+            with suppress(OSError):
+                files.get(path)
+        elif path in files or self.waits:
+            # The first look at a file may have to read where its blocks lie.
+            data = self._cached(files.get(path), position, size)
+        return data
 
     def _known_part(self, path: Path, position: int, size: int) -> bytes | None:
         for begin, data in self._known.get(path, ()):

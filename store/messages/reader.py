@@ -70,8 +70,6 @@ class QueueReader:
     ) -> None:
         self._log = commit_log
         self._total_memory = disk.total_memory()
-        self.begun = 0
-        """Where the log of this run begins: what lies before may never have been in memory."""
         self.cold = ColdReads(disk, stats)
         self.checked = CheckedReads(commit_log, self.cold, clock, stats)
         self.configure(config)
@@ -91,12 +89,12 @@ class QueueReader:
     def _is_mapped(self, physical_offset: int) -> bool:
         """Whether that offset is read through the mapping."""
         behind = self._log.max_offset - physical_offset
-        return physical_offset >= self.begun and behind <= self.mapped_bytes
+        return physical_offset >= self._log.mapped_from and behind <= self.mapped_bytes
 
     def _log_bytes(self, file: MappedFile, position: int, size: int) -> memoryview:
         if self._is_mapped(file.start + position):
             return file.readable()[position : position + size]
-        return self.cold.log(file, position, size)
+        return self.cold.log(self._log.queue.open_files, file, position, size)
 
     def get(
         self,

@@ -280,7 +280,7 @@ class _Recovery:
         file = self.log.queue.find(at)
         while file is not None:
             at, closed = self._pass_segment(file, at)
-            file = self.log.queue.after(file) if closed else None
+            file = self.log.following(file) if closed else None
             at = at if file is None else file.start
         last = self.log.header_at(self.last)
         if last is None:

@@ -15,6 +15,7 @@ from aerobee.store.files.local_time import local_hour
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import ARCHIVE, RESERVE
 from aerobee.store.log.allocate import Allocator
+from aerobee.store.log.unmap import unmap_behind
 from aerobee.store.log.warm import Warmer
 from aerobee.store.space.archive_marks import ArchiveMarks
 from aerobee.store.space.cleanup import Cleanup, CleanupHooks
@@ -52,6 +53,7 @@ class StoreSpace:
     ) -> None:
         """`followers` are told where the log begins, `on_failed` of a sync that failed: final."""
         commit_log, disk = contents.commit_log, runtime.disk
+        self._log = commit_log
         self._disk = disk
         self._flags = flags
         self.watch = DiskWatch(
@@ -85,10 +87,11 @@ class StoreSpace:
             part.config = config
 
     async def run(self) -> None:
-        """Allocation, warming and clean-up, until cancelled."""
+        """Allocation, warming, letting go and clean-up, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.allocator.run)
             nursery.start_soon(self.warmer.run)
+            nursery.start_soon(unmap_behind, self._log, self._disk)
             nursery.start_soon(self.cleanup.run)
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from aerobee.store.files.descriptors import NONE_LEFT
 from aerobee.store.space.retention import Level
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["DiskWatch", "Usage", "usage_of", "used_percent"]
 
 UNKNOWN = -1
+
+NO_DESCRIPTOR_REMEDY = ": raise the limit on open files (ulimit -n, LimitNOFILE)"
 
 log = structlog.get_logger(__name__)
 
@@ -156,7 +159,8 @@ class DiskWatch:
     def no_segment(self, error: OSError) -> None:
         """A segment that is needed cannot be made."""
         was = self.refusing
-        self._starved = f"no log segment can be made: {error.strerror or error}"
+        remedy = NO_DESCRIPTOR_REMEDY if error.errno in NONE_LEFT else ""
+        self._starved = f"no log segment can be made: {error.strerror or error}{remedy}"
         self._no_space = error.errno in (errno.ENOSPC, errno.EDQUOT)
         self._notify(was)
 
@@ -178,7 +182,9 @@ class DiskWatch:
 
     @property
     def cause(self) -> str:
-        """In words, as RocketMQ begins them."""
+        """In words; those about a full disk as RocketMQ begins them."""
+        if self._starved and self.level is not Level.FULL:
+            return self._starved
         ratios = [usage.used_percent / 100 for usage in (self.log, self.root, self.root)]
         shown = "[CL: {:5.2f} CQ: {:5.2f} INDEX: {:5.2f}]".format(*ratios)
         why = self._starved or "diskSpaceWarningLevelRatio is exceeded"

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk
+    from aerobee.store.files.open_files import OpenFiles
 
-    ReadLog = Callable[[MappedFile, int, int], memoryview]
+    ReadLog = Callable[[OpenFiles, MappedFile, int, int], memoryview]
 
 __all__ = ["TimerLog", "UnitsToWrite"]
 
@@ -108,7 +109,7 @@ class TimerLog:
         assert file is not None, position
         at = (position - file.start) // BLOCK_BYTES * BLOCK_BYTES
         size = min(BLOCK_BYTES, file.size - at, self.written - file.start - at)
-        data = bytes(self.read_file(file, at, size))
+        data = bytes(self.read_file(self.queue.open_files, file, at, size))
         self._known = file.start + at, data
         return self._known
 
@@ -162,6 +163,9 @@ class TimerLog:
 
     def take_unwritten(self) -> UnitsToWrite:
         """Everything that is only in memory, copied."""
+        for file in self.queue.files[:-1]:
+            if file.end <= self.synced:
+                file.close_handle()
         if self.queue.last is not None:
             # Here, because two threads would open it twice.
             self.queue.last.open()

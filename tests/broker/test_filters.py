@@ -167,7 +167,7 @@ async def test_messages_on_disk_are_filtered_outside_the_loop(tmp_path: Path) ->
         desk.topic()
         await fill(desk, 5, 50, 7, 70)
         await desk.store.flush_queues()
-        desk.store.reader.begun = desk.store.commit_log.max_offset
+        desk.store.commit_log.mapped_from = desk.store.commit_log.max_offset
         disk.cold = True
         outcome = desk.begin(pull_header(subscription="price > 10", **SQL))
         assert inspect.isawaitable(outcome)

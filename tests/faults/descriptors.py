@@ -167,6 +167,8 @@ def flood(run: Run) -> None:
                 assert made.code == SUCCESS, made
             chores = Chores(broker, connection)
             load = Load(broker.address, history, seed=str(rng.random()), shape=SHAPE)
+            # Its connections, too, were made before the flood.
+            load.wait_for_acks(ACKED_MIN, within_s=WORKS_WITHIN_S)
             _waves(run, rng, chores, limit)
             load.join()
             run.counts["acknowledged"] += len(history.acknowledged)

@@ -205,6 +205,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "index": ("index_service",),
         "log": (
             "allocate",
+            "unmap",
             "warm",
         ),
         "queues": ("dispatch",),

@@ -164,7 +164,7 @@ async def test_a_first_message_that_lies_on_disk_is_waited_for(tmp_path: Path) -
     async with open_dedupe(tmp_path, disk=disk) as desk:
         await begun(desk)
         first = place(await send(desk, "k"))
-        desk.store.reader.begun = desk.store.commit_log.max_offset
+        desk.store.commit_log.mapped_from = desk.store.commit_log.max_offset
         disk.cold = True
         assert place(await send(desk, "k")) == first
         assert disk.waited

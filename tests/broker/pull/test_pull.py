@@ -311,7 +311,7 @@ async def test_a_pull_from_the_disk_waits_outside_the_loop_and_finds_the_same(
         desk.topic()
         await fill(desk, 3)
         await desk.store.flush_queues()
-        desk.store.reader.begun = desk.store.commit_log.max_offset
+        desk.store.commit_log.mapped_from = desk.store.commit_log.max_offset
         disk.cold = True
         outcome = desk.begin(pull_header())
         assert inspect.isawaitable(outcome), "what this run did not write is not read in the loop"
@@ -331,7 +331,7 @@ async def test_a_message_that_the_disk_altered_reaches_no_client_and_holds_up_no
             file = log.queue.find(record.physical_offset)
             assert file is not None
             file.pages[record.physical_offset + 88] ^= 1
-        desk.store.reader.begun = log.max_offset
+        log.mapped_from = log.max_offset
         answer = await desk.ask(pull_header())
         assert (bodies(answer), place(answer)) == ([b"0", b"3"], (4, 0, 4))
         answer = await desk.ask(pull_header(queue_offset=1, max_msg_nums=2))

@@ -260,6 +260,8 @@ def hot(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageStore]:
         for number in range(COUNT, COUNT + 3):
             opened.store.put(draft(body=body(number)))
         opened.store.dispatch()
+        row = opened.store.commit_log.queue
+        row.open_files.get(row.files[-1].path)
         monkeypatch.setattr(aerobee.store.messages.checked_reads, "parse", None)
         yield opened.store
         monkeypatch.undo()

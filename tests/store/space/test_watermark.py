@@ -150,6 +150,10 @@ async def test_without_room_for_a_segment_a_disk_is_full_whatever_the_percentage
     desk.watch.no_segment(OSError(errno.EACCES, "Permission denied"))
     assert desk.watch.level < Level.HIGH, "deleting would not help"
     assert desk.watch.refusing
+    assert desk.changes[-1] == "no log segment can be made: Permission denied"
+    desk.watch.no_segment(OSError(errno.EMFILE, "Too many open files"))
+    assert "Too many open files: raise the limit" in desk.changes[-1]
+    assert "ulimit -n" in desk.changes[-1]
 
 
 @pytest.mark.trio
