@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.client.security import CredentialsSource, TLSConfig
+    from aerobee.hooks import Hook
 
 __all__ = [
     "ClientConfig",
@@ -84,6 +85,7 @@ class ClientOptions(TypedDict, total=False):
     heartbeat_interval: float
     credentials: CredentialsSource | None
     tls: bool | TLSConfig
+    hooks: Sequence[Hook]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,8 @@ class ClientConfig:
     """The account that every request is signed for."""
     tls: bool | TLSConfig = False
     """Encrypted connections to name servers and brokers; True trusts whom the system trusts."""
+    hooks: tuple[Hook, ...] = ()
+    """Who is told of each send and each delivery, see `aerobee.hooks`."""
     lookup_tries: int = 1
     """How often brokers are asked for offsets and name servers for routes."""
 
@@ -112,6 +116,13 @@ class ClientConfig:
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} is a number of seconds above 0")
+        object.__setattr__(self, "hooks", tuple(self.hooks))
+        for hook in self.hooks:
+            for name in ("before_send", "after_send", "before_consume", "after_consume"):
+                if not callable(getattr(hook, name, None)):
+                    raise ConfigurationError(
+                        f"hook {hook!r} has no {name}: derive it from aerobee.hooks.Hook"
+                    )
 
 
 def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,6 +12,7 @@ from aerobee.client.message import MessageQueue, ReceivedMessage
 from aerobee.errors import ConfigurationError
 
 __all__ = [
+    "AGAIN",
     "BatchFailed",
     "BlockingHandler",
     "ConsumeResult",
@@ -107,6 +108,7 @@ class Verdict:
 
 
 AGAIN = Verdict()
+"""All of the batch, later each time."""
 
 
 def verdict_of_result(result: object) -> Verdict | None:

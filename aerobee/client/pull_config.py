@@ -30,6 +30,8 @@ class PullOptions(ClientOptions, total=False):
     max_reconsume: int
     finish_early: bool
     strategy: str | Allocator
+    trace: bool
+    trace_topic: str
     on_assigned: Callable[[frozenset[MessageQueue]], object]
     on_revoked: Callable[[frozenset[MessageQueue]], object]
 

@@ -46,6 +46,8 @@ class PushOptions(ClientOptions, total=False):
     on_assigned: Callable[[frozenset[MessageQueue]], object]
     on_revoked: Callable[[frozenset[MessageQueue]], object]
     strategy: str | Allocator
+    trace: bool
+    trace_topic: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from aerobee.blocking import (
     Message,
     Producer,
     PullConsumer,
+    PushConsumer,
     ReceivedMessage,
     TransactionProducer,
     TransactionState,
@@ -156,10 +157,19 @@ def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
     with TransactionProducer(names, checker=lambda _: COMMIT, group=topic, trace=True) as producer:
         sent = producer.send(Message(topic, b"x", tag="A", keys=["k1"]))
         producer.send_in_transaction(Message(topic, b"x"), lambda _: COMMIT)
+    readers = [f"{topic}-push", f"{topic}-pull"]
+    handled = threading.Event()
+    first = ConsumeFrom.FIRST
+    push = PushConsumer(readers[0], names, start_from=first, trace=True)
+    push.subscribe(topic, handler=lambda _: handled.set())
+    with push, PullConsumer(readers[1], names, start_from=first, trace=True) as pull:
+        pull.subscribe(topic)
+        eventually(lambda: bool(pull.poll(timeout=0.5)), within_s=WITHIN_S, what="a message")
+        assert handled.wait(WITHIN_S)
 
     def found() -> bool:
         said = mqadmin(home, names, "queryMsgTraceById", "-i", sent.message_id)
-        return all(word in said for word in ("Pub", topic, "success"))
+        return all(word in said for word in ("Pub", "Sub", topic, *readers, "success"))
 
     # What follows the log into the index may take a moment.
     eventually(found, within_s=30, what="the trace")

@@ -70,7 +70,8 @@ class Producer(Part):
         config = ProducerConfig(**own)
         super().__init__(namesrv, client, clients)
         instance = self._client.instance
-        self._sender = Sender(instance, config, make_uniq_ids(instance))
+        hooks = instance.config.hooks
+        self._sender = Sender(instance, config, make_uniq_ids(instance), hooks=hooks)
         self._outbox = Outbox(self._sender, self._client.spawn)
         self._tracing = traced(self._sender)
 

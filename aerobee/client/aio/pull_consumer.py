@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.aio.part import Part
+from aerobee.client.members import pull_member
 from aerobee.client.pull_config import PullOptions, pull_config
-from aerobee.client.steps.polling import PullMember
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ class PullConsumer(Part):
     ) -> None:
         self._config, rest = pull_config(group, options)
         super().__init__(namesrv, client, rest)
-        self._member = PullMember(self._client.instance, self._config, self._pull)
+        self._member = pull_member(self._client.instance, self._config, self._pull)
 
     async def _begin(self) -> None:
         for steps in self._member.begin():

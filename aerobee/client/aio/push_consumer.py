@@ -13,9 +13,15 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from aerobee.client.aio.part import Part
-from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
+from aerobee.client.handling import (
+    AGAIN,
+    Guarded,
+    unhandled,
+    verdict_of_error,
+    verdict_of_result,
+)
+from aerobee.client.members import push_member
 from aerobee.client.push_config import PushOptions, push_config
-from aerobee.client.push_member import push_member
 from aerobee.client.steps.effects import Signal
 from aerobee.errors import ConfigurationError
 
@@ -180,7 +186,7 @@ class PushConsumer(Part):
             if batch is None:
                 return
             batch.give_up = scope.cancel
-            verdict = await self._handle(batch)
+            verdict = await (self._handle_hooked if member.hooks else self._handle)(batch)
             if verdict is None:
                 member.finished(batch)
             else:
@@ -188,6 +194,15 @@ class PushConsumer(Part):
             if batch.began >= turn_ends:
                 await anyio.lowlevel.checkpoint()
                 turn_ends = clock() + TURN_S
+
+    async def _handle_hooked(self, batch: Batch) -> Verdict | None:
+        verdict: Verdict | None = AGAIN
+        self._member.before(batch)
+        try:
+            verdict = await self._handle(batch)
+        finally:
+            self._member.after(batch, verdict)
+        return verdict
 
     async def _handle(self, batch: Batch) -> Verdict | None:
         topic = batch.messages[0].topic
@@ -205,7 +220,10 @@ class PushConsumer(Part):
                 if cancelled():
                     raise
                 raise RuntimeError("what the handler waited for was cancelled") from error
-        return verdict_of_result(result) if guard.error is None else verdict_of_error(guard.error)
+        if guard.error is None:
+            return verdict_of_result(result)
+        batch.error = guard.error
+        return verdict_of_error(guard.error)
 
     async def _in_thread(self, handler: Handler, batch: Batch) -> object:
         call = partial(handler, batch.messages)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from aerobee.client.blocking.client import SLICE_S
 from aerobee.client.blocking.part import Part
 from aerobee.client.handling import Guarded, unhandled, verdict_of_error, verdict_of_result
+from aerobee.client.members import push_member
 from aerobee.client.push_config import PushOptions, push_config
-from aerobee.client.push_member import push_member
 from aerobee.client.steps.effects import Signal
 from aerobee.errors import ConfigurationError
 
@@ -164,12 +164,20 @@ class PushConsumer(Part):
             batch = batch or self._client.perform(member.next_batch(wake))
             if batch is None:
                 return
-            verdict = self._handle(batch)
+            verdict = (self._handle_hooked if member.hooks else self._handle)(batch)
             if verdict is None:
                 with lock:
                     member.finished(batch)
             else:
                 self._client.perform(member.settle(batch, verdict))
+
+    def _handle_hooked(self, batch: Batch) -> Verdict | None:
+        with self._client.lock:
+            self._member.before(batch)
+        verdict = self._handle(batch)
+        with self._client.lock:
+            self._member.after(batch, verdict)
+        return verdict
 
     def _handle(self, batch: Batch) -> Verdict | None:
         topic = batch.messages[0].topic
@@ -179,4 +187,7 @@ class PushConsumer(Part):
         result: object = None
         with Guarded() as guard:
             result = handler(batch.messages)
-        return verdict_of_result(result) if guard.error is None else verdict_of_error(guard.error)
+        if guard.error is None:
+            return verdict_of_result(result)
+        batch.error = guard.error
+        return verdict_of_error(guard.error)

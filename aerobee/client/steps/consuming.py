@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from aerobee.allocation import Allocator, strategy
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
-from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_name, check_topic
+from aerobee.client.producer_config import TRACE_TOPIC
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.effects import Ask, Signal, Wait
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance, Outcome
+    from aerobee.client.steps.tracing import Tracing
+    from aerobee.hooks import Hook
     from aerobee.remoting.wire.command import Command
 
 __all__ = ["ConsumerConfig", "Member"]
@@ -69,10 +72,15 @@ class ConsumerConfig:
     """Most messages asked for at once."""
     strategy: str | Allocator = "AVG"
     """How the members share the queues, see `aerobee.allocation`; all must have the same."""
+    trace: bool = False
+    """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
+    trace_topic: str = TRACE_TOPIC
+    """The topic of the trace."""
 
     def __post_init__(self) -> None:
         check_name("consumer group", self.group, GROUP_MAX)
         strategy(self.strategy)
+        check_topic(self.trace_topic)
         if isinstance(self.start_from, datetime):
             epoch_ms(self.start_from)
         if not self.auto_commit_interval >= 1.0:
@@ -99,10 +107,14 @@ class Member:
     offsets: Offsets = field(init=False)
     puller: Puller = field(init=False)
     figures: Figures = field(init=False)
+    hooks: tuple[Hook, ...] = field(init=False)
+    """Who is told of what is handled, or handed out."""
+    tracing: Tracing | None = None
     _ready: deque[HeldQueue] = field(default_factory=deque)
     """Whose turn it is to hand out messages."""
 
     def __post_init__(self) -> None:
+        self.hooks = self.instance.config.hooks
         self.offsets = Offsets(self.instance, self.config.group)
         self.puller = Puller(self.instance, self.config.group, self.config.pull_batch)
         self.figures = Figures(self.instance.clock.monotonic())
@@ -113,7 +125,12 @@ class Member:
         Raises: ConfigurationError for a second consumer of the group.
         """
         self.instance.add_consumer(self)
-        return [self.stay_balanced()] + ([self.commit_on()] if self.config.auto_commit else [])
+        steps = [self.stay_balanced()]
+        if self.config.auto_commit:
+            steps.append(self.commit_on())
+        if self.tracing is not None:
+            steps.append(self.tracing.run())
+        return steps
 
     # ── As the instance sees it ──
 
@@ -424,6 +441,8 @@ class Member:
         self.cache.arrived.set()
         if self.config.auto_commit:
             yield from self._commit_if_possible()
+        if self.tracing is not None:
+            yield from self.tracing.close()
         left_s = deadline - self.instance.clock.monotonic()
         yield from self.instance.leave(consumer=self.group, within_s=left_s)
         for held in self.held.values():

@@ -24,6 +24,7 @@ __all__ = [
     "MessageUnreadableError",
     "UniqIds",
     "batch_item",
+    "checked_length",
     "host_text",
     "property_string",
     "pushed",
@@ -61,12 +62,16 @@ def property_string(message: Message, uniq_id: str, extra: Mapping[str, str] = N
         named[BUYER_ID] = message.buyer_id
     if timer := timer_of(message):
         named[timer[0]] = str(timer[1])
-    text = properties.encode(named)
+    return checked_length(properties.encode(named), message.topic)
+
+
+def checked_length(text: str, topic: str) -> str:
+    """The properties of a message, if a record can hold them. Raises: ConfigurationError."""
     if len(text) > properties.PROPERTIES_BYTES_MAX // 4:
         size = len(text.encode())
         if size > properties.PROPERTIES_BYTES_MAX:
             raise ConfigurationError(
-                f"the properties of a message to {message.topic} take {size} bytes, "
+                f"the properties of a message to {topic} take {size} bytes, "
                 f"at most {properties.PROPERTIES_BYTES_MAX}"
             )
     return text

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from aerobee.client.message import Message, MessageQueue, SendResult, SendStatus
 from aerobee.client.steps.answers import error_of, header_of
-from aerobee.client.steps.messages import batch_item
+from aerobee.client.steps.messages import batch_item, checked_length
 from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
 from aerobee.remoting.wire.headers.send import (
     SendBatchMessage,
@@ -19,14 +20,28 @@ from aerobee.remoting.wire.headers.send import (
     SendMessageV2,
     SendReplyMessageV2,
 )
+from aerobee.store.format import properties, record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aerobee.client.steps.effects import Ask
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["ROUTE_IS_OLD", "STATUS", "WAITS", "Parcel", "read_results", "request", "together"]
+__all__ = [
+    "PREPARED",
+    "ROUTE_IS_OLD",
+    "STATUS",
+    "WAITS",
+    "Parcel",
+    "dressed",
+    "read_results",
+    "request",
+    "together",
+]
+
+PREPARED = 4
+"""The bit of a sysFlag that says: the half of a transaction."""
 
 WAITS = "WAIT\x01true\x02"
 """The properties of a batch: answer when it is as safe as the broker is set up to make it."""
@@ -50,7 +65,7 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
     reply: bool = False
     timed: bool = False
     messages: Sequence[Message] = ()
-    """What it is made of, for those who trace."""
+    """What it is made of, for hooks."""
 
     @property
     def alone(self) -> bool:
@@ -69,6 +84,19 @@ def together(parcels: Sequence[Parcel]) -> Parcel:
         batch=True,
         messages=[parcel.messages[0] for parcel in parcels],
     )
+
+
+def dressed(parcel: Parcel, more: Mapping[str, str]) -> Parcel:
+    """A parcel with more properties in each message. Raises: ConfigurationError for too many."""
+
+    def with_more(text: str | bytes) -> str:
+        return checked_length(properties.encode({**properties.decode(text), **more}), parcel.topic)
+
+    if not parcel.batch:
+        return replace(parcel, properties=with_more(parcel.properties))
+    items = record.batch_items(parcel.body)
+    body = b"".join([batch_item(flag, bytes(own), with_more(text)) for flag, own, text in items])
+    return replace(parcel, body=body)
 
 
 def request(parcel: Parcel, queue: MessageQueue, group: str, now_ms: int) -> SendMessageV2:

@@ -14,6 +14,7 @@ from aerobee.client.filters import ALL
 from aerobee.client.steps.asked import AskedMember
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import HeldQueue, Subscription
+from aerobee.client.steps.hooking import handed_out
 from aerobee.client.steps.sending_back import retry_topic, send_back
 from aerobee.errors import ClientStateError
 
@@ -87,7 +88,13 @@ class PullMember(AskedMember):
         self.resumed.set()
         self.cache.arrived.set()
 
-    # ── Sending back ──
+    # ── Handing out ──
+
+    def poll(self, most: int, timeout_s: float) -> Steps[list[ReceivedMessage]]:
+        """As of any member; hooks are told what is handed out."""
+        taken = yield from AskedMember.poll(self, most, timeout_s)
+        handed_out(self.hooks, self.group, taken)
+        return taken
 
     def take(self, most: int) -> list[ReceivedMessage]:
         """What is there already; a message that comes again has the topic it was sent to."""
@@ -98,6 +105,8 @@ class PullMember(AskedMember):
         return [
             replace(one, topic=one.original_topic) if one.topic == retries else one for one in taken
         ]
+
+    # ── Sending back ──
 
     def nack(self, messages: Iterable[ReceivedMessage], level: int) -> Steps[None]:
         """Have these delivered again, to any member; here they are finished.

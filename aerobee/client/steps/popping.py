@@ -18,6 +18,7 @@ from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.pop_config import PopConfig, check_invisible
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.hooking import handed_out
 from aerobee.client.steps.messages import MessageUnreadableError, received
 from aerobee.client.steps.sending_back import hand_back, tries
 from aerobee.errors import (
@@ -137,6 +138,7 @@ class Popper:
             name = names[self._turn % len(names)]
             found = yield from self._pop(name, topic, most, hold_s, wanted)
             if found:
+                handed_out(self.instance.config.hooks, self.config.group, found)
                 return found
         return []
 

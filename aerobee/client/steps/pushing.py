@@ -16,15 +16,18 @@ from msgspec.structs import replace
 
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
+from aerobee.client.handling import BatchFailed, Reject, RetryLater
 from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.client.steps.asked import AskedMember
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.direct import DIRECT_MAX, Direct
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import Cache, HeldQueue, Limits, Subscription
+from aerobee.client.steps.hooking import after_consume, before_consume
 from aerobee.client.steps.messages import MessageUnreadableError, received
 from aerobee.client.steps.sending_back import hand_back, retry_topic, send_back
 from aerobee.errors import AerobeeError, ClientStateError
+from aerobee.hooks import ConsumeContext, ConsumeOutcome
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.heartbeat import ConsumerData
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
@@ -70,6 +73,10 @@ class Batch:
     """How the front stops the handler, where it can."""
     direct: Direct | None = None
     """Who wants to know what comes of it; then it is of no queue."""
+    error: Exception | None = None
+    """What its handler raised."""
+    consume: ConsumeContext | None = None
+    """What hooks know of it."""
 
 
 @dataclass(slots=True)
@@ -298,6 +305,22 @@ class PushMember(AskedMember):
             self._waking = True
             self._idle.popleft().set()
 
+    # ── Hooks ──
+
+    def before(self, batch: Batch) -> None:
+        """Have hooks hear of a batch that is about to be handled."""
+        batch.consume = ConsumeContext(self.group, batch.messages)
+        before_consume(self.hooks, batch.consume)
+
+    def after(self, batch: Batch, verdict: Verdict | None) -> None:
+        """Have hooks hear what came of it."""
+        context = batch.consume
+        if context is not None:
+            context.failed = () if verdict is None else verdict.failed(batch.messages)
+            context.error = batch.error
+            context.outcome = outcome_of(batch, context.failed)
+            after_consume(self.hooks, context)
+
     # ── What came of it ──
 
     def finished(self, batch: Batch) -> None:
@@ -392,3 +415,14 @@ class PushMember(AskedMember):
     def subscribe(self, topic: str, expression: Expression) -> Steps[None]:
         """Not this way. Raises: ClientStateError."""
         raise ClientStateError("a push consumer is told of its topics by add_subscription")
+
+
+def outcome_of(batch: Batch, failed: Sequence[ReceivedMessage]) -> ConsumeOutcome:
+    """What came of a batch. Source: client §15.2 (ConsumeReturnType)."""
+    if batch.given_up:
+        return ConsumeOutcome.TIME_OUT
+    if not failed:
+        return ConsumeOutcome.SUCCESS
+    if batch.error is None or isinstance(batch.error, (RetryLater, Reject, BatchFailed)):
+        return ConsumeOutcome.FAILED
+    return ConsumeOutcome.EXCEPTION

@@ -13,8 +13,16 @@ from aerobee.client.message import Message, MessageQueue, SendResult, check_mess
 from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.faults import Faults, next_step
+from aerobee.client.steps.hooking import around_send
 from aerobee.client.steps.messages import NOTHING, property_string
-from aerobee.client.steps.parcels import ROUTE_IS_OLD, Parcel, read_results, request, together
+from aerobee.client.steps.parcels import (
+    PREPARED,
+    ROUTE_IS_OLD,
+    Parcel,
+    read_results,
+    request,
+    together,
+)
 from aerobee.client.steps.retrying import Tries, worth_retrying
 from aerobee.errors import (
     AerobeeError,
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
     from aerobee.client.steps.instance import Instance
     from aerobee.client.steps.messages import UniqIds
     from aerobee.client.steps.traces import Traces
+    from aerobee.hooks import Hook
 
 __all__ = [
     "QueueSelector",
@@ -52,8 +61,6 @@ TIMERS_SINCE = 413
 SETTLE_WITHIN_S = 3.0
 """How long `close` waits for sends under way."""
 LEAVE_WITHIN_S = 1.5
-PREPARED = 4
-"""The bit of a sysFlag that says: the half of a transaction."""
 RETRIED = (TransportError, BrokerError, BrokerNotFoundError, NoNameServerError)
 
 
@@ -65,7 +72,9 @@ class Sender:
     config: ProducerConfig
     uniq_ids: UniqIds
     traces: Traces | None = None
-    """Where records of its sends are kept, if they are."""
+    """Where records of ends and recalls are kept, if they are; those of sends it hooks."""
+    hooks: tuple[Hook, ...] = ()
+    """Who is told of each send."""
     _counters: dict[str, int] = field(default_factory=dict)
     _under_way: int = 0
     """Sends that somebody waits for."""
@@ -141,6 +150,13 @@ class Sender:
         Raises: TransportError, ConfigurationError.
         """
         parcel = self.parcel(message)
+        if not self.hooks:
+            yield from self._hand_over(parcel, message)
+            return
+        with around_send(self.hooks, parcel, self.config.group, oneway=True) as (hooked, _):
+            yield from self._hand_over(hooked, message)
+
+    def _hand_over(self, parcel: Parcel, message: Message) -> Steps[None]:
         queue = yield from self.queue_for(message, None)
         if parcel.timed:
             yield from self._check_timers(queue, self.config.timeout)
@@ -239,9 +255,17 @@ class Sender:
     def _deliver(
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
     ) -> Steps[list[SendResult]]:
-        """Store a parcel, and keep a record of that where sends are traced."""
-        steps = self._counted(parcel, choose, timeout_s, require_ok)
-        return self.traces.follow(parcel, steps) if self.traces else steps
+        """Store a parcel, and have hooks hear of that."""
+        make = self._hooked if self.hooks else self._counted
+        return make(parcel, choose, timeout_s, require_ok)
+
+    def _hooked(
+        self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool
+    ) -> Steps[list[SendResult]]:
+        with around_send(self.hooks, parcel, self.config.group) as (hooked, context):
+            results = yield from self._counted(hooked, choose, timeout_s, require_ok)
+            context.results = results
+            return results
 
     def _counted(
         self, parcel: Parcel, choose: Choice, timeout_s: float | None, require_ok: bool

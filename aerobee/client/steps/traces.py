@@ -10,20 +10,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from aerobee.client.steps.effects import Signal
-from aerobee.errors import AerobeeError
+from aerobee.hooks import ConsumeOutcome, Hook
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aerobee.client.message import Message, ReceivedMessage
     from aerobee.client.send_result import SendResult
-    from aerobee.client.steps.effects import Clock, Steps
-    from aerobee.client.steps.parcels import Parcel
+    from aerobee.client.steps.effects import Clock
+    from aerobee.client.steps.messages import UniqIds
     from aerobee.client.steps.routes import Routes
     from aerobee.client.transaction import TransactionState
+    from aerobee.hooks import ConsumeContext, SendContext
     from aerobee.remoting.wire.headers.transaction import EndTransaction
 
 __all__ = ["Trace", "Traces"]
@@ -38,7 +39,6 @@ REGION = "DefaultRegion"
 NORMAL, HALF, COMMITTED, DELAYED = 0, 1, 2, 3
 """Kinds of messages."""
 STATES = {"COMMIT": "COMMIT_MESSAGE", "ROLLBACK": "ROLLBACK_MESSAGE", "UNKNOWN": "UNKNOW"}
-PREPARED = 4
 
 
 class Trace(NamedTuple):
@@ -49,12 +49,15 @@ class Trace(NamedTuple):
     keys: Sequence[str]
 
 
-@dataclass(slots=True)
-class Traces:
+@dataclass(slots=True, eq=False)
+class Traces(Hook):
     """The trace of one producer or consumer group, until it is sent."""
 
     group: str
     routes: Routes
+    topic: str
+    """Where it goes."""
+    uniq_ids: UniqIds
     waiting: deque[Trace] = field(default_factory=deque)
     wanted: Signal = field(default_factory=Signal)
     """Set when there is enough to send, or nothing more to wait for."""
@@ -78,47 +81,34 @@ class Traces:
 
     # ── Sends ──
 
-    def follow(self, parcel: Parcel, steps: Steps[list[SendResult]]) -> Steps[list[SendResult]]:
-        """The results of a send, of which a record is kept however it ends."""
-        began_ms, began_s = self.clock.wall_ms(), self.clock.monotonic()
-        results: list[SendResult] = []
-        try:
-            results = yield from steps
-        except AerobeeError:
-            self._sent(parcel, began_ms, began_s, None)
-            raise
-        if results[0].traced:
-            self._sent(parcel, began_ms, began_s, results)
-        return results
+    def before_send(self, send: SendContext) -> None:
+        """Note when it began."""
+        send.notes[self] = (self.clock.wall_ms(), self.clock.monotonic())
 
-    def _sent(
-        self,
-        parcel: Parcel,
-        began_ms: int,
-        began_s: float,
-        results: Sequence[SendResult] | None,
-    ) -> None:
-        first = parcel.messages[0]
-        message_id = ",".join(parcel.uniq_ids)
-        kind = HALF if parcel.sys_flag & PREPARED else DELAYED if first.delayed else NORMAL
-        keys = [key for message in parcel.messages for key in message.keys]
+    def after_send(self, send: SendContext) -> None:
+        """Keep a record however it ended, unless the broker wants none or nobody knows."""
+        if send.error is None and not (send.results and send.results[0].traced):
+            return
+        began_ms, began_s = cast("tuple[int, float]", send.notes[self])
+        results, first = send.results, send.messages[0]
+        keys = [key for message in send.messages for key in message.keys]
         text = record(
             "Pub",
             began_ms,
             results[0].region_id if results else REGION,
             self.group,
-            parcel.topic,
-            message_id,
+            send.topic,
+            ",".join(send.message_ids),
             first.tag,
             " ".join(keys),
             self._address(results[0]) if results else None,
-            sum(len(message.body) for message in parcel.messages),
+            sum(len(message.body) for message in send.messages),
             self._cost_ms(began_s),
-            kind,
+            HALF if send.half else DELAYED if first.delayed else NORMAL,
             ",".join(one.offset_message_id for one in results) if results else None,
-            results is not None,
+            bool(results),
         )
-        self.add(Trace(parcel.topic, text, [*parcel.uniq_ids, *keys]))
+        self.add(Trace(send.topic, text, [*send.message_ids, *keys]))
 
     def _address(self, result: SendResult) -> str | None:
         return next(iter(self.routes.addresses(result.queue.broker_name)), None)
@@ -159,12 +149,15 @@ class Traces:
 
     # ── Deliveries ──
 
-    def before(self, messages: Sequence[ReceivedMessage], request_id: str) -> None:
-        """These are about to be handled; the id is found in `after` again."""
-        for one in messages:
+    def before_consume(self, consume: ConsumeContext) -> None:
+        """Keep a record of each message; what is handled once more has another request id."""
+        now_ms = self.clock.wall_ms()
+        request_id = self.uniq_ids.next(now_ms)
+        consume.notes[self] = (request_id, self.clock.monotonic())
+        for one in self._traced(consume):
             text = record(
                 "SubBefore",
-                self.clock.wall_ms(),
+                now_ms,
                 one.properties.get("MSG_REGION", REGION),
                 self.group,
                 request_id,
@@ -174,23 +167,35 @@ class Traces:
             )
             self.add(Trace(one.original_topic, text, [one.message_id, *one.keys]))
 
-    def after(
-        self, messages: Sequence[ReceivedMessage], request_id: str, cost_ms: int, code: int
-    ) -> None:
-        """They were handled; code 0 is done, 1 too late, 2 an exception, 3 nothing, 4 failed."""
-        for one in messages:
+    def after_consume(self, consume: ConsumeContext) -> None:
+        """Keep a record of each message, with its share of the time."""
+        request_id, began_s = cast("tuple[str, float]", consume.notes[self])
+        cost_ms = self._cost_ms(began_s) // len(consume.messages)
+        failed = {one.queue_offset for one in consume.failed}
+        for one in self._traced(consume):
+            outcome = consume.outcome
+            if one.queue_offset not in failed:
+                outcome = ConsumeOutcome.SUCCESS
             text = record(
                 "SubAfter",
                 request_id,
                 one.message_id,
                 cost_ms,
-                code == 0,
+                outcome is ConsumeOutcome.SUCCESS,
                 " ".join(one.keys),
-                code,
+                outcome.value,
                 self.clock.wall_ms(),
                 self.group,
             )
             self.add(Trace(one.original_topic, text, [one.message_id, *one.keys]))
+
+    def _traced(self, consume: ConsumeContext) -> list[ReceivedMessage]:
+        """Those whose producers or brokers did not switch it off; never a trace itself."""
+        return [
+            one
+            for one in consume.messages
+            if one.properties.get("TRACE_ON") != "false" and one.original_topic != self.topic
+        ]
 
 
 def record(*fields: str | int | None) -> str:

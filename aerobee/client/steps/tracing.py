@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aerobee.client.steps.messages import UniqIds
     from aerobee.client.steps.traces import Trace
 
-__all__ = ["Tracing", "make_tracing", "traced"]
+__all__ = ["CONSUME", "Tracing", "make_tracing", "traced"]
 
 FLUSH_S = 5.0
 """How long a record waits for others."""
@@ -33,7 +33,7 @@ MESSAGE_BYTES = 128_000
 RECORDS_MAX = 20
 """Records in one trace message at most."""
 GROUP = "_INNER_TRACE_PRODUCER-{group}-{kind}"
-PRODUCE = "PRODUCE"
+PRODUCE, CONSUME = "PRODUCE", "CONSUME"
 CLOSE_WITHIN_S = 1.0
 """What a close waits for the last records."""
 ONCE = RetryPolicy(attempts=2, patient=False)
@@ -45,7 +45,6 @@ class Tracing:
 
     traces: Traces
     sender: Sender
-    topic: str
 
     def run(self) -> Steps[None]:
         """Send, time and again, until the client closes."""
@@ -66,7 +65,7 @@ class Tracing:
             taken = self._take()
             left_s = until_s - instance.clock.monotonic()
             message = Message(
-                self.topic,
+                self.traces.topic,
                 "".join(one.text for one in taken).encode(),
                 keys=tuple(dict.fromkeys(key for one in taken for key in one.keys)),
             )
@@ -99,6 +98,7 @@ def traced(sender: Sender) -> Tracing | None:
         sender.instance, sender.uniq_ids, config.group, PRODUCE, config.trace_topic
     )
     sender.traces = tracing.traces
+    sender.hooks = (*sender.hooks, tracing.traces)
     return tracing
 
 
@@ -109,4 +109,5 @@ def make_tracing(
     # Brokers and readers know groups of traces by the beginning of their names.
     name = GROUP.format(group=group, kind=kind)[:120]
     config = ProducerConfig(group=name, timeout=SEND_WITHIN_S, retry=ONCE)
-    return Tracing(Traces(group, instance), Sender(instance, config, uniq_ids), topic)
+    traces = Traces(group, instance, topic, uniq_ids)
+    return Tracing(traces, Sender(instance, config, uniq_ids))

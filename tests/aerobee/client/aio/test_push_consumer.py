@@ -20,6 +20,7 @@ from aerobee import (
     RetryLater,
 )
 from aerobee.errors import ConfigurationError
+from aerobee.hooks import ConsumeContext, ConsumeOutcome, Hook
 from tests.aerobee.client.fronts import Front
 from tests.conftest import AnyBroker, StartBroker
 
@@ -51,6 +52,23 @@ async def until(true: Callable[[], object]) -> None:
     with anyio.fail_after(WITHIN_S):
         while not true():  # noqa: ASYNC110  (true of threads as well)
             await anyio.sleep(0.01)
+
+
+class Outcomes(Hook):
+    """Writes down what was handled, in which thread or task, and what came of it."""
+
+    def __init__(self) -> None:
+        self.before: list[tuple[bytes, int]] = []
+        self.after: list[tuple[ConsumeOutcome, list[bytes], type[Exception] | None]] = []
+
+    def before_consume(self, consume: ConsumeContext) -> None:
+        self.before += [(one.body, one.reconsume_times) for one in consume.messages]
+
+    def after_consume(self, consume: ConsumeContext) -> None:
+        assert consume.handled
+        error = None if consume.error is None else type(consume.error)
+        self.after.append((consume.outcome, [one.body for one in consume.failed], error))
+        raise RuntimeError("breaks nothing")
 
 
 class Seen:
@@ -195,12 +213,15 @@ async def test_a_handler_that_takes_too_long_loses_its_messages(front: Front, fr
         if len(tries) == 1:
             over.wait(WITHIN_S)
 
-    consumer = front.push(fresh("group"), start_from=FIRST, handler_timeout=0.2)
+    hook = Outcomes()
+    consumer = front.push(fresh("group"), start_from=FIRST, handler_timeout=0.2, hooks=[hook])
     consumer.subscribe(topic, handler=blocking if front.blocking else asynchronous)
     async with consumer:
         await until(lambda: len(tries) >= 2)
         over.set()
     assert tries == [0, 1]
+    outcomes = sorted(outcome.name for outcome, *_ in hook.after)
+    assert outcomes == ["SUCCESS", "TIME_OUT"]
 
 
 async def test_pulls_stop_while_handlers_are_behind(front: Front, fresh: Fresh) -> None:
@@ -388,3 +409,55 @@ async def test_options_that_cannot_work_are_refused(front: Front, fresh: Fresh) 
         consumer.subscribe("T", handler=print)
     with pytest.raises(ConfigurationError, match="names no tag"):
         consumer.subscribe("U", "||", handler=print)
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome"),
+    [(None, "SUCCESS"), (OSError("x"), "EXCEPTION"), (RetryLater(level=1), "FAILED")],
+)
+async def test_hooks_hear_what_handlers_do(
+    front: Front, fresh: Fresh, raised: Exception | None, outcome: str
+) -> None:
+    topic, hook = fresh("topic"), Outcomes()
+    seen = Seen(failing=lambda one: raised if not one.reconsume_times else None)
+    await send(front, topic, b"one")
+    consumer = front.push(fresh("group"), start_from=FIRST, hooks=[hook])
+    consumer.subscribe(topic, handler=front.handler(seen))
+    async with consumer:
+        await until(lambda: len(hook.after) == (1 if raised is None else 2))
+    first, *again = hook.after
+    failed = [] if raised is None else [b"one"]
+    assert first == (ConsumeOutcome[outcome], failed, raised and type(raised))
+    assert again == ([] if raised is None else [(ConsumeOutcome.SUCCESS, [], None)])
+    assert hook.before == seen.calls
+
+
+async def test_traced_deliveries_are_told_in_the_trace_topic(front: Front, fresh: Fresh) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    seen = Seen(failing=lambda one: OSError("x") if not one.reconsume_times else None)
+    async with front.producer() as producer:
+        result = await producer.send(Message(topic, b"x", keys=["k"]))
+    options = {"start_from": FIRST, "trace": True, "trace_topic": f"{topic}-trace"}
+    push = front.push(group, **options)
+    push.subscribe(topic, handler=front.handler(seen))
+    async with push, front.consumer(f"{group}-pull", **options) as pull:
+        await pull.subscribe(topic)
+        while not await pull.poll(timeout=0.2):
+            pass
+        await until(lambda: len(seen.calls) == 2)
+    told: list[list[str]] = []
+    with anyio.fail_after(WITHIN_S):
+        async with front.consumer(fresh("group"), start_from=FIRST) as consumer:
+            await consumer.subscribe(f"{topic}-trace")
+            while len(told) < 6:
+                for trace in await consumer.poll(timeout=0.2):
+                    assert set(trace.keys) == {result.message_id, "k"}
+                    records = trace.body.decode().rstrip("\x02").split("\x02")
+                    told += [one.split("\x01") for one in records]
+    before = [(one[3], one[6], one[4]) for one in told if one[0] == "SubBefore"]
+    after = {one[1]: (one[4], one[6]) for one in told if one[0] == "SubAfter"}
+    assert sorted((who, tries, *after[request]) for who, tries, request in before) == [
+        (group, "0", "false", "2"),
+        (group, "1", "true", "0"),
+        (f"{group}-pull", "0", "true", "0"),
+    ]

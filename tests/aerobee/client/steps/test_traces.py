@@ -2,7 +2,7 @@
 
 import pytest
 
-from aerobee.client.message import Message
+from aerobee.client.message import Message, ReceivedMessage
 from aerobee.client.producer_config import ProducerConfig
 from aerobee.client.steps.messages import UniqIds, received
 from aerobee.client.steps.sending import Sender
@@ -10,6 +10,7 @@ from aerobee.client.steps.traces import WAITING_MAX, Trace, Traces, record
 from aerobee.client.steps.tracing import traced
 from aerobee.client.transaction import TransactionState
 from aerobee.errors import MessageIllegalError
+from aerobee.hooks import ConsumeContext, ConsumeOutcome
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
 from aerobee.remoting.wire.headers.send import SendBatchMessage, SendMessageV2
 from aerobee.remoting.wire.headers.transaction import EndTransaction
@@ -31,6 +32,10 @@ def stage() -> Stage:
 def sender(stage: Stage) -> Sender:
     config = ProducerConfig(group="g", trace=True)
     return Sender(stage.instance, config, UniqIds(bytes(4), 1, 1))
+
+
+def traces_of(stage: Stage) -> Traces:
+    return Traces("g", stage.instance, "Traces", UniqIds(bytes(4), 1, 1))
 
 
 def fields(trace: Trace) -> list[str]:
@@ -84,7 +89,7 @@ def test_a_broker_that_wants_no_trace_gets_none(stage: Stage, sender: Sender) ->
 
 
 def test_the_trace_has_a_bound_and_a_send_never_waits_for_it(stage: Stage) -> None:
-    traces = Traces("g", stage.instance)
+    traces = traces_of(stage)
     for _ in range(WAITING_MAX + 3):
         traces.add(Trace("T", "x", ()))
     assert len(traces.waiting) == WAITING_MAX
@@ -117,7 +122,7 @@ def test_a_trace_that_cannot_be_sent_is_lost_and_nothing_else(stage: Stage, send
 
 
 def test_ends_of_transactions_and_recalls_are_told(stage: Stage) -> None:
-    traces = Traces("g", stage.instance)
+    traces = traces_of(stage)
     end = EndTransaction(
         topic="T",
         producer_group="g",
@@ -138,22 +143,46 @@ def test_ends_of_transactions_and_recalls_are_told(stage: Stage) -> None:
     assert recalled[:1] + recalled[2:] == ["Recall", "DefaultRegion", "g", "T", "ID", "true"]
 
 
-def test_a_delivery_is_told_before_and_after(stage: Stage) -> None:
-    traces = Traces("g", stage.instance)
+def delivered(topic: str = "T", **named: str) -> ReceivedMessage:
     host = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
-    named = properties.encode({"UNIQ_KEY": "ID", "KEYS": "k1 k2", "MSG_REGION": "R"})
     draft = message_record.MessageDraft(
-        topic="T",
+        topic=topic,
         queue_id=1,
         body=b"x",
-        properties=named.encode(),
+        properties=properties.encode({"UNIQ_KEY": "ID", "KEYS": "k1 k2", **named}).encode(),
         born_host=host,
         store_host=host,
     )
-    messages = list(received(message_record.encode(draft, 5, 99, 1_700_000_000_001), "b"))
-    traces.before(messages, "RQ")
-    traces.after(messages, "RQ", 12, 2)
-    before, after = map(fields, traces.waiting)
-    assert before[:1] + before[2:] == ["SubBefore", "R", "g", "RQ", "ID", "0", "k1 k2"]
-    assert after[:7] == ["SubAfter", "RQ", "ID", "12", "false", "k1 k2", "2"]
-    assert after[8:] == ["g"]
+    (message,) = received(message_record.encode(draft, 5, 99, 1_700_000_000_001), "b")
+    return message
+
+
+def test_a_delivery_is_told_before_and_after(stage: Stage) -> None:
+    traces = traces_of(stage)
+    message = delivered(MSG_REGION="R")
+    for outcome, failed, said in (
+        (ConsumeOutcome.SUCCESS, (), ("true", "0")),
+        (ConsumeOutcome.EXCEPTION, (message,), ("false", "2")),
+        (ConsumeOutcome.FAILED, (), ("true", "0")),
+    ):
+        consume = ConsumeContext("g", [message])
+        traces.before_consume(consume)
+        stage.now_s += 0.012
+        consume.outcome, consume.failed = outcome, failed
+        traces.after_consume(consume)
+        before, after = (fields(traces.waiting.popleft()) for _ in range(2))
+        request_id = before[4]
+        assert len(request_id) == 32
+        assert before[:1] + before[2:] == ["SubBefore", "R", "g", request_id, "ID", "0", "k1 k2"]
+        assert after[:5] == ["SubAfter", request_id, "ID", after[3], said[0]]
+        assert int(after[3]) in {11, 12}
+        assert after[5:7] == ["k1 k2", said[1]]
+        assert after[8:] == ["g"]
+
+
+def test_nothing_is_told_of_traces_and_of_what_is_not_to_be_traced(stage: Stage) -> None:
+    traces = traces_of(stage)
+    consume = ConsumeContext("g", [delivered("Traces"), delivered(TRACE_ON="false")])
+    traces.before_consume(consume)
+    traces.after_consume(consume)
+    assert not traces.waiting

@@ -1,0 +1,56 @@
+"""The member behind a consumer: in order or not, its offsets at brokers or here, traced or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from aerobee.client.factory import make_uniq_ids
+from aerobee.client.offset_file import offset_file
+from aerobee.client.steps.broadcasting import LocalOffsets
+from aerobee.client.steps.consuming import Member
+from aerobee.client.steps.orderly import OrderlyMember
+from aerobee.client.steps.polling import PullMember
+from aerobee.client.steps.pushing import PushMember
+from aerobee.client.steps.tracing import CONSUME, make_tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.client.pull_config import PullConfig
+    from aerobee.client.push_config import PushConfig
+    from aerobee.client.steps.held_queue import HeldQueue
+    from aerobee.client.steps.instance import Instance
+
+__all__ = ["pull_member", "push_member"]
+
+M = TypeVar("M", bound=Member)
+
+
+def push_member(
+    instance: Instance, config: PushConfig, held_now: Callable[[HeldQueue], None]
+) -> PushMember:
+    """The state of a new push consumer; `held_now` is called for each queue that it takes on."""
+    made = OrderlyMember if config.orderly else PushMember
+    member = made(instance, config, held_now)
+    if config.broadcasting:
+        store = offset_file(instance, config)
+        member.offsets = LocalOffsets(instance, config.group, store)
+    return traced(member)
+
+
+def pull_member(
+    instance: Instance, config: PullConfig, held_now: Callable[[HeldQueue], None]
+) -> PullMember:
+    """The state of a new pull consumer; `held_now` is called for each queue that it takes on."""
+    return traced(PullMember(instance, config, held_now))
+
+
+def traced(member: M) -> M:
+    """A member that keeps RocketMQ's message trace, if its options want that."""
+    instance, config = member.instance, member.config
+    if config.trace:
+        ids = make_uniq_ids(instance)
+        tracing = make_tracing(instance, ids, config.group, CONSUME, config.trace_topic)
+        member.tracing = tracing
+        member.hooks = (*member.hooks, tracing.traces)
+    return member

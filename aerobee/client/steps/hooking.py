@@ -1,0 +1,85 @@
+"""Hooks called: around sends, around handlers, and for what is handed out. No hook breaks any.
+
+Source: client §15.1.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from aerobee.client.handling import call_safely
+from aerobee.client.message import check_property
+from aerobee.client.steps.parcels import PREPARED, dressed
+from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.hooks import ConsumeContext, SendContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.steps.parcels import Parcel
+    from aerobee.hooks import Hook
+
+__all__ = ["after_consume", "around_send", "before_consume", "handed_out"]
+
+log = logging.getLogger("aerobee.client")
+
+
+@contextmanager
+def around_send(
+    hooks: Sequence[Hook], parcel: Parcel, group: str, *, oneway: bool = False
+) -> Iterator[tuple[Parcel, SendContext]]:
+    """A send within a `with`: the parcel as the hooks want it, and where its results go."""
+    half = bool(parcel.sys_flag & PREPARED)
+    context = SendContext(
+        parcel.topic, group, parcel.messages, parcel.uniq_ids, oneway=oneway, half=half
+    )
+    for hook in hooks:
+        call_safely(hook.before_send, context)
+    try:
+        yield with_properties(parcel, context), context
+    except AerobeeError as error:
+        context.error = error
+        raise
+    finally:
+        for hook in reversed(hooks):
+            call_safely(hook.after_send, context)
+
+
+def with_properties(parcel: Parcel, context: SendContext) -> Parcel:
+    """The parcel with what the hooks added; as it was if that cannot be stored."""
+    if not context.properties:
+        return parcel
+    try:
+        for name, value in context.properties.items():
+            check_property(name, value)
+        return dressed(parcel, context.properties)
+    except (ConfigurationError, TypeError) as error:
+        log.error("properties of a hook are left out: %s", error)
+        return parcel
+
+
+def before_consume(hooks: Sequence[Hook], context: ConsumeContext) -> None:
+    """Messages are about to be handled."""
+    for hook in hooks:
+        call_safely(hook.before_consume, context)
+
+
+def after_consume(hooks: Sequence[Hook], context: ConsumeContext) -> None:
+    """They were handled."""
+    for hook in reversed(hooks):
+        call_safely(hook.after_consume, context)
+
+
+def handed_out(hooks: Sequence[Hook], group: str, messages: Sequence[ReceivedMessage]) -> None:
+    """A caller gets messages, and is done with them as far as hooks can know."""
+    if not hooks:
+        return
+    for _, of_queue in groupby(messages, attrgetter("queue")):
+        context = ConsumeContext(group, list(of_queue), handled=False)
+        before_consume(hooks, context)
+        after_consume(hooks, context)
