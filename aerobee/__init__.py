@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from aerobee.client.transaction import Transaction, TransactionResult, TransactionState
     from aerobee.spark.arrow_table import arrow, arrow_reader
 
+    __version__: str
+    """The version of the distribution."""
+
 __all__ = [
     "AdminClient",
     "BatchFailed",
@@ -103,6 +106,8 @@ HOMES = {
 
 def __getattr__(name: str) -> Any:
     """A promised name, from the module that is its home."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("aerobee")
     if name not in HOMES:
         raise AttributeError(f"module 'aerobee' has no attribute {name!r}")
     value = getattr(import_module(HOMES[name]), name)

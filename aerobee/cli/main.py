@@ -53,9 +53,9 @@ class Trunk(LazyGroup):
 def show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
     """Print our version and end."""
     if wanted:
-        from importlib.metadata import version
+        from aerobee import __version__
 
-        click.echo(f"aerobee {version('aerobee')}")
+        click.echo(f"aerobee {__version__}")
         ctx.exit()
 
 

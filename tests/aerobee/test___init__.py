@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 
 import pytest
 
@@ -62,6 +63,10 @@ def loaded(code: str, *heavy: str) -> str:
 )
 def test_nothing_is_loaded_before_it_is_needed(code: str, heavy: tuple[str, ...]) -> None:
     assert loaded(code, *heavy) == "[]"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert aerobee.__version__ == version("aerobee")
 
 
 def test_every_promised_name_is_there() -> None:

@@ -83,7 +83,7 @@ class PushConsumer(Part):
     # ── Which messages ──
 
     def subscribe(
-        self, topic: str, expression: Expression = "*", handler: H | None = None
+        self, topic: str, expression: Expression = "*", handler: Handler | None = None
     ) -> Callable[[H], H]:
         """Have messages of a topic handled; as a decorator, or with `handler`.
 
