@@ -121,12 +121,11 @@ class AttributesIllegal(Refused):
 
 
 class LimitReached(Refused):
-    """A table is full. The remark names the limit."""
+    """A table is full. The remark names the limit, and what makes room where a person can."""
 
-    def __init__(self, what: str, limit: int) -> None:
-        super().__init__(
-            ResponseCode.SYSTEM_ERROR, f"no room for another {what}: {limit} is the limit"
-        )
+    def __init__(self, what: str, limit: int, remedy: str = "") -> None:
+        words = f"no room for another {what}: {limit} is the limit"
+        super().__init__(ResponseCode.SYSTEM_ERROR, f"{words}; {remedy}" if remedy else words)
 
 
 class TooFast(Refused):

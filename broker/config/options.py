@@ -217,6 +217,12 @@ class BrokerOptions:
         "consumerOffsetUpdateVersionStep", 500, ge=1, le=1_000_000_000
     )
     """Commits per step of the version of the consumer offsets."""
+    max_consumer_offsets: int = setting(
+        "maxConsumerOffsets", 1_000_000, ge=1_000, le=20_000_000, own=True
+    )
+    """Offsets of all groups together, one for each queue that a group reads. A group has at most a
+    tenth of them, and less when few are left.
+    """
     delay_offset_update_version_step: int = setting(
         "delayOffsetUpdateVersionStep", 200, ge=1, le=1_000_000_000
     )

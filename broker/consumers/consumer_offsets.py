@@ -26,6 +26,8 @@ NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
 OWN_GROUPS: Final = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
 """Moved by a client they would lose transactions, and messages that were popped."""
+OF_GROUP_PART: Final = 10
+"""No group has more than one in so many of the places, whoever else is there."""
 LEAST_OF_GROUP: Final = 256
 """Offsets that a group may have though the table is nearly full."""
 MARKS: Final = "SPARK_SINK_"
@@ -65,7 +67,6 @@ class ConsumerOffsetTable:
         *,
         version_step: int = 500,
         max_entries: int = 1_000_000,
-        max_of_group: int = 100_000,
     ) -> None:
         self.entries: dict[str, dict[int, int]] = {}
         self.topics_by_group: dict[str, set[str]] = {}
@@ -75,7 +76,7 @@ class ConsumerOffsetTable:
         self.version = DataVersion()
         self.version_step = version_step
         self.max_entries = max_entries
-        self.max_of_group = max_of_group
+        self.max_of_group = max(1, max_entries // OF_GROUP_PART)
         self.count = 0
         self.by_group: dict[str, int] = {}
         self.commits = 0
@@ -131,11 +132,18 @@ class ConsumerOffsetTable:
         if group not in OWN_GROUPS:
             left = self.max_entries - self.count
             if left <= 0:
-                raise LimitReached("consumer offset", self.max_entries)
+                raise LimitReached("consumer offset", self.max_entries, self._remedy(0))
             if of_group >= (most := share(self.max_of_group, left, LEAST_OF_GROUP)):
-                raise LimitReached(f"consumer offset of group {group[:120]}", most)
+                what = f"consumer offset of group {group[:120]}"
+                raise LimitReached(what, most, self._remedy(left))
         self.count += 1
         self.by_group[group] = of_group + 1
+
+    def _remedy(self, left: int) -> str:
+        return (
+            f"all groups together have {left} of maxConsumerOffsets={self.max_entries} left: "
+            "delete groups (with their offsets) and topics that nobody uses, or raise it"
+        )
 
     def commit_popped(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int

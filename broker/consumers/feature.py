@@ -47,7 +47,10 @@ class ConsumersFeature(Feature):
         self._popped_durable = 0
         self.tables = ConsumerTables(
             GroupTable(broker, now_ms=core.clock.now_ms(), on_change=self._groups_changed),
-            ConsumerOffsetTable(version_step=broker.consumer_offset_update_version_step),
+            ConsumerOffsetTable(
+                version_step=broker.consumer_offset_update_version_step,
+                max_entries=broker.max_consumer_offsets,
+            ),
         )
         self.group_file = core.tables.asked(self.tables.groups, "subscriptionGroup.json")
         # Offsets of pops refer to check points.

@@ -116,7 +116,7 @@ class GroupTable:
     def check_room(self, count: int) -> None:
         """Refuse `count` more groups when they would be too many. Raises: LimitReached."""
         if len(self.configs) + count > self.max_groups:
-            raise LimitReached("consumer group", self.max_groups)
+            raise LimitReached("consumer group", self.max_groups, "delete those that nobody uses")
 
     def update(self, config: SubscriptionGroupConfig, now_ms: int) -> bool:
         """Set a config; whether that changed anything. Raises: NameIllegal, LimitReached."""

@@ -42,6 +42,7 @@ READ_WRITE: Final = PERM_READ | PERM_WRITE
 TBW102: Final = "TBW102"
 """The template that unknown topics are made from."""
 GROUP_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX)
+UNUSED: Final = "delete those that nobody uses"
 UNIT: Final = 1
 UNIT_SUB: Final = 2
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
@@ -244,7 +245,7 @@ class TopicTable:
         """That each of these can have its retry topic. Raises: LimitReached."""
         new = sum(names.retry_topic(group) not in self.configs for group in groups)
         if new and len(self.group_topics) + new > self.max_topics:
-            raise LimitReached("topic", self.max_topics)
+            raise LimitReached("topic", self.max_topics, UNUSED)
 
     def check_room(self, topic: str) -> None:
         """Refuse a topic when it would be one too many.
@@ -262,7 +263,7 @@ class TopicTable:
         of_groups = len(self.group_topics)
         of_kind = of_groups if topic.startswith(GROUP_PREFIXES) else len(self.configs) - of_groups
         if of_kind >= self.max_topics:
-            raise LimitReached("topic", self.max_topics)
+            raise LimitReached("topic", self.max_topics, UNUSED)
 
     # -- topics made by people -------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from tests.kit.broker_process import BrokerProcess
 from tests.kit.health import rss_anon
 from tests.kit.raw_client import (
     Closed,
+    RawAnswer,
     RawConnection,
     pull_fields,
     request_frame,
@@ -33,15 +34,18 @@ pytestmark = pytest.mark.faults
 
 MiB = 1_048_576
 SEND, PULL, CREATE_TOPIC, POP = 310, 11, 17, 200_050
+DELETE_TOPIC, DELETE_GROUP = 215, 207
 UPDATE_OFFSET, QUERY_OFFSET = 15, 14
 COMMIT, HOLD, OWN_SUBSCRIPTION = 1, 2, 4
 QUERY_NOT_FOUND, INVALID_PARAMETER = 22, 29
 NOT_FOUND, FOUND = 19, 0
 PLACES = 60
+OFFSETS = 1_000
 SETTINGS = {
     "maxHeldPulls": PLACES,
     "maxHeldRequestsOfConnection": PLACES - 10,
     "popPollingSize": 10_000,
+    "maxConsumerOffsets": OFFSETS,
 }
 
 
@@ -196,3 +200,45 @@ def test_an_invented_queue_gets_no_offset(broker: BrokerProcess) -> None:
             committing = {"queueId": queue_id, "sysFlag": COMMIT | OWN_SUBSCRIPTION}
             assert client.call(PULL, pull | committing).code == INVALID_PARAMETER
             assert client.call(QUERY_OFFSET, place).code == QUERY_NOT_FOUND
+
+
+def test_a_full_table_of_offsets_says_what_makes_room_and_then_has_it(
+    broker: BrokerProcess,
+) -> None:
+    # No queue stands behind the marks of a Spark sink.
+    groups = [f"SPARK_SINK_{number}" for number in range(10)]
+    with RawConnection(broker.address, timeout_s=30) as client:
+
+        def commit(group: str, topic: str, queue_id: int) -> RawAnswer:
+            place = {"consumerGroup": group, "topic": topic, "queueId": queue_id}
+            return client.call(UPDATE_OFFSET, place | {"commitOffset": 1})
+
+        def delete(group: str) -> None:
+            asked = {"groupName": group, "cleanOffset": True}
+            assert client.call(DELETE_GROUP, asked).code == 0
+
+        assert client.call(CREATE_TOPIC, topic_fields("marked")).code == 0
+        for group in (*groups, "SPARK_SINK_more", "late"):
+            client.call(PULL, pull_fields(group, "quiet", 0, 0))  # makes the group
+        codes = [
+            commit(group, "marked" if mark < 10 else "quiet", mark).code
+            for group in groups
+            for mark in range(OFFSETS // 10)
+        ]
+        # A few places are those of the broker's own groups.
+        assert codes == sorted(codes)
+        assert codes.count(0) > OFFSETS * 0.9
+        refused = commit("late", "quiet", 0)
+        assert refused.code == 1
+        for word in (f"0 of maxConsumerOffsets={OFFSETS} left", "delete groups", "raise it"):
+            assert word in (refused.remark or ""), refused
+        assert commit(groups[0], "quiet", 50).code == 0, "those that are there move on"
+        delete(groups[1])
+        more = [commit("SPARK_SINK_more", "quiet", mark).code for mark in range(OFFSETS // 10)]
+        assert set(more) == {0}
+        assert commit("SPARK_SINK_more", "quiet", OFFSETS).code == 1, "its share"
+        assert commit("late", "quiet", 0).code == 1
+        assert client.call(DELETE_TOPIC, {"topic": "marked"}).code == 0
+        assert commit("late", "quiet", 0).code == 0
+        for group in (*groups, "SPARK_SINK_more", "late"):
+            delete(group)
