@@ -1,6 +1,5 @@
-"""What administrators and dashboards ask: offsets by queue, who is connected, figures over time.
+"""What administrators and dashboards ask: who is connected, figures over time, settings.
 
-Answers that need messages from the disk wait for them outside the loop, queue by queue.
 Source: admin §4.2, §4.3, §6 (AdminBrokerProcessor).
 """
 
@@ -9,40 +8,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.config.report import as_properties
-from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
-from aerobee.broker.errors import Refused, TopicNotExist
+from aerobee.broker.core.lists import encoded_table
+from aerobee.broker.errors import Refused
 from aerobee.broker.metrics.samples import WINDOWS
 from aerobee.broker.saved.data_version import first_version
-from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.kv_table import KVTable
-from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.producer_table import ProducerInfo
 from aerobee.remoting.wire.bodies.statistics import (
     BrokerStatsData,
     Connection,
     ConsumerConnection,
-    OffsetWrapper,
+    ConsumerSubscription,
+    HARuntimeInfo,
     ProducerConnection,
     StatsSnapshot,
-    TopicOffset,
-    by_queue,
-    consume_stats,
-    topic_stats,
 )
-from aerobee.remoting.wire.bodies.topic_list import GroupList, TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import GetBrokerConfigResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from aerobee.broker.admin.runtime_info import RuntimeInfo
     from aerobee.broker.consumers.clients import Client
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.metrics.samples import Samples, Window
-    from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.server.connection import Connection as Peer
+    from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers import admin as headers
 
@@ -71,29 +65,19 @@ TOPIC_PUT_LATENCY, GROUP_GET_LATENCY, GROUP_GET_FALL_…, …_REGISTER_TIME. Too
 """
 
 
-QUEUES_MAX: Final = 40_000
-"""Queues in one answer: it stays below the longest frame that clients take."""
-
-
 class AdminProcessor:
-    """Codes 26, 28, 202, 203, 204, 208, 300, 315 and 343."""
+    """Codes 26, 28, 203, 204, 315, 328, 345 and 907."""
 
     def __init__(
         self,
         core: Core,
         *,
-        topics: TopicTable,
         consumers: ConsumerTables,
         samples: Samples,
         runtime_info: RuntimeInfo,
     ) -> None:
         self.store = core.store
-        self.broker_name = core.config.broker.broker_name
-        self.broker_address = core.address
-        self.topics = topics
         self.clients = consumers.clients
-        self.offsets = consumers.offsets
-        self.compensation = consumers.compensation
         self.samples = samples
         self.runtime_info = runtime_info
         version = first_version(core.clock.now_ms()).to_bytes().decode()
@@ -101,108 +85,6 @@ class AdminProcessor:
             header=GetBrokerConfigResponse(version=version),
             body=as_properties(core.config).encode(),
         )
-
-    # -- offsets ---------------------------------------------------------------------------------
-
-    def topic_stats(
-        self, header: headers.GetTopicStatsInfo, command: Command, connection: Peer
-    ) -> Awaitable[Answer]:
-        """GET_TOPIC_STATS_INFO: every queue, those only read or only written included."""
-        topic = self.topics.get(header.topic)
-        if topic is None:
-            raise TopicNotExist(header.topic)
-        return self.queues_of(topic)
-
-    async def queues_of(self, topic: TopicConfig) -> Answer:
-        """First and next offset of each queue of a topic."""
-        name = topic.topic_name
-        table = []
-        turns = Turns()
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            await turns.give_way()
-            first = max(0, self.store.min_offset(name, queue_id))
-            end = max(0, self.store.max_offset(name, queue_id))
-            last_ms = await self.stored_ms(name, queue_id, end - 1)
-            table.append(by_queue(self.queue(name, queue_id), TopicOffset(first, end, last_ms)))
-        put = self.samples.growth("TOPIC_PUT", name)
-        return Answer(body=topic_stats(table, put.per_s if put else 0.0))
-
-    async def consume_stats(
-        self, header: headers.GetConsumeStats, command: Command, connection: Peer
-    ) -> Answer:
-        """GET_CONSUME_STATS: an unknown group has an empty table."""
-        table: list[bytes] = []
-        tps = 0.0
-        turns = Turns()
-        for name in self.topics_of(header):
-            await turns.give_way()
-            topic = self.topics.get(name)
-            if topic is None:
-                continue
-            if len(table) + topic.read_queue_nums > QUEUES_MAX:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"more than {QUEUES_MAX} queues are asked for: ask topic by topic",
-                )
-            for queue_id in range(topic.read_queue_nums):
-                await turns.give_way()
-                progress = await self.progress(header.consumer_group, name, queue_id)
-                table.append(by_queue(self.queue(name, queue_id), progress))
-            got = self.samples.growth("GROUP_GET", f"{name}@{header.consumer_group}")
-            tps += got.per_s if got else 0.0
-        return Answer(body=consume_stats(table, tps))
-
-    def topics_of(self, header: headers.GetConsumeStats) -> Iterable[str]:
-        """The topics asked for; unless they are named one by one, only those consumed now."""
-        if header.topic_list:
-            return dict.fromkeys(name for name in header.topic_list.split(";") if name)
-        group = header.consumer_group
-        names = [header.topic] if header.topic else self.offsets.topics_of(group)
-        entry = self.clients.group(group)
-        if entry is None:
-            return names
-        consumed = entry.subscriptions.keys() | self.compensation.topics(group).keys()
-        return [name for name in names if name in consumed]
-
-    def groups_of(
-        self, header: headers.QueryTopicConsumeByWho, command: Command, connection: Peer
-    ) -> Answer:
-        """QUERY_TOPIC_CONSUME_BY_WHO: who is connected for it, pulled of it, or has an offset."""
-        groups = {
-            *self.offsets.groups_of(header.topic),
-            *self.compensation.groups_of(header.topic),
-            *(
-                group.name
-                for group in self.clients.consumers.values()
-                if header.topic in group.subscriptions
-            ),
-        }
-        return Answer(body=GroupList(group_list=sorted(groups)).to_bytes())
-
-    def topics_with_offsets(
-        self, header: headers.QueryTopicsByConsumer, command: Command, connection: Peer
-    ) -> Answer:
-        """QUERY_TOPICS_BY_CONSUMER: none for an unknown group."""
-        names = self.offsets.topics_of(header.group)
-        return Answer(body=TopicList(topic_list=names, broker_addr=self.broker_address).to_bytes())
-
-    async def progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
-        """How far a group is in one queue."""
-        at = self.offsets.query(group, topic, queue_id)
-        at = 0 if at == NO_OFFSET else at
-        last_ms = await self.stored_ms(topic, queue_id, at - 1)
-        return OffsetWrapper(max(0, self.store.max_offset(topic, queue_id)), at, at, last_ms)
-
-    async def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When a message was stored; 0 for one that is not there."""
-        if queue_offset < max(0, self.store.min_offset(topic, queue_id)):
-            return 0
-        call = self.store.store_time
-        return max(0, await self.store.complete(lambda: call(topic, queue_id, queue_offset)))
-
-    def queue(self, topic: str, queue_id: int) -> MessageQueue:
-        """One of our queues by name."""
-        return MessageQueue(broker_name=self.broker_name, queue_id=queue_id, topic=topic)
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -235,6 +117,29 @@ class AdminProcessor:
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
             )
         body = ProducerConnection([connected(client) for client in clients.values()])
+        return Answer(body=body.to_bytes())
+
+    def all_producers(
+        self, header: headers.GetAllProducerInfo, command: Command, connection: Peer
+    ) -> Steps:
+        """GET_ALL_PRODUCER_INFO: group → members."""
+        table = {}
+        for group, clients in list(self.clients.producers.items()):
+            table[group] = [producer(client) for client in clients.values()]
+            yield
+        body = yield from encoded_table(table)
+        return Answer(body=b'{"data":' + body + b"}")
+
+    def subscription(
+        self, header: headers.QuerySubscriptionByConsumer, command: Command, connection: Peer
+    ) -> Answer:
+        """QUERY_SUBSCRIPTION_BY_CONSUMER: none while nobody of the group is connected."""
+        entry = self.clients.group(header.group)
+        topic = header.topic or ""
+        found = None if entry is None else entry.subscriptions.get(topic)
+        body = ConsumerSubscription(
+            group=header.group, topic=topic, subscription_data=found.data if found else None
+        )
         return Answer(body=body.to_bytes())
 
     # -- figures ---------------------------------------------------------------------------------
@@ -273,6 +178,24 @@ class AdminProcessor:
     ) -> Answer:
         """GET_BROKER_RUNTIME_INFO."""
         return Answer(body=KVTable(await self.runtime_info.figures()).to_bytes())
+
+    def ha_status(
+        self, header: headers.GetBrokerHaStatus, command: Command, connection: Peer
+    ) -> Answer:
+        """GET_BROKER_HA_STATUS: a master that no slave follows."""
+        status = HARuntimeInfo(master_commit_log_max_offset=self.store.commit_log.max_offset)
+        return Answer(body=status.to_bytes())
+
+
+def producer(client: Client) -> ProducerInfo:
+    """One producer as tools show it: Java prints addresses with a slash in front."""
+    return ProducerInfo(
+        client_id=client.client_id,
+        remote_ip=f"/{client.connection.address}",
+        language=client.language,
+        version=client.version,
+        last_update_timestamp=client.last_update_ms,
+    )
 
 
 def connected(client: Client) -> Connection:

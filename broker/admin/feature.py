@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.broker.admin.admin import AdminProcessor
 from aerobee.broker.admin.cleanup import CleanupProcessor
+from aerobee.broker.admin.consumption import ConsumptionProcessor
 from aerobee.broker.admin.runtime_info import RuntimeInfo
 from aerobee.broker.admin.topic_deletion import TopicDeletion
 from aerobee.broker.core.feature import Feature
@@ -37,12 +38,9 @@ class AdminFeature(Feature):
         timers: TimerFigures | None,
     ) -> None:
         info = RuntimeInfo(core, sampling=sampling, delays=delays, timers=timers)
-        ask = AdminProcessor(
-            core,
-            topics=topics.table,
-            consumers=consumers,
-            samples=sampling.samples,
-            runtime_info=info,
+        ask = AdminProcessor(core, consumers=consumers, samples=sampling.samples, runtime_info=info)
+        consumption = ConsumptionProcessor(
+            core, topics=topics.table, consumers=consumers, samples=sampling.samples
         )
         clean = CleanupProcessor(
             store=core.store, topics=topics.table, offsets=consumers.offsets, clock=core.clock
@@ -52,12 +50,18 @@ class AdminFeature(Feature):
             Route(topic.DeleteTopicInBroker, deletion.delete, "admin"),
             Route(admin.GetBrokerConfig, ask.settings, "admin"),
             Route(admin.GetBrokerRuntimeInfo, ask.runtime, "admin"),
-            Route(admin.GetTopicStatsInfo, ask.topic_stats, "admin"),
+            Route(admin.GetTopicStatsInfo, consumption.topic_stats, "admin"),
             Route(admin.GetConsumerConnectionList, ask.consumer_connections, "admin"),
             Route(admin.GetProducerConnectionList, ask.producer_connections, "admin"),
-            Route(admin.GetConsumeStats, ask.consume_stats, "admin"),
-            Route(admin.QueryTopicConsumeByWho, ask.groups_of, "admin"),
-            Route(admin.QueryTopicsByConsumer, ask.topics_with_offsets, "admin"),
+            Route(admin.GetConsumeStats, consumption.consume_stats, "admin"),
+            Route(admin.QueryTopicConsumeByWho, consumption.groups_of, "admin"),
+            Route(admin.QueryTopicsByConsumer, consumption.topics_with_offsets, "admin"),
+            Route(admin.GetBrokerConsumeStats, consumption.all_consume_stats, "admin"),
+            Route(admin.QueryConsumeTimeSpan, consumption.time_spans, "admin"),
+            Route(admin.QueryConsumeQueue, consumption.units, "admin"),
+            Route(admin.GetAllProducerInfo, ask.all_producers, "admin"),
+            Route(admin.QuerySubscriptionByConsumer, ask.subscription, "admin"),
+            Route(admin.GetBrokerHaStatus, ask.ha_status, "admin"),
             Route(admin.ViewBrokerStatsData, ask.stats_data, "admin"),
             Route(cleanup.DeleteExpiredCommitLog, clean.delete_expired_log, "admin"),
             Route(cleanup.CleanExpiredConsumeQueue, clean.clean_expired_queues, "admin"),

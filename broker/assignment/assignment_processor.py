@@ -12,6 +12,7 @@ import structlog
 from aerobee.broker.assignment.assignment import STRATEGIES, alone, shared
 from aerobee.broker.assignment.request_modes import MODES, POP, PULL
 from aerobee.broker.consumers.clients import BROADCASTING
+from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.errors import GroupNotExist, NoPermission, Refused, TopicNotExist
 from aerobee.broker.topics.topic_processor import when_saved
@@ -34,9 +35,13 @@ if TYPE_CHECKING:
     from aerobee.broker.topics.topic_processor import Durable
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.routes import Outcome
+    from aerobee.remoting.server.routes import Outcome, Steps
     from aerobee.remoting.wire.command import Command
-    from aerobee.remoting.wire.headers.pop import QueryAssignment, SetMessageRequestMode
+    from aerobee.remoting.wire.headers.pop import (
+        GetAllMessageRequestMode,
+        QueryAssignment,
+        SetMessageRequestMode,
+    )
 
 __all__ = ["AssignmentProcessor"]
 
@@ -103,6 +108,13 @@ class AssignmentProcessor:
             share=wanted.pop_share_queue_num,
         )
         return when_saved(self._saved, "message request mode")
+
+    def all_modes(
+        self, header: GetAllMessageRequestMode, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_ALL_MESSAGE_REQUEST_MODE: what `messageRequestMode.json` would hold now."""
+        body = yield from encoded_table(self._modes.modes)
+        return Answer(body=b'{"messageRequestModeMap":' + body + b"}")
 
     def _mode(self, topic: str, group: str) -> tuple[str, int]:
         """How the group consumes the topic, and how many share a queue where it pops."""

@@ -40,6 +40,7 @@ class AssignmentFeature(Feature):
         self.routes = (
             Route(headers.QueryAssignment, requests.query, "load_balance"),
             Route(headers.SetMessageRequestMode, requests.set_mode, "load_balance"),
+            Route(headers.GetAllMessageRequestMode, requests.all_modes, "admin"),
         )
 
     def _changed(self) -> None:

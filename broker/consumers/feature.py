@@ -96,6 +96,8 @@ class ConsumersFeature(Feature):
             clock=self._core.clock,
         )
         yield Route(groups.CreateGroup, requests.update, "admin")
+        yield Route(groups.CreateGroups, requests.update_all, "admin")
+        yield Route(groups.UpdateGroupForbidden, requests.forbid, "admin")
         yield Route(groups.GetAllGroupConfig, requests.all_configs, "admin")
         yield Route(groups.DeleteGroup, requests.delete, "admin")
         yield Route(groups.GetGroupConfig, requests.config, "admin")
@@ -115,6 +117,8 @@ class ConsumersFeature(Feature):
         yield Route(offsets.GetMinOffset, requests.min_offset, "admin")
         yield Route(offsets.SearchOffset, requests.search, "admin")
         yield Route(offsets.GetEarliestMessageStoreTime, requests.earliest_store_time, "admin")
+        yield Route(offsets.GetAllConsumerOffset, requests.all_offsets, "admin")
+        yield Route(offsets.CloneGroupOffset, requests.clone, "admin")
         yield Route(offsets.ResetOffset, reset.reset, "admin")
 
     def _groups_changed(self, names: Iterable[str]) -> None:

@@ -13,10 +13,15 @@ import structlog
 
 from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
+from aerobee.broker.core.names import check_group, check_topic
 from aerobee.broker.errors import GroupNotExist
 from aerobee.broker.topics.topic_processor import PAGE, Durable, PageWanted, page_of, when_saved
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+from aerobee.remoting.wire.bodies.subscription_group import (
+    GroupForbidden,
+    SubscriptionGroupConfig,
+    SubscriptionGroupConfigs,
+)
 from aerobee.remoting.wire.headers import group as headers
 
 if TYPE_CHECKING:
@@ -36,7 +41,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class GroupProcessor:
-    """Codes 200, 201, 207 and 352."""
+    """Codes 200, 201, 207, 225, 352 and 353."""
 
     def __init__(
         self,
@@ -64,6 +69,38 @@ class GroupProcessor:
             name = wanted.group_name
             log.info("group.configured", group=name, address=connection.address)
         return self.done()
+
+    def update_all(
+        self, header: headers.CreateGroups, command: Command, connection: Connection
+    ) -> Outcome:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none when one is refused."""
+        wanted = SubscriptionGroupConfigs.from_client(command.body).group_config_list
+        for config in wanted:
+            check_group(config.group_name)
+        self.groups.check_room(len({one.group_name for one in wanted} - self.groups.configs.keys()))
+        now_ms = self.clock.now_ms()
+        for config in wanted:
+            if self.groups.update(config, now_ms):
+                name = config.group_name
+                log.info("group.configured", group=name, address=connection.address)
+        return self.done()
+
+    async def forbid(
+        self, header: headers.UpdateGroupForbidden, command: Command, connection: Connection
+    ) -> Answer:
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: whether the group may read the topic from now on."""
+        if self.groups.get(header.group) is None:
+            raise GroupNotExist(header.group)
+        check_topic(header.topic)
+        if header.readable is not None:
+            self.groups.forbid_read(
+                header.group, header.topic, not header.readable, self.clock.now_ms()
+            )
+            if not self.saved.clean:
+                await when_saved(self.saved, "group")
+        readable = self.groups.may_read(header.group, header.topic)
+        body = GroupForbidden(group=header.group, topic=header.topic, readable=readable)
+        return Answer(body=body.to_bytes())
 
     def delete(
         self, header: headers.DeleteGroup, command: Command, connection: Connection

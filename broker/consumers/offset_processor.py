@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET
+from aerobee.broker.core.lists import size_with
 from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.topics.topics import TopicConfig, TopicTable
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
     from aerobee.store.message_store import MessageStore
@@ -34,7 +36,10 @@ RESET_BEFORE: Final = Answer(remark="Offset has been previously reset")
 
 
 class OffsetProcessor:
-    """Codes 14, 15, 29 to 32, 45. Only what stores an offset asks whether there is such a queue."""
+    """Codes 14, 15, 29 to 32, 43 and 314.
+
+    Only what stores an offset asks whether there is such a queue.
+    """
 
     def __init__(
         self,
@@ -119,6 +124,40 @@ class OffsetProcessor:
             or self.store.max_offset(name, queue_id) > 0
         )
 
+    def clone(
+        self, header: headers.CloneGroupOffset, command: Command, connection: Connection
+    ) -> Answer:
+        """CLONE_GROUP_OFFSET: of one topic, or without one of all of them.
+
+        The Java broker copies nothing where no topic is named.
+        """
+        if self.groups.get(header.dest_group) is None:
+            raise GroupNotExist(header.dest_group)
+        topics = [header.topic] if header.topic else self.offsets.topics_of(header.src_group)
+        copies = [
+            (topic, queue_id, at)
+            for topic in topics
+            for queue_id, at in self.offsets.queues(header.src_group, topic).items()
+        ]
+        if not copies:
+            raise never_committed(header.src_group, header.topic)
+        now_ms = self.clock.now_ms()
+        for topic, queue_id, at in copies:
+            self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
+        return DONE
+
+    def all_offsets(
+        self, header: headers.GetAllConsumerOffset, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_ALL_CONSUMER_OFFSET: what `consumerOffset.json` would hold now."""
+        pieces: list[bytes] = []
+        size = 0
+        for piece in self.offsets.pieces():
+            size = size_with(size, piece)
+            pieces.append(piece)
+            yield
+        return Answer(body=b"".join(pieces))
+
     def max_offset(
         self, header: headers.GetMaxOffset, command: Command, connection: Connection
     ) -> Answer:
@@ -158,6 +197,12 @@ class OffsetProcessor:
             return Answer(header=headers.GetEarliestMessageStoreTimeResponse(timestamp=at_ms))
 
         return self.store.reading(look)
+
+
+def never_committed(group: str, topic: str | None) -> Refused:
+    """There is nothing to copy."""
+    of = f" of topic [{topic}]" if topic else ""
+    return Refused(ResponseCode.QUERY_NOT_FOUND, f"the group [{group}] has no offset{of}")
 
 
 def not_found(reason: str) -> Refused:

@@ -16,7 +16,7 @@ from aerobee.remoting.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-__all__ = ["ANSWER_BYTES_MAX", "encoded", "encoded_table"]
+__all__ = ["ANSWER_BYTES_MAX", "encoded", "encoded_table", "size_with"]
 
 ANSWER_BYTES_MAX: Final = 15 << 20
 """Of a list in one answer. Clients take frames of 16 MiB, of which the header is a part."""
@@ -34,7 +34,7 @@ def encoded(
     size = 0
     for begin in range(0, len(items), ENTRIES_STEP):
         piece = _encode(items[begin : begin + ENTRIES_STEP])[1:-1]
-        size = _with(size, piece, most_bytes)
+        size = size_with(size, piece, most_bytes)
         pieces.append(piece)
         yield
     return b"[" + b",".join(pieces) + b"]"
@@ -51,13 +51,14 @@ def encoded_table(
         step = {name: table[name] for name in names[begin : begin + ENTRIES_STEP] if name in table}
         piece = _encode(step)[1:-1]
         if piece:
-            size = _with(size, piece, most_bytes)
+            size = size_with(size, piece, most_bytes)
             pieces.append(piece)
         yield
     return b"{" + b",".join(pieces) + b"}"
 
 
-def _with(size: int, piece: bytes, most_bytes: int) -> int:
+def size_with(size: int, piece: bytes, most_bytes: int = ANSWER_BYTES_MAX) -> int:
+    """The length of an answer with one piece more. Raises: Refused beyond `most_bytes`."""
     size += len(piece) + 1
     if size > most_bytes:
         raise Refused(

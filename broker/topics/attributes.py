@@ -54,6 +54,13 @@ def parse_edits(line: str | None) -> dict[str, str]:
     return edits
 
 
+def signed_edits(attributes: Mapping[str, str]) -> dict[str, str]:
+    """The edits that a table of signed keys stands for. Raises: AttributesIllegal."""
+    return parse_edits(
+        ",".join(f"{key}={value}" if key[:1] == "+" else key for key, value in attributes.items())
+    )
+
+
 def edited(
     current: Mapping[str, str], edits: Mapping[str, str], *, creating: bool
 ) -> dict[str, str]:

@@ -36,6 +36,8 @@ class TopicsFeature(Feature):
         requests = TopicProcessor(topics=table, saved=self.file, clock=core.clock)
         self.routes = (
             Route(headers.CreateTopic, requests.update, "admin"),
+            Route(headers.CreateTopics, requests.update_all, "admin"),
+            Route(headers.GetSystemTopicsOfBroker, requests.system_topics, "admin"),
             Route(headers.GetAllTopicConfig, requests.all_configs, "admin"),
             Route(headers.GetTopicConfig, requests.config, "admin"),
         )

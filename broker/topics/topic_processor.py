@@ -13,9 +13,14 @@ import structlog
 
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import Refused, TopicNotExist
-from aerobee.broker.topics.attributes import parse_edits
+from aerobee.broker.topics.attributes import parse_edits, signed_edits
 from aerobee.remoting.wire.answer import Answer
-from aerobee.remoting.wire.bodies.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from aerobee.remoting.wire.bodies.topic_config import (
+    TopicConfig,
+    TopicConfigs,
+    TopicConfigSerializeWrapper,
+)
+from aerobee.remoting.wire.bodies.topic_list import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import topic as headers
 
@@ -48,7 +53,7 @@ class Durable(Protocol):
 
 
 class TopicProcessor:
-    """Codes 17, 21 and 351."""
+    """Codes 17, 18, 21, 305 and 351."""
 
     def __init__(
         self, *, topics: TopicTable, saved: Durable, clock: Clock, page: int = PAGE
@@ -80,6 +85,35 @@ class TopicProcessor:
                 log.info("topic.changed", topic=header.topic, address=connection.address)
         # Also without a change of ours: the same topic may be on its way to the disk.
         return DONE if self.saved.clean else when_saved(self.saved, "topic")
+
+    def update_all(
+        self, header: headers.CreateTopics, command: Command, connection: Connection
+    ) -> Outcome:
+        """UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none when one is refused.
+
+        The Java broker ends at the first topic that is as it was, and says success.
+        """
+        wanted = [
+            (config, signed_edits(config.attributes))
+            for config in TopicConfigs.from_client(command.body).topic_config_list
+        ]
+        for config, edits in wanted:
+            self.topics.check_update(config, edits)
+        now_ms = self.clock.now_ms()
+        changed = [
+            config.topic_name
+            for config, edits in wanted
+            if self.topics.update(config, edits, now_ms)
+        ]
+        if changed:
+            log.info("topic.list_updated", topics=len(changed), address=connection.address)
+        return DONE if self.saved.clean else when_saved(self.saved, "topics")
+
+    def system_topics(
+        self, header: headers.GetSystemTopicsOfBroker, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER: what the broker has for itself."""
+        return Answer(body=TopicList(topic_list=sorted(self.topics.system)).to_bytes())
 
     def config(
         self, header: headers.GetTopicConfig, command: Command, connection: Connection

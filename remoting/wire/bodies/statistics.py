@@ -11,20 +11,26 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData  # noqa: TC001  (msgspec reads it)
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue  # noqa: TC001  (msgspec reads it)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
 
 __all__ = [
     "BrokerStatsData",
     "Connection",
+    "ConsumeTimeSpan",
+    "ConsumeTimeSpans",
     "ConsumerConnection",
+    "ConsumerSubscription",
+    "HAClientRuntimeInfo",
+    "HARuntimeInfo",
     "OffsetWrapper",
     "ProducerConnection",
     "StatsSnapshot",
     "TopicOffset",
+    "broker_consume_stats",
     "by_queue",
     "consume_stats",
     "topic_stats",
@@ -58,6 +64,22 @@ def topic_stats(queues: Iterable[bytes], put_tps: float) -> bytes:
 def consume_stats(queues: Iterable[bytes], consume_tps: float) -> bytes:
     """Body of GET_CONSUME_STATS (ConsumeStats); each queue as `by_queue` gives it."""
     return b'{"consumeTps":%b,"offsetTable":{%b}}' % (_encode(consume_tps), b",".join(queues))
+
+
+def broker_consume_stats(
+    address: str, groups: Mapping[str, Sequence[bytes]], *, behind: int, in_flight: int
+) -> bytes:
+    """Body of GET_BROKER_CONSUME_STATS (ConsumeStatsList): a `consume_stats` for each topic.
+
+    `behind` and `in_flight` count the messages of all of them.
+    """
+    each = [b"{%b:[%b]}" % (_encode(name), b",".join(stats)) for name, stats in groups.items()]
+    return b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":%d}' % (
+        _encode(address),
+        b",".join(each),
+        behind,
+        in_flight,
+    )
 
 
 def by_queue(queue: MessageQueue, value: TopicOffset | OffsetWrapper) -> bytes:
@@ -104,3 +126,53 @@ class BrokerStatsData(Body, msgspec.Struct, rename="camel"):
     stats_minute: StatsSnapshot
     stats_hour: StatsSnapshot
     stats_day: StatsSnapshot
+
+
+class ConsumeTimeSpan(msgspec.Struct, rename="camel", kw_only=True):
+    """Store times of one queue, in ms, −1 where there is no message.
+
+    Of the first and the last message, and of the last one that the group has consumed;
+    `delay_time` is how long the next one has waited.
+    """
+
+    message_queue: MessageQueue
+    min_time_stamp: int
+    max_time_stamp: int
+    consume_time_stamp: int
+    delay_time: int = 0
+
+
+class ConsumeTimeSpans(Body, msgspec.Struct, rename="camel"):
+    """Body of QUERY_CONSUME_TIME_SPAN (QueryConsumeTimeSpanBody)."""
+
+    consume_time_span_set: list[ConsumeTimeSpan]
+
+
+class ConsumerSubscription(Body, msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """Body of QUERY_SUBSCRIPTION_BY_CONSUMER; without a subscription nobody is connected."""
+
+    group: str
+    topic: str = ""
+    subscription_data: SubscriptionData | None = None
+
+
+class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
+    """A slave's side of the replication; of a master all of it is empty."""
+
+    activated: bool = False
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_addr: str = ""
+    master_flush_offset: int = 0
+    max_offset: int = 0
+    transferred_byte_in_second: int = 0
+
+
+class HARuntimeInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of GET_BROKER_HA_STATUS; the connections are those of slaves."""
+
+    ha_client_runtime_info: HAClientRuntimeInfo = msgspec.field(default_factory=HAClientRuntimeInfo)
+    ha_connection_info: list[dict[str, object]] = []
+    in_sync_slave_nums: int = 0
+    master: bool = True
+    master_commit_log_max_offset: int

@@ -11,7 +11,7 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import Body
 
-__all__ = ["SubscriptionGroupConfig"]
+__all__ = ["GroupForbidden", "SubscriptionGroupConfig", "SubscriptionGroupConfigs"]
 
 
 def customized_policy() -> dict[str, Any]:
@@ -37,3 +37,17 @@ class SubscriptionGroupConfig(Body, msgspec.Struct, rename="camel", frozen=True,
     retry_queue_nums: int = 1
     subscription_data_set: list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
     which_broker_when_consume_slowly: int = 1
+
+
+class SubscriptionGroupConfigs(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+
+    group_config_list: list[SubscriptionGroupConfig]
+
+
+class GroupForbidden(Body, msgspec.Struct, kw_only=True):
+    """Whether a group may read a topic."""
+
+    group: str
+    readable: bool
+    topic: str

@@ -7,7 +7,7 @@ import msgspec
 from aerobee.remoting.wire.bodies.body import I32, Body
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 
-__all__ = ["TopicConfig", "TopicConfigSerializeWrapper"]
+__all__ = ["TopicConfig", "TopicConfigSerializeWrapper", "TopicConfigs"]
 
 
 class TopicConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):
@@ -31,3 +31,9 @@ class TopicConfigSerializeWrapper(Body, msgspec.Struct, rename="camel", kw_only=
     topic_config_table: dict[str, TopicConfig] = {}
     topic_queue_mapping_detail_map: dict[str, dict[str, object]] = {}
     topic_queue_mapping_info_map: dict[str, dict[str, object]] = {}
+
+
+class TopicConfigs(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of UPDATE_AND_CREATE_TOPIC_LIST; keys of attributes begin with a plus or a minus."""
+
+    topic_config_list: list[TopicConfig]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from aerobee.remoting.wire.codes import RequestCode
-from aerobee.remoting.wire.header import Header
+from aerobee.remoting.wire.header import I32, I64, Header
 
 __all__ = [
     "ConsumeMessageDirectly",
     "GetAllProducerInfo",
     "GetBrokerConfig",
     "GetBrokerConfigResponse",
+    "GetBrokerConsumeStats",
+    "GetBrokerHaStatus",
     "GetBrokerRuntimeInfo",
     "GetConsumeStats",
     "GetConsumerConnectionList",
@@ -17,6 +19,9 @@ __all__ = [
     "GetConsumerStatusFromClient",
     "GetProducerConnectionList",
     "GetTopicStatsInfo",
+    "QueryConsumeQueue",
+    "QueryConsumeTimeSpan",
+    "QuerySubscriptionByConsumer",
     "QueryTopicConsumeByWho",
     "QueryTopicsByConsumer",
     "UpdateBrokerConfig",
@@ -132,3 +137,43 @@ class ConsumeMessageDirectly(Header):
     msg_id: str | None = None
     broker_name: str | None = None
     topic: str | None = None
+
+
+class GetBrokerHaStatus(Header):
+    """GET_BROKER_HA_STATUS (907): which slaves follow, and how far they are."""
+
+    code = RequestCode.GET_BROKER_HA_STATUS
+
+
+class GetBrokerConsumeStats(Header):
+    """GET_BROKER_CONSUME_STATS (317): how far every group is; only ordered ones, or the others."""
+
+    code = RequestCode.GET_BROKER_CONSUME_STATS
+    is_order: bool = False
+
+
+class QueryConsumeTimeSpan(Header):
+    """QUERY_CONSUME_TIME_SPAN (303): times of the first, last and next message of each queue."""
+
+    code = RequestCode.QUERY_CONSUME_TIME_SPAN
+    topic: str
+    group: str
+
+
+class QuerySubscriptionByConsumer(Header):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345): what the members of a group want of a topic."""
+
+    code = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+    group: str
+    topic: str | None = None
+
+
+class QueryConsumeQueue(Header):
+    """QUERY_CONSUME_QUEUE (321): `count` units of a queue from `index` on, as they are stored."""
+
+    code = RequestCode.QUERY_CONSUME_QUEUE
+    topic: str
+    queue_id: I32
+    index: I64
+    count: I32 = 10
+    consumer_group: str | None = None

@@ -7,10 +7,12 @@ from aerobee.remoting.wire.header import I32, Header
 
 __all__ = [
     "CreateGroup",
+    "CreateGroups",
     "DeleteGroup",
     "GetAllGroupConfig",
     "GetAllGroupConfigResponse",
     "GetGroupConfig",
+    "UpdateGroupForbidden",
 ]
 
 
@@ -49,3 +51,18 @@ class GetGroupConfig(Header):
 
     code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
     group: str
+
+
+class CreateGroups(Header):
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (225); the groups are the body."""
+
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+
+
+class UpdateGroupForbidden(Header):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): may a group read a topic; without `readable` asked."""
+
+    code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+    group: str
+    topic: str
+    readable: bool | None = None

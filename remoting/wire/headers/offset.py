@@ -6,6 +6,8 @@ from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.header import I32, I64, Header
 
 __all__ = [
+    "CloneGroupOffset",
+    "GetAllConsumerOffset",
     "GetAllDelayOffset",
     "GetEarliestMessageStoreTime",
     "GetEarliestMessageStoreTimeResponse",
@@ -16,6 +18,7 @@ __all__ = [
     "OffsetResponse",
     "QueryConsumerOffset",
     "QueryConsumerOffsetResponse",
+    "QueryCorrectionOffset",
     "ResetOffset",
     "ResetOffsetInClient",
     "SearchOffset",
@@ -141,3 +144,28 @@ class ResetOffsetInClient(Header):
     timestamp: I64
     queue_id: I32 = -1
     is_force: bool = False
+
+
+class GetAllConsumerOffset(Header):
+    """GET_ALL_CONSUMER_OFFSET (43): the whole table, as its file has it."""
+
+    code = RequestCode.GET_ALL_CONSUMER_OFFSET
+
+
+class CloneGroupOffset(Header):
+    """CLONE_GROUP_OFFSET (314): a group goes on where another one is. No topic means all."""
+
+    code = RequestCode.CLONE_GROUP_OFFSET
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool | None = None
+
+
+class QueryCorrectionOffset(Header):
+    """QUERY_CORRECTION_OFFSET (308): the least offset of the groups, `filter_groups` left out."""
+
+    code = RequestCode.QUERY_CORRECTION_OFFSET
+    compare_group: str
+    topic: str
+    filter_groups: str | None = None

@@ -13,6 +13,7 @@ __all__ = [
     "BatchAckMessage",
     "ChangeInvisibleTime",
     "ChangeInvisibleTimeResponse",
+    "GetAllMessageRequestMode",
     "Notification",
     "NotificationResponse",
     "PeekMessage",
@@ -147,3 +148,9 @@ class SetMessageRequestMode(Header):
     """SET_MESSAGE_REQUEST_MODE (401): the body says which."""
 
     code = RequestCode.SET_MESSAGE_REQUEST_MODE
+
+
+class GetAllMessageRequestMode(Header):
+    """GET_ALL_MESSAGE_REQUEST_MODE (402): which groups pop, and which pull, by topic."""
+
+    code = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE

@@ -7,9 +7,11 @@ from aerobee.remoting.wire.header import I32, Header
 
 __all__ = [
     "CreateTopic",
+    "CreateTopics",
     "DeleteTopicInBroker",
     "GetAllTopicConfig",
     "GetAllTopicConfigResponse",
+    "GetSystemTopicsOfBroker",
     "GetTopicConfig",
 ]
 
@@ -57,3 +59,15 @@ class DeleteTopicInBroker(Header):
 
     code = RequestCode.DELETE_TOPIC_IN_BROKER
     topic: str
+
+
+class CreateTopics(Header):
+    """UPDATE_AND_CREATE_TOPIC_LIST (18); the topics are the body."""
+
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+
+
+class GetSystemTopicsOfBroker(Header):
+    """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
+
+    code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from aerobee.broker.admin import admin
+from aerobee.broker.admin import consumption
 from aerobee.broker.errors import Refused
 from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.codes import ResponseCode as Code
@@ -116,7 +116,7 @@ async def test_a_topic_that_is_named_often_is_looked_at_once(tmp_path: Path) -> 
 async def test_consume_stats_of_more_queues_than_one_answer_holds_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin, "QUEUES_MAX", 5)
+    monkeypatch.setattr(consumption, "QUEUES_MAX", 5)
     async with open_desk(tmp_path) as desk:
         for name in ("t", "u"):
             desk.topic(name, read_queue_nums=3, write_queue_nums=3)

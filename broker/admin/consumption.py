@@ -1,0 +1,303 @@
+"""How far consumer groups are in each queue, and what is in the queues.
+
+Answers that need messages from the disk wait for them outside the loop, queue by queue.
+Source: admin §4.2, §4.4 (AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from aerobee.broker.consumers.consumer_offsets import NO_OFFSET
+from aerobee.broker.core.lists import size_with
+from aerobee.broker.errors import Refused, TopicNotExist
+from aerobee.remoting.server.turns import Turns
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue
+from aerobee.remoting.wire.bodies.queue_units import QueueUnit, QueueUnits
+from aerobee.remoting.wire.bodies.statistics import (
+    ConsumeTimeSpan,
+    ConsumeTimeSpans,
+    OffsetWrapper,
+    TopicOffset,
+    broker_consume_stats,
+    by_queue,
+    consume_stats,
+    topic_stats,
+)
+from aerobee.remoting.wire.bodies.topic_list import GroupList, TopicList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.unit import UNIT
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.metrics.samples import Samples
+    from aerobee.broker.topics.topics import TopicConfig, TopicTable
+    from aerobee.remoting.server.connection import Connection as Peer
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.headers import admin as headers
+    from aerobee.store.queues.consume_queue import ConsumeQueue
+
+__all__ = ["ConsumptionProcessor"]
+
+QUEUES_MAX: Final = 40_000
+"""Queues in one answer: it stays below the longest frame that clients take."""
+NEVER: Final = -1
+"""The time of a message that is not there."""
+UNITS_MAX: Final = 10_000
+"""Units of a queue in one answer."""
+
+
+class Progress(NamedTuple):
+    """A group in one topic: `consume_stats` of it, and the messages that it is behind."""
+
+    body: bytes
+    behind: int
+    in_flight: int
+
+
+class ConsumptionProcessor:
+    """Codes 202, 208, 300, 303, 317, 321 and 343."""
+
+    def __init__(
+        self, core: Core, *, topics: TopicTable, consumers: ConsumerTables, samples: Samples
+    ) -> None:
+        self.store = core.store
+        self.clock = core.clock
+        self.broker_name = core.config.broker.broker_name
+        self.broker_address = core.address
+        self.topics = topics
+        self.groups = consumers.groups
+        self.clients = consumers.clients
+        self.offsets = consumers.offsets
+        self.filters = consumers.filters
+        self.compensation = consumers.compensation
+        self.samples = samples
+
+    def topic_stats(
+        self, header: headers.GetTopicStatsInfo, command: Command, connection: Peer
+    ) -> Awaitable[Answer]:
+        """GET_TOPIC_STATS_INFO: every queue, those only read or only written included."""
+        topic = self.topics.get(header.topic)
+        if topic is None:
+            raise TopicNotExist(header.topic)
+        return self.queues_of(topic)
+
+    async def queues_of(self, topic: TopicConfig) -> Answer:
+        """First and next offset of each queue of a topic."""
+        name = topic.topic_name
+        table = []
+        turns = Turns()
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            await turns.give_way()
+            first = max(0, self.store.min_offset(name, queue_id))
+            end = max(0, self.store.max_offset(name, queue_id))
+            last_ms = await self.stored_ms(name, queue_id, end - 1)
+            table.append(by_queue(self.queue(name, queue_id), TopicOffset(first, end, last_ms)))
+        put = self.samples.growth("TOPIC_PUT", name)
+        return Answer(body=topic_stats(table, put.per_s if put else 0.0))
+
+    async def consume_stats(
+        self, header: headers.GetConsumeStats, command: Command, connection: Peer
+    ) -> Answer:
+        """GET_CONSUME_STATS: an unknown group has an empty table."""
+        table: list[bytes] = []
+        tps = 0.0
+        turns = Turns()
+        for name in self.topics_of(header):
+            await turns.give_way()
+            topic = self.topics.get(name)
+            if topic is None:
+                continue
+            if len(table) + topic.read_queue_nums > QUEUES_MAX:
+                raise too_many_queues("topic by topic")
+            for queue_id in range(topic.read_queue_nums):
+                await turns.give_way()
+                progress = await self.progress(header.consumer_group, name, queue_id)
+                table.append(by_queue(self.queue(name, queue_id), progress))
+            got = self.samples.growth("GROUP_GET", f"{name}@{header.consumer_group}")
+            tps += got.per_s if got else 0.0
+        return Answer(body=consume_stats(table, tps))
+
+    def topics_of(self, header: headers.GetConsumeStats) -> Iterable[str]:
+        """The topics asked for; unless they are named one by one, only those consumed now."""
+        if header.topic_list:
+            return dict.fromkeys(name for name in header.topic_list.split(";") if name)
+        group = header.consumer_group
+        names = [header.topic] if header.topic else self.offsets.topics_of(group)
+        entry = self.clients.group(group)
+        if entry is None:
+            return names
+        consumed = entry.subscriptions.keys() | self.compensation.topics(group).keys()
+        return [name for name in names if name in consumed]
+
+    def groups_of(
+        self, header: headers.QueryTopicConsumeByWho, command: Command, connection: Peer
+    ) -> Answer:
+        """QUERY_TOPIC_CONSUME_BY_WHO: who is connected for it, pulled of it, or has an offset."""
+        groups = {
+            *self.offsets.groups_of(header.topic),
+            *self.compensation.groups_of(header.topic),
+            *(
+                group.name
+                for group in self.clients.consumers.values()
+                if header.topic in group.subscriptions
+            ),
+        }
+        return Answer(body=GroupList(group_list=sorted(groups)).to_bytes())
+
+    def topics_with_offsets(
+        self, header: headers.QueryTopicsByConsumer, command: Command, connection: Peer
+    ) -> Answer:
+        """QUERY_TOPICS_BY_CONSUMER: none for an unknown group."""
+        names = self.offsets.topics_of(header.group)
+        return Answer(body=TopicList(topic_list=names, broker_addr=self.broker_address).to_bytes())
+
+    async def progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+        """How far a group is in one queue."""
+        at = self.offsets.query(group, topic, queue_id)
+        at = 0 if at == NO_OFFSET else at
+        last_ms = await self.stored_ms(topic, queue_id, at - 1)
+        return OffsetWrapper(max(0, self.store.max_offset(topic, queue_id)), at, at, last_ms)
+
+    async def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When a message was stored; 0 for one that is not there."""
+        if queue_offset < max(0, self.store.min_offset(topic, queue_id)):
+            return 0
+        call = self.store.store_time
+        return max(0, await self.store.complete(lambda: call(topic, queue_id, queue_offset)))
+
+    def queue(self, topic: str, queue_id: int) -> MessageQueue:
+        """One of our queues by name."""
+        return MessageQueue(broker_name=self.broker_name, queue_id=queue_id, topic=topic)
+
+    # -- all groups ------------------------------------------------------------------------------
+
+    async def all_consume_stats(
+        self, header: headers.GetBrokerConsumeStats, command: Command, connection: Peer
+    ) -> Answer:
+        """GET_BROKER_CONSUME_STATS: every known group, in its ordered topics or in the others."""
+        turns = Turns()
+        groups: dict[str, list[bytes]] = {}
+        queues = size = behind = in_flight = 0
+        for group in sorted(self.groups.configs):
+            await turns.give_way()
+            groups[group] = []
+            for name in self.offsets.topics_of(group):
+                topic = self.topics.get(name)
+                if topic is None or topic.order != header.is_order:
+                    continue
+                queues += topic.write_queue_nums
+                if queues > QUEUES_MAX:
+                    raise too_many_queues("group by group")
+                progress = await self.progress_in(group, topic)
+                size = size_with(size, progress.body)
+                groups[group].append(progress.body)
+                behind += progress.behind
+                in_flight += progress.in_flight
+        return Answer(
+            body=broker_consume_stats(
+                self.broker_address, groups, behind=behind, in_flight=in_flight
+            )
+        )
+
+    async def progress_in(self, group: str, topic: TopicConfig) -> Progress:
+        """How far a group is in the queues of a topic that are written."""
+        table = []
+        behind = in_flight = 0
+        turns = Turns()
+        for queue_id in range(topic.write_queue_nums):
+            await turns.give_way()
+            one = await self.progress(group, topic.topic_name, queue_id)
+            table.append(by_queue(self.queue(topic.topic_name, queue_id), one))
+            behind += one.broker_offset - one.consumer_offset
+            in_flight += one.pull_offset - one.consumer_offset
+        got = self.samples.growth("GROUP_GET", f"{topic.topic_name}@{group}")
+        return Progress(consume_stats(table, got.per_s if got else 0.0), behind, in_flight)
+
+    async def time_spans(
+        self, header: headers.QueryConsumeTimeSpan, command: Command, connection: Peer
+    ) -> Answer:
+        """QUERY_CONSUME_TIME_SPAN: by the clock, how far a group is in each queue."""
+        topic = self.topics.get(header.topic)
+        if topic is None:
+            raise TopicNotExist(header.topic)
+        spans = []
+        turns = Turns()
+        for queue_id in range(topic.read_queue_nums):
+            await turns.give_way()
+            spans.append(await self.time_span(header.group, topic.topic_name, queue_id))
+        return Answer(body=ConsumeTimeSpans(spans).to_bytes())
+
+    async def time_span(self, group: str, topic: str, queue_id: int) -> ConsumeTimeSpan:
+        """One queue. A group that has consumed nothing stands in front of the first message."""
+        first = self.store.min_offset(topic, queue_id)
+        end = self.store.max_offset(topic, queue_id)
+        at = max(0, self.offsets.query(group, topic, queue_id))
+        oldest_ms = await self.stored_ms(topic, queue_id, first) or NEVER
+        next_ms = await self.stored_ms(topic, queue_id, at) if at < end else 0
+        return ConsumeTimeSpan(
+            message_queue=self.queue(topic, queue_id),
+            min_time_stamp=oldest_ms,
+            max_time_stamp=await self.stored_ms(topic, queue_id, end - 1) or NEVER,
+            consume_time_stamp=await self.stored_ms(topic, queue_id, at - 1) or oldest_ms,
+            delay_time=max(0, self.clock.now_ms() - next_ms) if next_ms else 0,
+        )
+
+    # -- units -----------------------------------------------------------------------------------
+
+    def units(
+        self, header: headers.QueryConsumeQueue, command: Command, connection: Peer
+    ) -> Answer | Awaitable[Answer]:
+        """QUERY_CONSUME_QUEUE. An index outside of the queue is an error here, in Java nothing."""
+        queue = self.store.queues.find(header.topic, header.queue_id)
+        if queue is None:
+            remark = f"{header.queue_id}@{header.topic} is not exist!"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        if not queue.min_offset <= header.index < queue.end_offset:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"index {header.index} is outside of queue {header.queue_id} of {header.topic}: "
+                f"it holds {queue.min_offset} to {queue.end_offset}",
+            )
+        if not 0 < header.count <= UNITS_MAX:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER, f"count is 1 to {UNITS_MAX}, not {header.count}"
+            )
+        return self.store.reading(lambda: self.units_of(queue, header))
+
+    def units_of(self, queue: ConsumeQueue, header: headers.QueryConsumeQueue) -> Answer:
+        """Units, at most to the end of the file that they begin in."""
+        group = header.consumer_group or ""
+        entry = self.clients.group(group)
+        subscription = None if entry is None else entry.subscriptions.get(header.topic)
+        count = min(header.count, queue.end_offset - header.index)
+        data = queue.units(header.index, count, self.store.reader.cold.units)
+        tags = None if subscription is None else subscription.tag_filter
+        found = self.filters.get(header.topic, group)
+        body = QueueUnits(
+            min_queue_index=queue.min_offset,
+            max_queue_index=queue.end_offset,
+            queue_data=[
+                QueueUnit(
+                    physic_offset=unit.physical_offset,
+                    physic_size=unit.size,
+                    tags_code=unit.tags_code,
+                    eval=tags is None or tags.matches(unit.tags_code),
+                )
+                for unit in UNIT.rows(data)
+            ],
+            subscription_data=subscription.data if subscription else None,
+            filter_data=found.expression if found else None,
+        )
+        return Answer(body=body.to_bytes())
+
+
+def too_many_queues(how: str) -> Refused:
+    """An answer would be longer than clients take."""
+    return Refused(
+        ResponseCode.SYSTEM_ERROR, f"more than {QUEUES_MAX} queues are asked for: ask {how}"
+    )

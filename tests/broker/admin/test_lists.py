@@ -1,0 +1,208 @@
+"""What tools read and change as a whole: lists of topics, groups, offsets, modes, units."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aerobee.broker.errors import GroupNotExist, TopicNotExist
+from aerobee.remoting.wire import relaxed_json
+from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers import admin, group, offset, topic
+from aerobee.remoting.wire.headers.client import Heartbeat
+from aerobee.remoting.wire.headers.pop import GetAllMessageRequestMode, SetMessageRequestMode
+from tests.broker.desk import Desk, body_of, open_desk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aerobee.remoting.wire.answer import Answer
+
+pytestmark = pytest.mark.trio
+
+
+def read(answer: Answer) -> Any:
+    assert answer.code == Code.SUCCESS, answer
+    return relaxed_json.decode(body_of(answer))
+
+
+def encoded(name: str, *entries: dict[str, Any]) -> bytes:
+    return json.dumps({name: entries}).encode()
+
+
+async def beat(desk: Desk, sub_string: str = "*") -> None:
+    data = {"topic": "t", "subString": sub_string, "subVersion": 1}
+    body = {
+        "clientID": "1.2.3.4@7",
+        "producerDataSet": [{"groupName": "p"}],
+        "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [data]}],
+    }
+    assert (await desk.ask(Heartbeat(), json.dumps(body).encode())).code == Code.SUCCESS
+
+
+async def test_topics_are_changed_together_or_not_at_all(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("same", read_queue_nums=16, write_queue_nums=16)
+        new = {"topicName": "a", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
+        typed = {"topicName": "b", "attributes": {"+message.type": "FIFO"}}
+        body = encoded("topicConfigList", {"topicName": "same"}, new, typed)
+        assert (await desk.ask(topic.CreateTopics(), body)).code == Code.SUCCESS
+        assert desk.topics.configs["a"].read_queue_nums == 3, "one that is as it was ends nothing"
+        assert desk.topics.configs["b"].attributes == {"message.type": "FIFO"}
+        bad: list[dict[str, Any]] = [
+            {"topicName": "../c"},
+            {"topicName": "TBW102"},
+            {"topicName": "c", "readQueueNums": -1},
+            {"topicName": "c", "attributes": {"message.type": "FIFO"}},
+        ]
+        for wrong in bad:
+            body = encoded("topicConfigList", {"topicName": "new"}, wrong)
+            assert (await desk.ask(topic.CreateTopics(), body)).code != Code.SUCCESS, wrong
+            assert desk.topics.get("new") is None
+
+
+async def test_the_brokers_own_topics_are_listed(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        listed = read(await desk.ask(topic.GetSystemTopicsOfBroker()))["topicList"]
+        assert {"TBW102", "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT", "desk"} <= set(listed)
+
+
+async def test_groups_are_changed_together_or_not_at_all(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        body = encoded(
+            "groupConfigList", {"groupName": "a"}, {"groupName": "b", "retryMaxTimes": 3}
+        )
+        assert (await desk.ask(group.CreateGroups(), body)).code == Code.SUCCESS
+        assert desk.groups.configs["b"].retry_max_times == 3
+        body = encoded("groupConfigList", {"groupName": "c"}, {"groupName": "../d"})
+        assert (await desk.ask(group.CreateGroups(), body)).code == Code.INVALID_PARAMETER
+        assert desk.groups.get("c") is None
+
+
+async def test_a_group_may_be_forbidden_a_topic(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        asked = group.UpdateGroupForbidden(group="TOOLS_CONSUMER", topic="t")
+        allowed = {"group": "TOOLS_CONSUMER", "readable": True, "topic": "t"}
+        assert read(await desk.ask(asked)) == allowed
+        changed = group.UpdateGroupForbidden(group="TOOLS_CONSUMER", topic="t", readable=False)
+        assert read(await desk.ask(changed)) == {**allowed, "readable": False}
+        assert not desk.groups.may_read("TOOLS_CONSUMER", "t")
+        assert read(await desk.ask(asked)) == {**allowed, "readable": False}
+        with pytest.raises(GroupNotExist):
+            await desk.ask(group.UpdateGroupForbidden(group="none", topic="t", readable=False))
+
+
+async def test_all_offsets_are_those_of_the_file(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.offsets.commit("g", "t", 1, 7, 0)
+        table = read(await desk.ask(offset.GetAllConsumerOffset()))
+        assert table["offsetTable"] == {"t@g": {"1": 7}}
+
+
+async def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        for name in ("t", "u"):
+            desk.topic(name)
+            desk.offsets.commit("from", name, 2, 9, 0)
+        one = offset.CloneGroupOffset(src_group="from", dest_group="TOOLS_CONSUMER", topic="t")
+        assert (await desk.ask(one)).code == Code.SUCCESS
+        assert desk.offsets.topics_of("TOOLS_CONSUMER") == ["t"]
+        every = offset.CloneGroupOffset(src_group="from", dest_group="TOOLS_CONSUMER")
+        assert (await desk.ask(every)).code == Code.SUCCESS
+        assert desk.offsets.query("TOOLS_CONSUMER", "u", 2) == 9
+        nothing = offset.CloneGroupOffset(src_group="none", dest_group="TOOLS_CONSUMER", topic="t")
+        assert (await desk.ask(nothing)).remark == "the group [none] has no offset of topic [t]"
+        unknown = offset.CloneGroupOffset(src_group="from", dest_group="none", topic="t")
+        assert (await desk.ask(unknown)).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_modes_are_listed_by_topic(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        mode = {"topic": "t", "consumerGroup": "TOOLS_CONSUMER", "mode": "POP"}
+        await desk.ask(SetMessageRequestMode(), json.dumps(mode).encode())
+        listed = read(await desk.ask(GetAllMessageRequestMode()))["messageRequestModeMap"]
+        assert listed["t"]["TOOLS_CONSUMER"]["mode"] == "POP"
+
+
+async def test_all_groups_are_told_with_what_they_are_behind(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", write_queue_nums=2)
+        desk.topic("ordered", order=True)
+        for name in ("t", "ordered"):
+            for _ in range(3):
+                await desk.send(name)
+            desk.offsets.commit("TOOLS_CONSUMER", name, 0, 1, 0)
+        told = read(await desk.ask(admin.GetBrokerConsumeStats(is_order=False)))
+        assert told["totalDiff"] == 2
+        assert told["brokerAddr"] == desk.address
+        by_group = {name: stats for one in told["consumeStatsList"] for name, stats in one.items()}
+        assert set(by_group) == set(desk.groups.configs)
+        (stats,) = by_group["TOOLS_CONSUMER"]
+        assert len(stats["offsetTable"]) == 2
+        ordered = read(await desk.ask(admin.GetBrokerConsumeStats(is_order=True)))
+        assert [len(one) for each in ordered["consumeStatsList"] for one in each.values() if one]
+        assert ordered["totalDiff"] == 2
+
+
+async def test_times_of_a_queue_are_those_of_its_messages(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t", read_queue_nums=2)
+        for _ in range(3):
+            await desk.send("t")
+        times = [desk.store.store_time("t", 0, number) for number in range(3)]
+        desk.offsets.commit("g", "t", 0, 2, 0)
+        asked = admin.QueryConsumeTimeSpan(topic="t", group="g")
+        full, empty = read(await desk.ask(asked))["consumeTimeSpanSet"]
+        assert (full["minTimeStamp"], full["maxTimeStamp"]) == (times[0], times[2])
+        assert full["consumeTimeStamp"] == times[1]
+        assert full["delayTime"] == pytest.approx(desk.clock.now_ms() - times[2], abs=50)
+        stamps = [empty[name] for name in ("minTimeStamp", "maxTimeStamp", "consumeTimeStamp")]
+        assert (stamps, empty["delayTime"]) == ([-1, -1, -1], 0)
+        unknown = admin.QueryConsumeTimeSpan(topic="none", group="g")
+        with pytest.raises(TopicNotExist):
+            await desk.ask(unknown)
+
+
+async def test_subscriptions_and_producers_are_those_of_the_heartbeats(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        asked = admin.QuerySubscriptionByConsumer(group="g", topic="t")
+        assert read(await desk.ask(asked)) == {"group": "g", "topic": "t"}
+        await beat(desk, "A || B")
+        found = read(await desk.ask(asked))
+        assert found["subscriptionData"]["subString"] == "A || B"
+        (producer,) = read(await desk.ask(admin.GetAllProducerInfo()))["data"]["p"]
+        assert producer["remoteIP"] == f"/{desk.peer.address}"
+        assert producer["clientId"] == "1.2.3.4@7"
+
+
+async def test_units_are_as_they_are_stored(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        await beat(desk, "A")
+        for tag in ("A", "B", "A"):
+            await desk.send("t", properties=f"TAGS\x01{tag}\x02")
+        asked = admin.QueryConsumeQueue(topic="t", queue_id=0, index=1, count=9, consumer_group="g")
+        found = read(await desk.ask(asked))
+        assert (found["minQueueIndex"], found["maxQueueIndex"]) == (0, 3)
+        assert [unit["eval"] for unit in found["queueData"]] == [False, True]
+        assert [unit["tagsCode"] for unit in found["queueData"]] == [66, 65]
+        assert found["subscriptionData"]["subString"] == "A"
+        read(await desk.ask(admin.QueryConsumeQueue(topic="t", queue_id=0, index=0)))
+        for wrong in ({"index": 3}, {"index": -1}, {"index": 0, "count": 0}, {"index": 1 << 62}):
+            header = admin.QueryConsumeQueue(topic="t", queue_id=0, **wrong)
+            assert (await desk.ask(header)).code == Code.INVALID_PARAMETER, wrong
+        unknown = admin.QueryConsumeQueue(topic="t", queue_id=7, index=0)
+        assert (await desk.ask(unknown)).remark == "7@t is not exist!"
+
+
+async def test_a_master_without_slaves_says_so(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        await desk.send("t")
+        status = read(await desk.ask(admin.GetBrokerHaStatus()))
+        assert status["master"] is True
+        assert status["haConnectionInfo"] == []
+        assert status["masterCommitLogMaxOffset"] == desk.store.commit_log.max_offset
