@@ -39,6 +39,8 @@ class SendContext:
     oneway: bool = False
     half: bool = False
     """Whether it is the half of a transaction."""
+    background: bool = False
+    """Whether it was given to `send_soon`: its caller waits for nothing, and may be elsewhere."""
     properties: dict[str, str] = field(default_factory=dict)
     """What `before_send` puts here, each of the messages carries as its property."""
     results: Sequence[SendResult] = ()

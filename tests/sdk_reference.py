@@ -32,7 +32,7 @@ __all__ = ["PAGES", "main", "options_of", "stale"]
 
 SDK = Path(__file__).parents[1] / "docs" / "sdk"
 MODULES = ("aerobee", "aerobee.blocking", "aerobee.admin", "aerobee.allocation", "aerobee.errors",
-           "aerobee.hooks", "aerobee.testing")  # fmt: skip
+           "aerobee.hooks", "aerobee.otel", "aerobee.testing")  # fmt: skip
 SOURCE = re.compile(r"\s*Source: .*?\.(?=\s*$|\s+[A-Z])", re.DOTALL)
 """Where a fact is from: for readers of the code."""
 TREE = re.compile(r"^.+\n(?:[├│└].*\n)*└.*$", re.MULTILINE)

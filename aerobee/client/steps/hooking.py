@@ -34,9 +34,14 @@ def around_send(
     hooks: Sequence[Hook], parcel: Parcel, group: str, *, oneway: bool = False
 ) -> Iterator[tuple[Parcel, SendContext]]:
     """A send within a `with`: the parcel as the hooks want it, and where its results go."""
-    half = bool(parcel.sys_flag & PREPARED)
     context = SendContext(
-        parcel.topic, group, parcel.messages, parcel.uniq_ids, oneway=oneway, half=half
+        parcel.topic,
+        group,
+        parcel.messages,
+        parcel.uniq_ids,
+        oneway=oneway,
+        half=bool(parcel.sys_flag & PREPARED),
+        background=parcel.background,
     )
     for hook in hooks:
         call_safely(hook.before_send, context)

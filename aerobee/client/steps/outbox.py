@@ -15,6 +15,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec.structs import replace
+
 from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.parcels import Parcel, together
 from aerobee.errors import (
@@ -177,6 +179,8 @@ class Outbox:
         """Send these in one request, and settle them."""
         sender = self.sender
         parcel = chunk[0].parcel if len(chunk) == 1 else joined(chunk)
+        if sender.hooks:
+            parcel = replace(parcel, background=True)
         # The youngest of them has as much time as it was promised; the others have more.
         left_s = max(0.0, chunk[-1].deadline - sender.instance.clock.monotonic())
         try:

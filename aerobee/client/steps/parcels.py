@@ -64,6 +64,8 @@ class Parcel(msgspec.Struct, frozen=True, gc=False):
     batch: bool = False
     reply: bool = False
     timed: bool = False
+    background: bool = False
+    """Whether somebody waits for its result only later, if at all."""
     messages: Sequence[Message] = ()
     """What it is made of, for hooks."""
 
