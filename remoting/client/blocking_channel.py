@@ -1,14 +1,17 @@
 """One connection for threads: requests out, answers to waiting calls, requests in.
 
-A daemon thread per channel reads. Requests of the server arrive while nobody calls, and a caller
-that read for all would have to hand that duty on in the middle of its own time-out; a thread that
-sleeps in recv costs less than being careful about that. Callers write themselves, one at a time.
+A daemon thread per channel reads what comes while nobody waits for it: requests of the server, and
+answers to `begin`. A caller that waits for its answer reads for itself as long as nothing else is
+under way: handing an answer from thread to thread takes longer than all the rest of a call. So
+behind a call the reader stays away for a moment, in which the next one can borrow the connection.
+Callers write themselves, one at a time.
 No wait is longer than SLICE_S in one piece, so that Ctrl-C gets through on every system.
 Source: client §3.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -52,12 +55,46 @@ JOIN_S = 2.0
 """How long `close` waits for the reader, which may be in the callback of a request."""
 
 
+BUG = "a bug ended its reader"
+LINGER_S = 0.002
+"""How long the reader stays away behind a call: requests of the server wait that long, too."""
+
+
+class Call:
+    """A call that a thread waits for."""
+
+    __slots__ = ("_ended", "answer", "error", "opaque", "over", "thread")
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.opaque = 0
+        self.answer: Command | None = None
+        self.error: RemotingError | None = None
+        self.over = False
+        self._ended: threading.Event | None = None
+
+    def done(self, answer: Command | None, error: RemotingError | None) -> None:
+        """Told of the outcome."""
+        self.answer, self.error, self.over = answer, error, True
+        if self._ended is not None:
+            self._ended.set()
+
+    def wait(self, seconds: float) -> None:
+        """Until another thread has told it the outcome, at most so long."""
+        if self._ended is None:
+            self._ended = threading.Event()
+        # Looked at behind that, for `done` may have seen no event to set.
+        if not self.over:
+            self._ended.wait(seconds)
+
+
 class BlockingChannel:
     """A connection to one peer; any thread may call. Times in seconds.
 
     Law: `_turn` is held from making a frame to its last byte, so frames leave whole and in the
     order of their numbers. `_lock` guards the table of calls and is never held while anything
-    waits; who needs both takes `_turn` first. Callbacks run with `_lock` free.
+    waits; who needs both takes `_turn` first. Callbacks run with `_lock` free. One thread receives
+    at a time: the reader while `_reader_in`, else `_borrower`, which change under `_lock`.
     """
 
     def __init__(
@@ -76,6 +113,20 @@ class BlockingChannel:
         self._lock = threading.Lock()
         self._turn = threading.Lock()
         self._ended: str | None = None
+        self._most = RECEIVE_BYTES
+        # With TLS a readable socket may have nothing to read.
+        self._poll = poll_of(sock) if isinstance(sock, socket.socket) else None
+        self._reader_in = True
+        self._borrower: Call | None = None
+        self._borrowed = 0
+        """Counts calls; as of the reader's last look in `_seen`."""
+        self._seen = 0
+        self._kept_away: Call | None = None
+        """The borrower that the reader found when it looked last."""
+        self._waits_long = False
+        """Whether that was its second look at it, so that it has to be told."""
+        self._wanted = threading.Event()
+        """Wakes a reader that stays away."""
         self._reader = threading.Thread(target=self._read, name=f"reader of {address}", daemon=True)
 
     @classmethod
@@ -121,24 +172,19 @@ class BlockingChannel:
         Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
         """
         deadline = monotonic() + timeout_s
-        ended = threading.Event()
-        outcome: list[tuple[Command | None, RemotingError | None]] = []
-
-        def done(answer: Command | None, error: RemotingError | None) -> None:
-            outcome.append((answer, error))
-            ended.set()
-
-        forget = self.begin(header, body, done, timeout_s)
+        call = Call()
         try:
-            while not ended.wait(max(0.0, min(SLICE_S, deadline - monotonic()))):
-                if monotonic() >= deadline:
-                    break
+            self._register(header, body, call.done, deadline, call)
+            while not call.over and (left_s := deadline - monotonic()) > 0:
+                if self._borrower is call:
+                    self._receive_for(call, left_s)
+                else:
+                    call.wait(min(SLICE_S, left_s))
         finally:
-            forget()
-        answer, error = outcome[0] if outcome else (None, None)
-        if answer is not None:
-            return answer
-        raise error or CallTimedOut(
+            self._give_back(call)
+        if call.answer is not None:
+            return call.answer
+        raise call.error or CallTimedOut(
             f"{self.address} did not answer request {header.code:d} within {timeout_s:g} s"
         )
 
@@ -150,15 +196,30 @@ class BlockingChannel:
         The time-out is for sending; for the answer, the caller keeps the time. Failures go to
         `done`, too: nothing is raised here.
         """
+        opaque = self._register(header, body, done, monotonic() + timeout_s)
+        if not self._reader_in:
+            self._wanted.set()
+        return lambda: self._forget(opaque)
+
+    def _register(
+        self, header: Header, body: bytes, done: Done, deadline: float, call: Call | None = None
+    ) -> int:
+        """Send a request, and let `call` receive if nobody else has to. Its number; 0 if none."""
         opaque = 0
 
         def make() -> bytes:
             nonlocal opaque
+            alone = not len(self._calls)
             opaque, frame = self._calls.request(header, body, done)
+            if call is not None:
+                call.opaque = opaque
+                self._borrowed += 1
+                if alone and not self._reader_in and self._poll and self._borrower is None:
+                    self._borrower = call
             return frame
 
         try:
-            self._send(make, monotonic() + timeout_s)
+            self._send(make, deadline)
         except RemotingError as error:
             # A call that came into the table fails with the end of the channel.
             if not opaque:
@@ -166,7 +227,7 @@ class BlockingChannel:
         except BaseException:
             self._forget(opaque)
             raise
-        return lambda: self._forget(opaque)
+        return opaque
 
     def oneway(self, header: Header, body: bytes = b"") -> None:
         """Send a request that is never answered; returns when the system has it.
@@ -178,7 +239,10 @@ class BlockingChannel:
     def close(self) -> None:
         """Close the connection; calls under way get ChannelClosed. A second call does nothing."""
         self._end("closed by us")
-        if self._reader is not threading.current_thread():
+        me = threading.get_ident()
+        borrower = self._borrower
+        # A callback runs in the thread that receives, and the reader waits for that.
+        if me != self._reader.ident and (borrower is None or me != borrower.thread):
             self._reader.join(JOIN_S)
 
     def _forget(self, opaque: int) -> None:
@@ -226,30 +290,85 @@ class BlockingChannel:
     # -- in --------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Hand out what arrives until the channel ends."""
-        reason = "a bug ended its reader"
-        most = RECEIVE_BYTES
+        """Hand out what arrives until the channel ends, as far as no caller does."""
+        reason = BUG
         try:
             while self._ended is None:
-                try:
-                    data = self._socket.recv(most)
-                except TimeoutError:
+                if away_s := self._stay_away():
+                    self._wanted.wait(away_s)
+                    self._wanted.clear()
                     continue
-                if not data:
-                    reason = "closed by the peer"
-                    break
-                if len(data) == most:
-                    most = min(2 * most, RECEIVE_BYTES_MAX)
-                elif len(data) < most // 4:
-                    most = max(most // 2, RECEIVE_BYTES)
-                self._take(data)
+                with suppress(TimeoutError):
+                    self._receive()
         except OSError as error:
             reason = reason_of(error)
         finally:
             self._end(reason)
+            while self._borrower is not None:
+                self._wanted.wait(SLICE_S)
+                self._wanted.clear()
             # A number that is closed while another thread sends may be another socket's by then.
             with self._turn:
                 self._socket.close()
+
+    def _stay_away(self) -> float:
+        """How long the reader leaves the connection to callers, 0 if it is to receive."""
+        with self._lock:
+            before, self._kept_away = self._kept_away, self._borrower
+            if self._borrower is not None:
+                self._waits_long = before is self._borrower
+                return SLICE_S if self._waits_long else LINGER_S
+            if self._seen != self._borrowed and not len(self._calls) and self._poll:
+                self._seen = self._borrowed
+                self._reader_in = False
+                return LINGER_S
+            self._reader_in = True
+            return 0.0
+
+    def _receive_for(self, call: Call, seconds: float) -> None:
+        """Receive in the caller's thread, once. Ctrl-C while it waits loses nothing."""
+        assert self._poll is not None, "only who can wait for the socket borrows it"
+        if not self._poll(min(SLICE_S, seconds) * 1000):
+            return
+        reason = BUG
+        try:
+            self._receive()
+        except TimeoutError:
+            return
+        except OSError as error:
+            self._end(reason_of(error))
+        except BaseException as error:
+            # What it had received may be lost.
+            if isinstance(error, KeyboardInterrupt):
+                reason = "interrupted while it received"
+            self._end(reason)
+            raise
+
+    def _give_back(self, call: Call) -> None:
+        """The call is over, or given up: the reader receives what others wait for."""
+        with self._lock:
+            if not call.over:
+                self._calls.forget(call.opaque)
+            if self._borrower is not call:
+                return
+            self._borrower = None
+            wanted = len(self._calls) or self._waits_long or self._ended is not None
+            self._waits_long = False
+        if wanted:
+            self._wanted.set()
+
+    def _receive(self) -> None:
+        """Take what is there. Raises: TimeoutError, OSError."""
+        most = self._most
+        data = self._socket.recv(most)
+        if not data:
+            self._end("closed by the peer")
+            return
+        if len(data) == most:
+            self._most = min(2 * most, RECEIVE_BYTES_MAX)
+        elif len(data) < most // 4:
+            self._most = max(most // 2, RECEIVE_BYTES)
+        self._take(data)
 
     def _take(self, data: bytes) -> None:
         with self._lock:
@@ -286,11 +405,21 @@ class BlockingChannel:
                 return
             self._ended = reason
             waiting = self._calls.close()
-        # It wakes the reader; an error means that the peer was first.
+        # It wakes who receives; an error means that the peer was first.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        self._wanted.set()
         for done in waiting:
             done(None, ChannelClosed(f"{self.address}: {reason}"))
+
+
+def poll_of(sock: socket.socket) -> Callable[[float], object] | None:
+    """Waits so many ms until there is something to receive; None where systems have no poll."""
+    if not hasattr(select, "poll"):
+        return None
+    waiting = select.poll()
+    waiting.register(sock, select.POLLIN)
+    return waiting.poll
 
 
 def encrypted(

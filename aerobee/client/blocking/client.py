@@ -157,16 +157,13 @@ class Client:
 
         Raises: TransportError, ClientClosedError.
         """
-        woken = threading.Event()
         if isinstance(effect, Wait):
-            with self.lock:
-                forget = effect.signal.listen(woken.set)
-            try:
-                wait(woken, effect.seconds)
-            finally:
-                with self.lock:
-                    forget()
+            self._wait(effect)
             return None
+        channel = self._connections.known(effect.address)
+        if channel is not None:
+            return self._ask(channel, effect)
+        woken = threading.Event()
         outcome: list[tuple[Command | None, AerobeeError | None]] = []
 
         def done(answer: Command | None, error: AerobeeError | None) -> None:
@@ -184,6 +181,34 @@ class Client:
         if failure is not None:
             raise failure
         return answer
+
+    def _wait(self, effect: Wait) -> None:
+        woken = threading.Event()
+        with self.lock:
+            forget = effect.signal.listen(woken.set)
+        try:
+            wait(woken, effect.seconds)
+        finally:
+            with self.lock:
+                forget()
+
+    def _ask(self, channel: BlockingChannel, ask: Ask) -> Command | None:
+        """Send a request and wait for its answer. Raises: TransportError, ClientClosedError."""
+        self.check_works()
+        try:
+            if ask.oneway:
+                channel.oneway(ask.header, ask.body)
+                return None
+            answer = channel.call(ask.header, ask.body, ask.timeout_s)
+        except RemotingError as error:
+            raise transport_error(ask, error) from error
+        self._note_leaving(channel, ask, answer)
+        return answer
+
+    def _note_leaving(self, channel: BlockingChannel, ask: Ask, answer: Command) -> None:
+        """A channel that was told to go closes by itself, but nothing more is sent on it."""
+        if answer.code == ResponseCode.GO_AWAY:
+            self._connections.leave(ask.address, channel)
 
     def _begin(self, ask: Ask, done: Done) -> Callable[[], None]:
         """Send a request; `done` gets the outcome, unless what is given back is called first."""
@@ -216,9 +241,8 @@ class Client:
 
     def _begin_on(self, channel: BlockingChannel, ask: Ask, done: Done) -> Callable[[], None]:
         def ended(answer: Command | None, error: RemotingError | None) -> None:
-            if answer is not None and answer.code == ResponseCode.GO_AWAY:
-                # It closes by itself, but the next request must not be sent on it.
-                self._connections.leave(ask.address, channel)
+            if answer is not None:
+                self._note_leaving(channel, ask, answer)
             done(answer, None if error is None else transport_error(ask, error))
 
         if not ask.oneway:

@@ -259,6 +259,107 @@ def test_requests_of_the_server_are_served_while_calls_wait(peer: Peer) -> None:
     channel.close()
 
 
+# -- who receives ----------------------------------------------------------------------------------
+
+
+def echo(peer: Peer, count: int) -> None:
+    """Answer so many requests, each with a request of the peer before it."""
+    for _ in range(count):
+        asked = peer.hear()
+        request = request_frame(40, 1, {"consumerGroup": "g"}, flag=ONEWAY)
+        peer.say(request + request_frame(0, asked.opaque, {}, asked.body, flag=1))
+
+
+def test_a_thread_that_calls_again_and_again_receives_for_itself(
+    peer: Peer, pool: ThreadPoolExecutor
+) -> None:
+    served: list[int] = []
+
+    def serve(request: Command) -> None:
+        served.append(threading.get_ident())
+
+    channel = BlockingChannel.connect(peer.address, 5.0, serve)
+    answering = pool.submit(echo, peer, 50)
+    bodies = [bytes(channel.call(CLUSTER, b"%d" % n, LONG_S).body) for n in range(50)]
+    answering.result(PATIENCE_S)
+    assert bodies == [b"%d" % n for n in range(50)]
+    assert len(served) == 50
+    # The first is the reader's; a machine that stands still gives it more.
+    assert served.count(threading.get_ident()) > 10
+    channel.close()
+
+
+def test_the_reader_receives_what_comes_behind_a_call(
+    peer: Peer, channel: BlockingChannel, pool: ThreadPoolExecutor
+) -> None:
+    answering = pool.submit(echo, peer, 2)
+    for _ in range(2):
+        channel.call(CLUSTER, b"", LONG_S)
+    answering.result(PATIENCE_S)
+    peer.say(request_frame(307, 2, {}))
+    assert peer.hear().code == 3
+    outcome = Outcome()
+    channel.begin(CLUSTER, b"", outcome.done)
+    peer.answer(peer.hear().opaque, b"right")
+    assert outcome.body() == b"right"
+
+
+def test_who_leaves_with_its_answer_leaves_nobody_waiting(
+    peer: Peer, channel: BlockingChannel, pool: ThreadPoolExecutor
+) -> None:
+    answering = pool.submit(echo, peer, 3)
+    for _ in range(3):
+        channel.call(CLUSTER, b"", LONG_S)
+    answering.result(PATIENCE_S)
+    for _ in range(20):
+        calls = [pool.submit(channel.call, CLUSTER, b"", LONG_S) for _ in range(4)]
+        asked = [peer.hear() for _ in calls]
+        frames = [request_frame(0, plain.opaque, {}, b"right", flag=1) for plain in asked]
+        peer.say(b"".join(frames))
+        assert [bytes(call.result(PATIENCE_S).body) for call in calls] == [b"right"] * 4
+
+
+def test_ctrl_c_while_it_receives_leaves_the_connection_usable(
+    peer: Peer, channel: BlockingChannel, pool: ThreadPoolExecutor
+) -> None:
+    answering = pool.submit(echo, peer, 3)
+    for _ in range(3):
+        channel.call(CLUSTER, b"", LONG_S)
+    answering.result(PATIENCE_S)
+
+    def interrupt() -> int:
+        opaque = peer.hear().opaque
+        with channel._turn:
+            _thread.interrupt_main()
+        return opaque
+
+    interrupted = pool.submit(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        channel.call(CLUSTER, b"", LONG_S)
+    peer.answer(interrupted.result(PATIENCE_S), b"late")
+    answering = pool.submit(echo, peer, 1)
+    assert bytes(channel.call(CLUSTER, b"right", LONG_S).body) == b"right"
+
+
+def test_a_borrowed_connection_ends_with_the_peer(
+    peer: Peer, channel: BlockingChannel, pool: ThreadPoolExecutor
+) -> None:
+    answering = pool.submit(echo, peer, 3)
+    for _ in range(3):
+        channel.call(CLUSTER, b"", LONG_S)
+    answering.result(PATIENCE_S)
+
+    def hang_up() -> None:
+        peer.hear()
+        peer.talk.close()
+
+    hanging_up = pool.submit(hang_up)
+    with pytest.raises(ChannelClosed, match=r"closed by the peer|reset"):
+        channel.call(CLUSTER, b"", LONG_S)
+    hanging_up.result(PATIENCE_S)
+    assert channel.closed
+
+
 def test_requests_that_nobody_serves_are_told_so(peer: Peer, channel: BlockingChannel) -> None:
     peer.say(request_frame(40, 1, {}, flag=ONEWAY) + request_frame(307, 2, {}))
     plain = peer.hear()
