@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.lazy import CommandGroup
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,7 +19,7 @@ __all__ = ["config"]
 WRONG_USAGE = 2
 
 
-@click.group(short_help="Check and convert configuration files.")
+@click.group(cls=CommandGroup, short_help="Check and convert configuration files.")
 def config() -> None:
     """Check and convert configuration files."""
 

@@ -71,6 +71,8 @@ def consume(
     """
     from aerobee.blocking import PullConsumer
     from aerobee.client.config import ConsumeFrom
+    from aerobee.errors import RouteNotFoundError
+    from aerobee.remoting.wire.codes import ResponseCode
 
     write = message_writer("json" if as_json else style)
     expression = wanted(tag, sql)
@@ -88,7 +90,12 @@ def consume(
         if group is not None:
             consumer.subscribe(topic, expression)
         else:
-            consumer.assign(consumer.queues(topic), expression)
+            queues = consumer.queues(topic)
+            if not queues:
+                refused = RouteNotFoundError(f"no queue of topic {topic} can be read")
+                refused.code = ResponseCode.NO_PERMISSION
+                raise refused
+            consumer.assign(queues, expression)
             for queue in consumer.assignment:
                 consumer.seek(queue, position)
         try:

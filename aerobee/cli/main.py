@@ -39,6 +39,17 @@ COMMANDS = {
 class Trunk(LazyGroup):
     """All commands."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first word; what it is called here if that is a word of mqadmin."""
+        if args[0] not in self.table:
+            from aerobee.cli.mqadmin import OURS
+
+            if ours := OURS.get(args[0].lower()):
+                ctx.fail(f"{args[0]} is a command of mqadmin: here it is 'aerobee {ours}'.")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a reader of our output that goes away is the end and no error."""
         try:

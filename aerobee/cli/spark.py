@@ -7,6 +7,8 @@ from importlib import import_module
 
 import click
 
+from aerobee.cli.lazy import CommandGroup
+
 __all__ = ["JOBS", "spark"]
 
 JOBS = {
@@ -22,7 +24,7 @@ JOBS = {
 """Name of a job → its module, whose `command` it is, and what it does."""
 
 
-class Jobs(click.Group):
+class Jobs(CommandGroup):
     """A group that imports a job's module when the job is asked for by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

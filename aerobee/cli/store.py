@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.border import STORE_REFUSED
+from aerobee.cli.lazy import CommandGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,10 +24,10 @@ __all__ = ["store"]
 directory_argument = click.argument(
     "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+json_option = click.option("--json", "--jsonl", "as_json", is_flag=True, help="One JSON object.")
 
 
-@click.group(short_help="Verify, show and repair a data directory.")
+@click.group(cls=CommandGroup, short_help="Verify, show and repair a data directory.")
 def store() -> None:
     """Verify, show and repair a data directory, ours or that of a Java broker.
 
@@ -58,7 +59,7 @@ def verify(directory: Path, as_json: bool) -> None:
 @click.option("--queue", "queue_id", type=click.IntRange(0), help="Only this queue id.")
 @click.option("--from-offset", type=click.IntRange(0), default=0, help="Queue offset to begin at.")
 @click.option("--max", "most", type=click.IntRange(1), help="End after so many messages.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "--jsonl", "as_json", is_flag=True, help="One JSON object per line.")
 def dump(
     directory: Path,
     topic: str | None,

@@ -3,73 +3,162 @@
 from __future__ import annotations
 
 import sys
-from time import sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.cluster import described_brokers
+from aerobee.cli.cluster import connected, described, described_brokers
 from aerobee.cli.connection import Connection, connection_options, tell_outages
 from aerobee.cli.output import Output, output_options, table_of
+from aerobee.cli.top_view import HELP, SORTED_BY, View
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.console import Group
+
     from aerobee.blocking import AdminClient
 
 __all__ = ["top"]
 
-GROUPS_SHOWN = 20
-SORTS = ("lag", "members", "group")
+ROWS_MIN = 5
+FRAME_LINES = 8
+"""What titles, lines and the help take of a screen."""
+
+Row = dict[str, Any]
 
 
-@click.command(short_help="A cluster live: rates, lag, connections.")
+@click.command(
+    short_help="A cluster live: rates, lag, connections.", epilog=f"Keys on a terminal: {HELP}."
+)
 @click.option(
     "--interval", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds."
 )
-@click.option("--sort", type=click.Choice(SORTS), default="lag", show_default=True)
+@click.option("--view", type=click.Choice(list(SORTED_BY)), default="groups", show_default=True)
+@click.option("--sort", metavar="COLUMN", default="", help="Else what is most at the top.")
+@click.option("--filter", "pattern", metavar="TEXT", default="", help="Only rows with this text.")
 @click.option("--once", is_flag=True, help="Print it once and end; so in a pipe.")
 @connection_options
 @output_options
-def top(interval: float, sort: str, once: bool, connection: Connection, output: Output) -> None:
-    """Show brokers, and groups by their lag, until Ctrl-C."""
+def top(
+    interval: float,
+    view: str,
+    sort: str,
+    pattern: str,
+    once: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Show brokers, and groups, topics or connections, until Ctrl-C or q."""
     tell_outages()
+    chosen = View(view, sort, pattern=pattern)
     with connection.admin() as admin:
-        if once or output.for_programs or not sys.stdout.isatty():
-            brokers, groups = look(admin, sort)
-            if output.for_programs:
-                output.record({"brokers": brokers, "groups": groups})
-            else:
-                output.rows(brokers)
-                output.rows(groups)
+        if not (once or output.for_programs) and sys.stdout.isatty():
+            live(admin, interval, chosen)
             return
-        live(admin, interval, sort)
+        brokers, found = list(described_brokers(admin)), ROWS[view](admin)
+        check_column(sort, found)
+        rows = chosen.arranged(found)
+        if output.for_programs:
+            output.record({"brokers": brokers, view: rows})
+        else:
+            output.rows(brokers)
+            output.rows(rows)
 
 
-def look(admin: AdminClient, sort: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows of both tables."""
+def check_column(name: str, rows: Sequence[Row]) -> None:
+    """Refuse to sort by what no row has. Raises: UsageError."""
+    if name and rows and name not in rows[0]:
+        raise click.UsageError(f"--sort {name}: the columns are {', '.join(rows[0])}")
+
+
+# ── What there is to see ──
+
+
+def groups(admin: AdminClient) -> list[Row]:
+    """Consumer groups."""
     from aerobee.cli.group import summary
     from aerobee.client.system_names import is_system_group
 
-    groups = [summary(admin, name) for name in admin.groups() if not is_system_group(name)]
-    groups.sort(key=lambda row: row[sort] if sort == "group" else -row[sort])
-    return list(described_brokers(admin)), groups[:GROUPS_SHOWN]
+    return [summary(admin, name) for name in admin.groups() if not is_system_group(name)]
 
 
-def live(admin: AdminClient, interval: float, sort: str) -> None:
-    """Draw again and again; an outage is a line, and the next try."""
-    from rich.console import Group
+def topics(admin: AdminClient) -> list[Row]:
+    """Topics by what is sent to them, over the last minute."""
+    from aerobee.cli.topic import of_users
+
+    brokers = {broker.name for broker in admin.cluster_info().brokers}
+    return [
+        {
+            "topic": name,
+            "in_per_s": sum(rate(admin, "TOPIC_PUT_NUMS", name, one) for one in brokers),
+            "bytes_per_s": sum(rate(admin, "TOPIC_PUT_SIZE", name, one) for one in brokers),
+        }
+        for name in of_users(admin)
+    ]
+
+
+def rate(admin: AdminClient, statistic: str, key: str, broker: str) -> float:
+    """How much a broker counted in a second; nothing where it counted nothing yet."""
+    from aerobee.errors import BrokerError
+
+    try:
+        return admin.stats_item(statistic, key, broker).minute.per_second
+    except BrokerError:
+        return 0.0
+
+
+def connections(admin: AdminClient) -> list[Row]:
+    """Consumers and producers that are connected."""
+    return [described(*one) for one in connected(admin, None, tell=False)]
+
+
+ROWS: dict[str, Callable[[AdminClient], list[Row]]] = {
+    "groups": groups,
+    "topics": topics,
+    "connections": connections,
+}
+
+
+# ── Live ──
+
+
+def live(admin: AdminClient, interval: float, view: View) -> None:
+    """Draw again and again, and at once after a key; an outage is a line, and the next try."""
     from rich.live import Live
     from rich.text import Text
 
+    from aerobee.cli.keys import keys_pressed
     from aerobee.errors import AerobeeError
 
     try:
-        with Live(screen=True, auto_refresh=False) as screen:
+        with Live(screen=True, auto_refresh=False) as screen, keys_pressed() as pressed:
             while True:
                 try:
-                    tables = [table_of(rows) for rows in look(admin, sort) if rows]
-                    screen.update(Group(*tables), refresh=True)
+                    brokers, rows = list(described_brokers(admin)), ROWS[view.name](admin)
                 except AerobeeError as error:
                     screen.update(Text(str(error)), refresh=True)
-                sleep(interval)
+                    brokers, rows = [], []
+                name, again_at = view.name, monotonic() + interval
+                while view.name == name and (left := again_at - monotonic()) > 0:
+                    if brokers:
+                        height = screen.console.size.height
+                        screen.update(drawn(brokers, rows, view, height), refresh=True)
+                    for key in pressed(left):
+                        if not view.press(key, list(rows[0]) if rows else []):
+                            return
     except KeyboardInterrupt:
         pass
+
+
+def drawn(brokers: list[Row], rows: list[Row], view: View, height: int) -> Group:
+    """A screen: the brokers, as many rows as there is room for, and the keys."""
+    from rich.console import Group
+    from rich.text import Text
+
+    room = max(ROWS_MIN, height - len(brokers) - FRAME_LINES)
+    wanted = view.arranged(rows)
+    tables = [table_of(shown) for shown in (brokers, wanted[:room]) if shown]
+    more = f"{len(wanted) - room} more · " if len(wanted) > room else ""
+    return Group(*tables, Text(more + view.line, style="dim"))

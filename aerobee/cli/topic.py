@@ -45,15 +45,21 @@ def topic() -> None:
 @output_options
 def list_topics(system: bool, connection: Connection, output: Output) -> None:
     """Print the names of all topics."""
+    with connection.admin() as admin:
+        names = admin.topics() if system else of_users(admin)
+        output.rows({"topic": name} for name in names)
+
+
+def of_users(admin: AdminClient) -> list[str]:
+    """The topics that are not the brokers' own, nor a group's retries or dead letters."""
     from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
 
-    with connection.admin() as admin:
-        names = admin.topics()
-        if not system:
-            own = {*admin.system_topics()}
-            names = [n for n in names if n not in own]
-            names = [n for n in names if not n.startswith((RETRY_PREFIX, DLQ_PREFIX))]
-        output.rows({"topic": name} for name in names)
+    own = {*admin.system_topics()}
+    return [
+        name
+        for name in admin.topics()
+        if name not in own and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    ]
 
 
 @topic.command()

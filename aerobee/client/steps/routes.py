@@ -22,6 +22,7 @@ from aerobee.errors import (
 )
 from aerobee.remoting.wire.bodies.cluster import ClusterInfo
 from aerobee.remoting.wire.bodies.route import TopicRouteData
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
 
 if TYPE_CHECKING:
@@ -153,7 +154,9 @@ class Routes:
             if route.brokers and not any(MASTER_ID in by_id for by_id in route.brokers.values()):
                 names = ", ".join(sorted(route.brokers))
                 raise BrokerNotFoundError(f"the masters of topic {topic} are down ({names})")
-            raise RouteNotFoundError(f"no queue of topic {topic} can be written")
+            refused = RouteNotFoundError(f"no queue of topic {topic} can be written")
+            refused.code = ResponseCode.NO_PERMISSION
+            raise refused
         return route
 
     def first_route_to_publish(self, topic: str, wait_s: float) -> Steps[TopicRoute]:

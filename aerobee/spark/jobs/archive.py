@@ -392,7 +392,7 @@ def new_job() -> str:
 @click.option(
     "--segments-per-write", type=click.IntRange(1), default=SEGMENTS_PER_WRITE, help="At once."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--json", "--jsonl", "as_json", is_flag=True, help="One JSON object per line.")
 @session_options
 def command(*, store: str, output: str, as_json: bool, session: Session, **options: Any) -> None:
     """Archive the full segments of a store that are not archived yet, and tell the broker.

@@ -383,7 +383,9 @@ output_options = gathered(
         click.option(
             "--mode", type=click.Choice(MODES), default=MODES[0], help="Where --output exists."
         ),
-        click.option("--json", "as_json", is_flag=True, help="One JSON object per line."),
+        click.option(
+            "--json", "--jsonl", "as_json", is_flag=True, help="One JSON object per line."
+        ),
         click.option(
             "--rows", "rows_max", type=click.IntRange(1), default=ROWS_MAX, help="Rows printed."
         ),

@@ -44,3 +44,20 @@ def test_top_in_a_pipe_is_one_look(call: Call, topic: str) -> None:
     assert len(found["brokers"]) == 1
     assert f"g-{topic}" in [row["group"] for row in found["groups"]]
     assert call("top", "--sort", "group").code == 0
+    only = call("top", "--filter", f"G-{topic}", "--json").document
+    assert [row["group"] for row in only["groups"]] == [f"g-{topic}"]
+    refused = call("top", "--sort", "weight")
+    assert refused.code == 2
+    assert "the columns are group, members, lag" in refused.err
+
+
+def test_top_shows_what_is_sent_to_topics_and_who_is_connected(
+    call: Call, broker: AnyBroker, topic: str
+) -> None:
+    call("topic", "create", topic)
+    found = call("top", "--view", "topics", "--json").document
+    assert {"topic": topic, "in_per_s": 0.0, "bytes_per_s": 0.0} in found["topics"]
+    with PullConsumer(f"g-{topic}", broker.namesrv_address) as consumer:
+        consumer.subscribe(topic)
+        found = call("top", "--view", "connections", "--json").document
+        assert f"g-{topic}" in [row["group"] for row in found["connections"]]

@@ -10,6 +10,7 @@ import pytest
 
 from aerobee.cli.border import FAILED, NOT_REACHABLE, REFUSED, WRONG_USAGE, code_of
 from aerobee.cli.main import COMMANDS, cli
+from aerobee.cli.mqadmin import OURS
 from aerobee.errors import (
     AerobeeError,
     Attempt,
@@ -82,3 +83,18 @@ NO_PERMISSION = PermissionDeniedError(16, "no", "b", "a:1", "SEND")
 )
 def test_each_kind_of_error_has_its_exit_code(error: AerobeeError, code: int) -> None:
     assert code_of(error) == code
+
+
+@pytest.mark.parametrize("theirs", sorted(OURS))
+def test_a_command_of_mqadmin_leads_to_one_that_exists(theirs: str) -> None:
+    group: click.Command | None = cli
+    for word in OURS[theirs].split():
+        assert isinstance(group, click.Group)
+        group = group.get_command(click.Context(group), word)
+    assert group is not None
+
+
+def test_a_command_of_mqadmin_is_answered_with_ours() -> None:
+    done = run("updateTopic", "-t", "x")
+    assert done.returncode == WRONG_USAGE
+    assert "here it is 'aerobee topic create'" in done.stderr

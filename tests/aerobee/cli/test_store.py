@@ -76,7 +76,7 @@ def test_damage_is_3_and_says_file_and_place(root: Path) -> None:
 
 
 def test_a_dump_shows_what_is_wanted_and_ends_with_3_behind_damage(root: Path) -> None:
-    lines = run("dump", root, "--topic", "T1", "--queue", "1", "--max", "2", "--json").stdout
+    lines = run("dump", root, "--topic", "T1", "--queue", "1", "--max", "2", "--jsonl").stdout
     messages = [json.loads(line) for line in lines.splitlines()]
     assert [(one["queue_offset"], one["keys"]) for one in messages] == [(0, ["k3"]), (1, ["k7"])]
     assert run("dump", root).stdout.count("\n") == MESSAGES

@@ -5,6 +5,7 @@ import pty
 import select
 import signal
 import subprocess
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -63,6 +64,20 @@ def test_top_shows_brokers_and_groups_until_ctrl_c(
         seen(terminal, f"g-{topic}")
         child.send_signal(signal.SIGINT)
         assert child.wait(WITHIN_S) == 0
+
+
+def test_keys_choose_filter_and_quit(call: Call, broker: AnyBroker, topic: str) -> None:
+    call("topic", "create", topic, "--queues", "1")
+    with on_terminal(broker, "top", "--interval", "5") as (child, terminal):
+        seen(terminal, "q quit")
+        os.write(terminal, b"t")
+        seen(terminal, topic)
+        os.write(terminal, b"/nobody\n")
+        printed = seen(terminal, "only 'nobody'")
+        assert topic not in printed.rpartition("filter: nobody")[2]
+        os.write(terminal, b"q")
+        assert child.wait(WITHIN_S) == 0
+        assert termios.tcgetattr(terminal)[3] & termios.ICANON
 
 
 def test_a_terminal_gets_a_table(call: Call, broker: AnyBroker, topic: str) -> None:

@@ -1,0 +1,37 @@
+"""What the commands of RocketMQ's `mqadmin` are called here.
+
+Its options have other names and other meanings, so a word of it is answered and not obeyed.
+"""
+
+from __future__ import annotations
+
+__all__ = ["OURS"]
+
+NAMES = {
+    "topic list": "topicList",
+    "topic describe": "topicRoute topicStatus topicClusterList",
+    "topic create": "updateTopic",
+    "topic alter": "updateTopicPerm updateTopicList",
+    "topic delete": "deleteTopic",
+    "group list": "brokerConsumeStats",
+    "group describe": "consumerStatus getConsumerConfig",
+    "group lag": "consumerProgress",
+    "group create": "updateSubGroup updateSubGroupList",
+    "group delete": "deleteSubGroup",
+    "group reset": "resetOffsetByTime resetOffsetByTimeOld skipAccumulatedMessage",
+    "group clone": "cloneGroupOffset",
+    "message get": "queryMsgById queryMsgByUniqueKey queryMsgByOffset",
+    "message find": "queryMsgByKey printMsg",
+    "produce": "sendMessage",
+    "consume": "consumeMessage printMsgByQueue",
+    "connections": "consumerConnection producerConnection producer",
+    "cluster info": "clusterList brokerStatus",
+    "top": "statsAll startMonitoring",
+    "bench produce": "clusterRT checkMsgSendRT",
+    "broker config get": "getBrokerConfig",
+    "broker config set": "updateBrokerConfig",
+    "spark traces": "queryMsgTraceById",
+}
+"""Ours → theirs."""
+OURS = {word.lower(): ours for ours, theirs in NAMES.items() for word in theirs.split()}
+"""Theirs in small letters → ours."""

@@ -1,0 +1,98 @@
+"""What `aerobee top` shows of its rows, and what a key changes about that. No broker in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aerobee.cli.output import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["HELP", "SORTED_BY", "View"]
+
+SORTED_BY = {"groups": "lag", "topics": "in_per_s", "connections": "group"}
+"""What there is to look at → the column it is sorted by unless somebody says otherwise."""
+VIEW_KEYS = {name[0]: name for name in SORTED_BY}
+COLUMN_KEYS = {"<": -1, "\x1b[D": -1, ">": 1, "\x1b[C": 1}
+"""The arrows as well, as terminals send them."""
+ENTER, ESCAPE, RUBBED_OUT = ("\r", "\n"), "\x1b", ("\x7f", "\b")
+HELP = "q quit · g groups · t topics · c connections · < > sort by · r reverse · / filter"
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class View:
+    """Which rows, in which order."""
+
+    name: str = "groups"
+    column: str = ""
+    """What the rows are sorted by; what SORTED_BY says if empty."""
+    reverse: bool = False
+    """Numbers go down and texts go up; this turns it round."""
+    pattern: str = ""
+    """Only rows with this text in one of their cells."""
+    typing: bool = False
+    """Keys go into the pattern until Enter."""
+
+    @property
+    def sorted_by(self) -> str:
+        """The column that counts."""
+        return self.column or SORTED_BY[self.name]
+
+    def press(self, key: str, columns: Sequence[str]) -> bool:
+        """Do what a key says; false if that is to quit. `columns` are those on show."""
+        if self.typing:
+            self._type(key)
+        elif key in ("q", "Q"):
+            return False
+        elif key in VIEW_KEYS:
+            self.name, self.column, self.reverse = VIEW_KEYS[key], "", False
+        elif key in COLUMN_KEYS and columns:
+            at = columns.index(self.sorted_by) if self.sorted_by in columns else 0
+            self.column = columns[(at + COLUMN_KEYS[key]) % len(columns)]
+        elif key == "r":
+            self.reverse = not self.reverse
+        elif key == "/":
+            self.typing, self.pattern = True, ""
+        elif key == ESCAPE:
+            self.pattern = ""
+        return True
+
+    def _type(self, key: str) -> None:
+        if key in ENTER:
+            self.typing = False
+        elif key == ESCAPE:
+            self.typing, self.pattern = False, ""
+        elif key in RUBBED_OUT:
+            self.pattern = self.pattern[:-1]
+        elif key.isprintable():
+            self.pattern += key
+
+    def arranged(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows that are wanted, in their order; what is not known comes last."""
+        wanted = [row for row in rows if self.wants(row)]
+        known = [row for row in wanted if row.get(self.sorted_by) is not None]
+        unknown = [row for row in wanted if row.get(self.sorted_by) is None]
+        numbers = all(isinstance(row[self.sorted_by], int | float) for row in known)
+        known.sort(
+            key=lambda row: row[self.sorted_by] if numbers else shown(row[self.sorted_by]),
+            reverse=numbers != self.reverse,
+        )
+        return known + unknown
+
+    def wants(self, row: Row) -> bool:
+        """Whether the filter lets a row through."""
+        pattern = self.pattern.lower()
+        return not pattern or any(pattern in shown(value).lower() for value in row.values())
+
+    @property
+    def line(self) -> str:
+        """What can be done, or what is being typed."""
+        if self.typing:
+            return f"filter: {self.pattern}▏ (Enter: done, Esc: none)"
+        filtered = f" · only '{self.pattern}' (Esc: all)" if self.pattern else ""
+        turned = " reversed" if self.reverse else ""
+        return f"{self.name} by {self.sorted_by}{turned}{filtered} · {HELP}"
