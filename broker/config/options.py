@@ -11,6 +11,7 @@ from aerobee.setting import setting
 __all__ = ["NAME", "BrokerOptions", "BrokerRole", "RequestMode"]
 
 NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]{0,126}$"  # becomes a topic and so a directory
+ROOM_AND_NAME = r"^[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.@-]{0,126}$"  # `room@name` for MACHINE_ROOM
 
 
 class BrokerRole(StrEnum):
@@ -34,7 +35,7 @@ class BrokerOptions:
 
     # Who we are
     broker_name: str = setting(
-        "brokerName", "DEFAULT_BROKER", pattern=NAME, derived="the host name"
+        "brokerName", "DEFAULT_BROKER", pattern=ROOM_AND_NAME, derived="the host name"
     )
     """Name of this broker; one name, one master."""
     broker_cluster_name: str = setting("brokerClusterName", "DefaultCluster", pattern=NAME)

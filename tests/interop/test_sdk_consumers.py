@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.interop.test_retries import dead_letters
 from tests.kit.java_driver import JavaClient
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.raw_client import RawConnection
-from tests.kit.reading import max_offset
+from tests.kit.reading import max_offset, read_topic
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
@@ -114,6 +115,28 @@ def test_a_java_and_a_python_member_share_the_queues_and_get_each_message_once(
         assert [body for body in got if body != b"first"] == sorted(numbered(40))
         java.stop(consumer="c")
         eventually(lambda: len(ours()) == 4, within_s=5.0, what="all queues")
+
+
+@pytest.mark.parametrize(
+    ("compression", "version"),
+    [("zlib", "5.4.0"), ("zlib", "4.9.7"), ("lz4", "5.4.0"), ("zstd", "5.4.0")],
+)
+def test_java_reads_what_python_compressed(
+    java_client: GetClient,
+    broker: AnyBroker,
+    topic: str,
+    compression: Literal["zlib", "lz4", "zstd"],
+    version: str,
+) -> None:
+    names, body = broker.namesrv_address, "words " * 1_000
+    with Producer(names, compression=compression) as producer:
+        sent = producer.send(Message(topic, body.encode()))
+    with RawConnection(broker.address) as connection:
+        [record] = read_topic(connection, topic, sent.queue.queue_id)
+    assert len(record.body) < len(body) / 10, "it is stored as it was compressed"
+    client = java_client(version, "JSON")
+    [got] = client.pull(names, topic, f"{topic}-g", 1)
+    assert (got.body, got.msg_id) == (body, sent.message_id)
 
 
 def test_what_python_sent_back_java_gets_and_gives_up(

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 import pytest
 
-__all__ = ["OPENS", "VERSIONS", "Toolkit", "toolkit"]
+__all__ = ["CACHE", "OPENS", "VERSIONS", "Toolkit", "run_tool", "toolkit", "unavailable"]
 
 VERSIONS = ("5.4.0", "4.9.7")
 
@@ -66,13 +66,14 @@ def toolkit(version: str) -> Toolkit:
     """The toolkit of a version, fetched and compiled on first use; skips where that cannot be."""
     for program in ("java", "javac"):
         if shutil.which(program) is None:
-            _unavailable(f"{program} is not installed (a JDK 17 is needed)")
+            unavailable(f"{program} is not installed (a JDK 17 is needed)")
     with _alone():
         jars = _jars(version)
         return Toolkit(version, jars, _classes(version, jars))
 
 
-def _unavailable(reason: str) -> NoReturn:
+def unavailable(reason: str) -> NoReturn:
+    """Skip the test that needs what is not here; in CI fail it."""
     reason = f"interop: {reason}"
     if os.environ.get("AEROBEE_CI"):
         pytest.fail(f"{reason}; AEROBEE_CI is set, so this is no reason to skip")
@@ -92,7 +93,7 @@ def _jars(version: str) -> Path:
     if given := os.environ.get("AEROBEE_TEST_JAVA"):
         jars = Path(given) / version
         if not any(jars.glob("rocketmq-client-*.jar")):
-            _unavailable(f"AEROBEE_TEST_JAVA has no RocketMQ {version} in {jars}")
+            unavailable(f"AEROBEE_TEST_JAVA has no RocketMQ {version} in {jars}")
         return jars
     jars = CACHE / version
     if not jars.exists():
@@ -103,11 +104,11 @@ def _jars(version: str) -> Path:
 def _copy_jars(version: str, jars: Path) -> None:
     """By Maven, into a directory that gets its name only when it is complete."""
     if shutil.which("mvn") is None:
-        _unavailable(f"Maven is not installed and {jars} is not there yet")
+        unavailable(f"Maven is not installed and {jars} is not there yet")
     half = jars.with_name(f"{version}.part")
     shutil.rmtree(half, ignore_errors=True)
     copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={half}"]
-    _run(["mvn", "-q", "-B", "-f", str(POM), "-P", version, *copy], COPY_WITHIN_S)
+    run_tool(["mvn", "-q", "-B", "-f", str(POM), "-P", version, *copy], COPY_WITHIN_S)
     half.rename(jars)
 
 
@@ -120,17 +121,18 @@ def _classes(version: str, jars: Path) -> Path:
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(parents=True)
         options = ["-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", str(half)]
-        _run(["javac", *options, *map(str, sources)], COMPILE_WITHIN_S)
+        run_tool(["javac", *options, *map(str, sources)], COMPILE_WITHIN_S)
         half.rename(classes)
     return classes
 
 
-def _run(command: Sequence[str], within_s: float) -> None:
+def run_tool(command: Sequence[str], within_s: float, *, at: Path | None = None) -> None:
+    """Run a compiler or its like, in the folder `at`; a test cannot run where it fails."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=within_s, check=False
+            command, capture_output=True, text=True, timeout=within_s, check=False, cwd=at
         )
     except subprocess.TimeoutExpired:
-        _unavailable(f"{command[0]} took more than {within_s:g} s")
+        unavailable(f"{command[0]} took more than {within_s:g} s")
     if done.returncode:
-        _unavailable(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-2_000:]}")
+        unavailable(f"{command[0]} failed: {(done.stdout + done.stderr).strip()[-2_000:]}")

@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -18,13 +19,9 @@ final class Allocations {
     }
 
     private void allocate(Line command, Driver.Answer answer) {
-        List<MessageQueue> queues = new ArrayList<>();
-        for (String text : command.get("queues").split(" ")) {
-            String[] parts = text.split("/");
-            queues.add(new MessageQueue(parts[0], parts[1], Integer.parseInt(parts[2])));
-        }
+        List<MessageQueue> queues = queues(command.get("queues"));
         List<String> members = Arrays.asList(command.get("members").split(" "));
-        AllocateMessageQueueStrategy strategy = strategy(command.get("strategy"), command.get("rooms", ""));
+        AllocateMessageQueueStrategy strategy = strategy(command);
         for (String member : members) {
             StringBuilder share = new StringBuilder();
             for (MessageQueue queue : strategy.allocate("g", member, queues, members)) {
@@ -33,6 +30,25 @@ final class Allocations {
             }
             answer.add(answer.row().with("share", share.toString().trim()));
         }
+    }
+
+    private static List<MessageQueue> queues(String texts) {
+        List<MessageQueue> queues = new ArrayList<>();
+        for (String text : texts.split(" ")) {
+            String[] parts = text.split("/");
+            queues.add(new MessageQueue(parts[0], parts[1], Integer.parseInt(parts[2])));
+        }
+        return queues;
+    }
+
+    /** What a command names: the average without a name, with CONFIG the queues that it gives. */
+    static AllocateMessageQueueStrategy strategy(Line command) {
+        if (command.get("strategy", "AVG").equals("CONFIG")) {
+            AllocateMessageQueueByConfig byConfig = new AllocateMessageQueueByConfig();
+            byConfig.setMessageQueueList(queues(command.get("queues")));
+            return byConfig;
+        }
+        return strategy(command.get("strategy", "AVG"), command.get("rooms", ""));
     }
 
     private static AllocateMessageQueueStrategy strategy(String name, String rooms) {

@@ -17,7 +17,6 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
-import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -71,7 +70,7 @@ final class Receivers {
     private void start(Line command, Driver.Answer answer) throws Exception {
         String name = command.get("name");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
-            command.get("group"), (RPCHook) null, new AllocateMessageQueueAveragely(), command.has("trace"), null);
+            command.get("group"), (RPCHook) null, Allocations.strategy(command), command.has("trace"), null);
         consumer.setNamesrvAddr(command.get("namesrv"));
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(name + (command.has("named") ? "" : System.nanoTime()));

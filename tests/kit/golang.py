@@ -1,0 +1,74 @@
+"""A member of a consumer group in Go: the real client, built once from `tests/interop/go`.
+
+Its modules come by the Go module proxy, as pinned in go.mod and go.sum. Where Go or the network is
+missing the test is skipped with the reason; with AEROBEE_CI=1 it fails.
+"""
+
+import functools
+import hashlib
+import shutil
+import threading
+from pathlib import Path
+
+from tests.kit.java import CACHE, run_tool, unavailable
+from tests.kit.process import Child, DidNotStart
+
+__all__ = ["GoMember"]
+
+SOURCES = Path(__file__).parents[1] / "interop" / "go"
+BUILD_WITHIN_S = 300
+START_WITHIN_S = 30.0
+STOP_WITHIN_S = 10.0
+LINE_WITHIN_S = 3600.0
+
+
+@functools.cache
+def program() -> Path:
+    """The built member; skips where that cannot be."""
+    if shutil.which("go") is None:
+        unavailable("go is not installed")
+    content = hashlib.sha256(b"".join(one.read_bytes() for one in sorted(SOURCES.iterdir())))
+    built = CACHE.with_name("go") / f"member-{content.hexdigest()[:16]}"
+    if not built.exists():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        half = built.with_suffix(".part")
+        run_tool(["go", "build", "-o", str(half), "."], BUILD_WITHIN_S, at=SOURCES)
+        half.rename(built)
+    return built
+
+
+class GoMember:
+    """One running member; `instance` is a part of its client id."""
+
+    def __init__(
+        self, home: Path, namesrv: str, group: str, topic: str, strategy: str, instance: str
+    ) -> None:
+        command = [str(program()), namesrv, group, topic, strategy, instance]
+        self.share: list[int] = []
+        """The queues that its strategy gave it last."""
+        self.received: list[str] = []
+        self.child = Child(command, log=home / f"{instance}.log")
+        self._started = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if not self._started.wait(START_WITHIN_S):
+            raise DidNotStart(self.child.errors(), None)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                word, _, rest = self.child.read_line(within_s=LINE_WITHIN_S).partition(" ")
+            except (DidNotStart, ValueError, OSError):
+                return
+            if word == "ready":
+                self._started.set()
+            elif word == "share":
+                self.share = sorted(map(int, rest.split()))
+            elif word == "got":
+                self.received.append(rest)
+
+    def stop(self) -> None:
+        """Have it leave its group and end."""
+        self.child.write_line("")
+        self._reader.join(STOP_WITHIN_S)
+        self.child.kill()
