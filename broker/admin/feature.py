@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.broker.admin.admin import AdminProcessor
 from aerobee.broker.admin.cleanup import CleanupProcessor
+from aerobee.broker.admin.client_calls import ClientCalls
 from aerobee.broker.admin.consumption import ConsumptionProcessor
 from aerobee.broker.admin.runtime_info import RuntimeInfo
 from aerobee.broker.admin.topic_deletion import TopicDeletion
@@ -45,6 +46,7 @@ class AdminFeature(Feature):
         clean = CleanupProcessor(
             store=core.store, topics=topics.table, offsets=consumers.offsets, clock=core.clock
         )
+        calls = ClientCalls(core, topics=topics.table, consumers=consumers)
         deletion = TopicDeletion(core, topics, consumers)
         self.routes = (
             Route(topic.DeleteTopicInBroker, deletion.delete, "admin"),
@@ -61,6 +63,8 @@ class AdminFeature(Feature):
             Route(admin.QueryConsumeQueue, consumption.units, "admin"),
             Route(admin.GetAllProducerInfo, ask.all_producers, "admin"),
             Route(admin.QuerySubscriptionByConsumer, ask.subscription, "admin"),
+            Route(admin.GetConsumerRunningInfo, calls.running_info, "admin"),
+            Route(admin.ConsumeMessageDirectly, calls.consume_directly, "admin"),
             Route(admin.GetBrokerHaStatus, ask.ha_status, "admin"),
             Route(admin.ViewBrokerStatsData, ask.stats_data, "admin"),
             Route(cleanup.DeleteExpiredCommitLog, clean.delete_expired_log, "admin"),

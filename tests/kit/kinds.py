@@ -87,6 +87,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "admin": (
             "admin",
             "cleanup",
+            "client_calls",
             "consumption",
             "topic_deletion",
             "runtime_info",

@@ -137,6 +137,8 @@ class ConsumeMessageDirectly(Header):
     msg_id: str | None = None
     broker_name: str | None = None
     topic: str | None = None
+    topic_sys_flag: I32 | None = None
+    group_sys_flag: I32 | None = None
 
 
 class GetBrokerHaStatus(Header):

@@ -332,7 +332,10 @@ async def test_members_of_groups_are_listed(front: Front, topic: str, group: str
             found = await admin.consumers(group)
             assert [one.client_id for one in found.members] != []
             assert (topic, "A || B") in [(one.topic, one.expression) for one in found.subscriptions]
-        with pytest.raises((ConsumerNotOnlineError, UnsupportedRequestError)):
+            (member,) = found.members
+            info = await admin.running_info(group, member.client_id)
+            assert [one.topic for one in info.subscriptions] == [topic]
+        with pytest.raises(ConsumerNotOnlineError):
             await admin.running_info(group, "nobody")
 
 

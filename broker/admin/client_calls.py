@@ -1,0 +1,113 @@
+"""What administrators ask of a consumer by way of its broker: its state, and to handle one message.
+
+The broker finds the client's connection and passes the question on; the answer goes back as the
+client wrote it. Source: admin §4.3 (AdminBrokerProcessor.callConsumer).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.errors import GroupNotExist, Refused
+from aerobee.remoting.errors import CallTimedOut, RemotingError
+from aerobee.remoting.wire.answer import Answer
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.format.message_id import read_offset_id
+
+if TYPE_CHECKING:
+    from aerobee.broker.consumers.clients import Client
+    from aerobee.broker.consumers.tables import ConsumerTables
+    from aerobee.broker.core.core import Core
+    from aerobee.broker.topics.topics import TopicTable
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.wire.command import Command
+    from aerobee.remoting.wire.header import Header
+    from aerobee.remoting.wire.headers import admin as headers
+
+__all__ = ["ClientCalls"]
+
+OLDEST_CLIENT: Final = 62
+"""V3_1_8_SNAPSHOT, the first version that says of itself how it consumes."""
+ANSWER_WITHIN_S: Final = 10.0
+
+
+class ClientCalls:
+    """Codes 307 and 309."""
+
+    def __init__(self, core: Core, *, topics: TopicTable, consumers: ConsumerTables) -> None:
+        self.store = core.store
+        self.broker_name = core.config.broker.broker_name
+        self.topics = topics
+        self.groups = consumers.groups
+        self.clients = consumers.clients
+
+    async def running_info(
+        self, header: headers.GetConsumerRunningInfo, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_CONSUMER_RUNNING_INFO: what the client holds and how fast it consumes."""
+        client = self._client(header.consumer_group, header.client_id)
+        return await self._ask(client, header)
+
+    async def consume_directly(
+        self, header: headers.ConsumeMessageDirectly, command: Command, connection: Connection
+    ) -> Answer:
+        """CONSUME_MESSAGE_DIRECTLY: the client handles a stored message now; no offset moves."""
+        group = self.groups.get(header.consumer_group)
+        if group is None:
+            raise GroupNotExist(header.consumer_group)
+        client = self._client(header.consumer_group, header.client_id or "")
+        record = await self.store.complete(lambda: self._record(header.msg_id or ""))
+        topic = self.topics.get(header.topic or "")
+        header.broker_name = self.broker_name
+        header.group_sys_flag = group.group_sys_flag
+        header.topic_sys_flag = 0 if topic is None else topic.topic_sys_flag
+        return await self._ask(client, header, record)
+
+    def _record(self, message_id: str) -> bytes:
+        """The stored message that an id leads to; a client's own id has no place in it."""
+        try:
+            _, physical_offset = read_offset_id(message_id)
+        except ValueError as error:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"msgId [{message_id[:64]}] is no offset id: ask for the one that sends return",
+            ) from error
+        # The bytes of a record inside a body are no message: a unit of its queue leads to one.
+        known = self.store.message(physical_offset)
+        record = None if known is None else self.store.read(physical_offset)
+        if record is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message [{message_id}] any more")
+        return bytes(record)
+
+    def _client(self, group: str, client_id: str) -> Client:
+        """The newest connection of a member. Raises: Refused."""
+        entry = self.clients.group(group)
+        found = [
+            client
+            for client in (entry.clients.values() if entry else ())
+            if client.client_id == client_id
+        ]
+        if not found:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if found[-1].version < OLDEST_CLIENT:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> is too old to be asked: upgrade it to 3.1.8 or later",
+            )
+        return found[-1]
+
+    async def _ask(self, client: Client, header: Header, body: bytes = b"") -> Answer:
+        """The client's answer, its bytes as they came. Raises: Refused."""
+        try:
+            said = await client.connection.call(header.code, header, body, ANSWER_WITHIN_S)
+        except CallTimedOut as error:
+            raise Refused(
+                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client.client_id}>: {error}"
+            ) from error
+        except RemotingError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"consumer <{client.client_id}>: {error}"
+            ) from error
+        return Answer(said.code, remark=said.remark, body=bytes(said.body))
