@@ -77,6 +77,7 @@ class AdminProcessor:
         runtime_info: RuntimeInfo,
     ) -> None:
         self.store = core.store
+        self.clock = core.clock
         self.clients = consumers.clients
         self.samples = samples
         self.runtime_info = runtime_info
@@ -125,10 +126,21 @@ class AdminProcessor:
         """GET_ALL_PRODUCER_INFO: group → members."""
         table = {}
         for group, clients in list(self.clients.producers.items()):
-            table[group] = [producer(client) for client in clients.values()]
+            table[group] = [self.producer(client) for client in clients.values()]
             yield
         body = yield from encoded_table(table)
         return Answer(body=b'{"data":' + body + b"}")
+
+    def producer(self, client: Client) -> ProducerInfo:
+        """One producer as tools show it: Java prints addresses with a slash in front."""
+        silent_ms = int(self.clock.monotonic() * 1000) - client.last_update_ms
+        return ProducerInfo(
+            client_id=client.client_id,
+            remote_ip=f"/{client.connection.address}",
+            language=client.language,
+            version=client.version,
+            last_update_timestamp=self.clock.now_ms() - silent_ms,
+        )
 
     def subscription(
         self, header: headers.QuerySubscriptionByConsumer, command: Command, connection: Peer
@@ -185,17 +197,6 @@ class AdminProcessor:
         """GET_BROKER_HA_STATUS: a master that no slave follows."""
         status = HARuntimeInfo(master_commit_log_max_offset=self.store.commit_log.max_offset)
         return Answer(body=status.to_bytes())
-
-
-def producer(client: Client) -> ProducerInfo:
-    """One producer as tools show it: Java prints addresses with a slash in front."""
-    return ProducerInfo(
-        client_id=client.client_id,
-        remote_ip=f"/{client.connection.address}",
-        language=client.language,
-        version=client.version,
-        last_update_timestamp=client.last_update_ms,
-    )
 
 
 def connected(client: Client) -> Connection:

@@ -176,6 +176,7 @@ async def test_subscriptions_and_producers_are_those_of_the_heartbeats(tmp_path:
         (producer,) = read(await desk.ask(admin.GetAllProducerInfo()))["data"]["p"]
         assert producer["remoteIP"] == f"/{desk.peer.address}"
         assert producer["clientId"] == "1.2.3.4@7"
+        assert producer["lastUpdateTimestamp"] == pytest.approx(desk.clock.now_ms(), abs=100)
 
 
 async def test_units_are_as_they_are_stored(tmp_path: Path) -> None:
