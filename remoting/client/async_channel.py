@@ -1,15 +1,20 @@
 """One connection for asyncio and trio: requests out, answers to waiting calls, requests in.
 
 Two tasks in the caller's task group, a reader and a writer; they end with the connection. Callers
-queue whole frames and only the writer touches the stream, so that a call can be cancelled at any
-point: its frame leaves whole or not at all, and its answer finds nobody. Source: client §3.
+queue whole frames for the writer, so that a call can be cancelled at any point: its frame leaves
+whole or not at all, and its answer finds nobody. A call that is the only one under way gives its
+frame to the system itself, without a turn of the writer. Source: client §3.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
+from anyio.abc import SocketAttribute
 
 from aerobee.remoting.client.calls import (
     Calls,
@@ -57,6 +62,17 @@ class TaskStarter(Protocol):
         """Run it in the background."""
 
 
+def same_socket(stream: ByteStream) -> socket.socket | None:
+    """The connection below a stream, to write to without waiting; None where that cannot be had."""
+    try:
+        same = socket.socket(fileno=os.dup(stream.extra(SocketAttribute.raw_socket).fileno()))
+    except OSError:
+        # Some systems duplicate files only.
+        return None
+    same.setblocking(False)
+    return same
+
+
 class Waiting:
     """A call under way."""
 
@@ -71,7 +87,9 @@ class AsyncChannel:
     """A connection to one peer; any task may call. Times in seconds.
 
     Law: `_queued` and `_written` count bytes since the start; what lies between them is in `_out`
-    or with the writer. `_progress` is replaced whenever `_written` moves or the channel ends.
+    or with the writer. While they are equal nothing is below the stream either, and `_socket`, the
+    same connection, may be written to. `_progress` is replaced whenever the writer moves
+    `_written` or the channel ends.
     """
 
     def __init__(
@@ -81,6 +99,7 @@ class AsyncChannel:
         self.on_request: OnRequest = refuse
         """Serves what the peer asks of us; called in the loop, so it must not wait."""
         self._stream = stream
+        self._socket: socket.socket | None = None
         self._calls: Calls[Waiting] = Calls(encoding, dress)
         self._out: list[bytes] = []
         self._queued = 0
@@ -123,6 +142,8 @@ class AsyncChannel:
             raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s")
         # No await from here: a stream without its tasks would never be closed.
         channel = cls(address, stream, encoding, link.dress)
+        if link.tls is None:
+            channel._socket = same_socket(stream)
         task_group.start_soon(channel._read)
         task_group.start_soon(channel._write)
         return channel
@@ -185,9 +206,22 @@ class AsyncChannel:
             self._check_open()
 
     def _queue(self, frame: bytes) -> None:
-        self._out.append(frame)
         self._queued += len(frame)
-        self._wanted.set()
+        if len(self._calls) == 1 and self._queued - self._written == len(frame):
+            frame = self._send_now(frame)
+        if frame:
+            self._out.append(frame)
+            self._wanted.set()
+
+    def _send_now(self, frame: bytes) -> bytes:
+        """Give a frame to the system, as far as it takes that without waiting; what is left."""
+        sent = 0
+        if self._socket is not None:
+            # The writer will meet the same error, and knows what it means.
+            with suppress(OSError):
+                sent = self._socket.send(frame)
+            self._written += sent
+        return frame[sent:]
 
     async def _write(self) -> None:
         """Send what is queued until the channel ends."""
@@ -267,6 +301,9 @@ class AsyncChannel:
             return
         self._ended = reason
         self._out.clear()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
         for waiting in self._calls.close():
             waiting.ended.set()
         self._tell_progress()
