@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.errors import Refused
+from aerobee.broker.errors import PutPostponed, Refused
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import StoreError
@@ -13,7 +13,15 @@ from aerobee.store.results import GetStatus, PutStatus
 if TYPE_CHECKING:
     from aerobee.store.message_store import MessageStore
 
-__all__ = ["FOUND", "PULL_CODES", "PUT_ANSWERS", "STORED", "put_refused", "refusal"]
+__all__ = [
+    "FOUND",
+    "PULL_CODES",
+    "PUT_ANSWERS",
+    "STORED",
+    "first_put_refused",
+    "put_refused",
+    "refusal",
+]
 
 STORED: Final = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT})
 """Statuses whose message is in the log: their answer carries the full send response header."""
@@ -33,6 +41,10 @@ PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str | None]]] = {
     PutStatus.SERVICE_NOT_AVAILABLE: (
         int(ResponseCode.SERVICE_NOT_AVAILABLE),
         "service not available now: {cause}",
+    ),
+    PutStatus.SEGMENT_LATE: (
+        int(ResponseCode.SERVICE_NOT_AVAILABLE),
+        PutPostponed.REMARK,
     ),
 }
 
@@ -57,6 +69,14 @@ def put_refused(status: PutStatus, store: MessageStore) -> Refused:
     limit = store.config.max_message_size_bytes
     remark = (remark or status.name).format(cause=store.flags.cause, max_message_size_bytes=limit)
     return Refused(code, remark)
+
+
+def first_put_refused(status: PutStatus, store: MessageStore) -> Refused:
+    """As `put_refused`, where this put is the first thing that the request does.
+
+    If only the next segment of the log is missing, the request is served again when it is there.
+    """
+    return PutPostponed() if status is PutStatus.SEGMENT_LATE else put_refused(status, store)
 
 
 def refusal(error: Exception) -> Answer | None:

@@ -9,6 +9,7 @@
     │   ├── FilterInvalid              a subscription's expression does not parse           23
     │   ├── PropertyFilterOff          a filter in SQL, and `enablePropertyFilter` is off    1
     │   ├── AttributesIllegal          an attribute edit that cannot be applied              1
+    │   ├── PutPostponed               the log cannot roll yet: served again when it can     14
     │   ├── LimitReached               a table is full: its limit is named                   1
     │   └── TooFast                    clients make topics or groups too fast: later again    2
     └── TableDamaged                   a table's file and its backup both do not decode: no start
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.errors import Postponed, RemotingError
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.store.errors import CONTENT_ERRORS as STORED_CONTENT_ERRORS
 
@@ -136,6 +137,18 @@ class TooFast(Refused):
             ResponseCode.SYSTEM_BUSY,
             f"no new {what} now: by use alone {per_s} per second are made; try again later",
         )
+
+
+class PutPostponed(Refused, Postponed):
+    """The next segment of the log is not there yet, and nothing of the request has happened.
+
+    A request that is served in a round is served again; any other ends with this.
+    """
+
+    REMARK: Final = "service not available now: the next segment of the log is still being made"
+
+    def __init__(self) -> None:
+        super().__init__(ResponseCode.SERVICE_NOT_AVAILABLE, self.REMARK)
 
 
 class TableDamaged(BrokerError):

@@ -4,6 +4,7 @@ RemotingError
 ├── FrameError            the byte stream cannot be trusted any more: close the connection
 ├── HeaderError(field)    one field of a header is missing or unreadable: refuse this request
 ├── BodyError             a JSON body does not decode: refuse this request
+├── Postponed             nothing of the request has happened yet: serve it again later
 └── client side
     ├── ConnectFailed     no connection came about
     ├── ChannelClosed     the connection went while a call waited, or before it began
@@ -24,6 +25,7 @@ __all__ = [
     "ConnectFailed",
     "FrameError",
     "HeaderError",
+    "Postponed",
     "RemotingError",
 ]
 
@@ -55,6 +57,13 @@ class HeaderError(RemotingError):
 
 class BodyError(RemotingError):
     """A body is not the JSON document that its request calls for."""
+
+
+class Postponed(RemotingError):
+    """A handler cannot do anything yet, and has done nothing: it is called again for the request.
+
+    That is when `Reactor.resume` is called; what its peer sent behind it waits until then.
+    """
 
 
 class ConnectFailed(RemotingError):

@@ -5,6 +5,7 @@ StoreError
 │  └─ PropertiesTooLong      its property string exceeds the 32,767 bytes of the format
 ├─ RecordDamaged           the bytes at that offset are no whole record
 ├─ NotInMemory             an answer needs pieces that must be read from disk first
+├─ SegmentLate             the next segment of the log is still being made; nothing was written
 └─ StoreRefused            the start is refused: file and remedy in the text, nothing changed
    ├─ StoreLocked            another process, or another store of this one, holds the lock file
    ├─ StoreForeign           the directory carries data of a kind that is not served here
@@ -31,6 +32,7 @@ __all__ = [
     "Piece",
     "PropertiesTooLong",
     "RecordDamaged",
+    "SegmentLate",
     "StoreDamaged",
     "StoreError",
     "StoreForeign",
@@ -78,6 +80,10 @@ class NotInMemory(StoreError):
     def __init__(self, pieces: tuple[Piece, ...]) -> None:
         super().__init__(f"{sum(piece.size for piece in pieces)} bytes must be read from disk")
         self.pieces = pieces
+
+
+class SegmentLate(StoreError):
+    """The log must roll, and its next segment is still being made; nothing has changed."""
 
 
 class StoreRefused(StoreError):

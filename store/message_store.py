@@ -127,6 +127,8 @@ class MessageStore:
             on_failed=self._sync_failed,
         )
         log.new_segment = self.space.allocator.new_segment
+        self.after_wait = self.space.allocator.after_wait
+        """Told when a put that was answered with SEGMENT_LATE may be tried again."""
         self.writer = Writer(config, contents, self.space.allocator, self.flags, runtime)
         self.put = self.writer.put
         self.put_batch = self.writer.put_batch

@@ -36,6 +36,9 @@ class PutStatus(Enum):
     PROPERTIES_SIZE_EXCEEDED = auto()
     SERVICE_NOT_AVAILABLE = auto()
     """Not stored: shut down, disk full, or a sync of the store failed."""
+    SEGMENT_LATE = auto()
+    """Ours. Not stored: the next segment is still being made, `MessageStore.after_wait` tells when
+    to put again."""
 
 
 UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})

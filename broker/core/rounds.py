@@ -58,6 +58,7 @@ class Rounds:
         self.when_closed: list[Callable[[Connection], None]] = []
         """Called for each connection that is gone."""
         store.after_flush.add(self.after_flush)
+        store.after_wait.add(self.reactor.resume)
 
     def after_round(self) -> None:
         """The messages of a round reach their queues; held requests that waited for them run."""

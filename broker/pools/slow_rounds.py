@@ -3,7 +3,7 @@
 A put is a copy in memory and is not timed. Only a round that took long is examined: every
 record carries the millisecond in which it was begun, so the time to the next one, or to the end of
 the round, is the most that its append can have taken. Appends wait for the disk when the page cache
-is full of what is not written yet, or when a segment must be made in the middle of a put.
+is full of what is not written yet.
 
 While the loop is held up nobody can be refused. Afterwards sends that came meanwhile are, with the
 remarks that they would have had from RocketMQ at the time, and what comes later is served.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.answers import STORED, put_refused
+from aerobee.broker.answers import STORED, first_put_refused, put_refused
 from aerobee.broker.core.names import group_problem
 from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
 from aerobee.broker.pop.pop import check_hidden, check_timers
@@ -33,6 +33,8 @@ from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import ChangeInvisibleTimeResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aerobee.broker.core.core import Core
     from aerobee.broker.pop.revive_log import PopsOut
     from aerobee.broker.topics.topics import TopicTable
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.bodies.pop import BatchAck
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.headers.pop import AckMessage, BatchAckMessage, ChangeInvisibleTime
+    from aerobee.store.message_store import MessageStore
     from aerobee.store.results import PutStatus
 
 __all__ = ["Acknowledge"]
@@ -85,7 +88,7 @@ class Acknowledge:
         if receipt.in_order:
             self._in_order(key, header.offset)
         else:
-            self._acknowledge(key, [header.offset], receipt)
+            self._acknowledge(key, [header.offset], receipt, refused=first_put_refused)
         return DONE
 
     def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Steps:
@@ -157,7 +160,9 @@ class Acknowledge:
             diffs=[0],
             broker=receipt.broker,
         )
-        self._require(self._revive_log.check_point(point, receipt.revive_qid))
+        status = self._revive_log.check_point(point, receipt.revive_qid)
+        if status not in STORED:
+            raise first_put_refused(status, self._store)
         # If this one is not stored, the message comes twice, which is better than never.
         self._acknowledge(key, [header.offset], receipt)
         return Answer(header=ChangeInvisibleTimeResponse(popped_ms, hidden_ms, receipt.revive_qid))
@@ -244,20 +249,21 @@ class Acknowledge:
 
     # -- what follows ----------------------------------------------------------------------------
 
-    def _acknowledge(self, key: PopKey, offsets: list[int], receipt: Receipt) -> None:
+    def _acknowledge(
+        self,
+        key: PopKey,
+        offsets: list[int],
+        receipt: Receipt,
+        refused: Callable[[PutStatus, MessageStore], Refused] = put_refused,
+    ) -> None:
         """Put the acknowledgement of some offsets into the revive log.
 
-        Raises: Refused when it cannot be stored.
+        Raises: what `refused` gives when it cannot be stored.
         """
         due_ms = receipt.pop_time + receipt.invisible_time
-        self._require(
-            self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
-        )
-
-    def _require(self, status: PutStatus) -> None:
-        """Refuse the request if its record was not stored. Raises: Refused."""
+        status = self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
         if status not in STORED:
-            raise put_refused(status, self._store)
+            raise refused(status, self._store)
 
     def _in_order(self, key: PopKey, offset: int) -> None:
         """Acknowledge a message of an orderly pop; the group moves on when its batch is complete.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from aerobee.broker.answers import put_refused
+from aerobee.broker.answers import first_put_refused
 from aerobee.broker.core.drafts import BROKER_BITS
 from aerobee.broker.core.names import RETRY_PREFIX
 from aerobee.broker.delay.delay_levels import level_of
@@ -278,7 +278,7 @@ class Send:
     ) -> Plain:
         status = result.status
         if status is not PutStatus.PUT_OK:
-            return self._refused(status)
+            raise self._with_region(first_put_refused(status, self._store))
         counters = self._stats.topic_in(draft.topic, kind)
         counters.messages_in += result.count
         counters.bytes_in += result.size
@@ -326,10 +326,6 @@ class Send:
         self._store.when_durable(result.end_offset, durable)
         await done.wait()
         return answers[0]
-
-    def _refused(self, status: PutStatus) -> Answer:
-        refused = put_refused(status, self._store)
-        return Answer(refused.code, self._region_fields, refused.remark)
 
     def _with_region(self, refused: Refused) -> Refused:
         """Trace clients look for region and trace switch in every answer."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.core.names import is_sendable, retry_topic
-from aerobee.broker.errors import NoPermission, Refused
+from aerobee.broker.errors import NoPermission, PutPostponed, Refused
 from aerobee.broker.send.retries import max_tries, next_level, returned, tried_again
 from aerobee.broker.topics.topics import PERM_WRITE
 from aerobee.remoting.server.routes import Begun
@@ -134,6 +134,8 @@ class SendBack:
         if level is None:
             self._dead_letters.turn(draft, header.group, origin)
         result = self._puts.put(draft, properties, accepted=True)
+        if result.status is PutStatus.SEGMENT_LATE:
+            raise PutPostponed
         if result.status is not PutStatus.PUT_OK:
             raise Refused(SYSTEM_ERROR, result.status.name)
         self._stats.group_out(header.group, origin).sent_back += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aerobee.broker.core.names import RETRY_PREFIX, check_sendable
-from aerobee.broker.errors import NoPermission, Refused, TopicNotExist
+from aerobee.broker.errors import NoPermission, PutPostponed, Refused, TopicNotExist
 from aerobee.broker.timers.timer_properties import DELETE_KEY, DELIVER_AT, read_handle
 from aerobee.remoting.server.routes import PARKED
 from aerobee.remoting.wire.answer import Answer
@@ -49,6 +49,8 @@ class RecallProcessor:
         """Store the wish. Raises: Refused."""
         handle = self._check(header)
         result = self._puts.put(*self._message(header, handle, connection))
+        if result.status is PutStatus.SEGMENT_LATE:
+            raise PutPostponed
         if result.status is not PutStatus.PUT_OK:
             cause = self._store.flags.cause or result.status.name
             raise Refused(ResponseCode.SYSTEM_ERROR, f"recall failed: {cause}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.answers import put_refused
+from aerobee.broker.answers import first_put_refused
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refused
 from aerobee.broker.transactions.half_messages import HALF_TOPIC, Half, late_end, op_draft
@@ -136,7 +136,7 @@ class TransactionProcessor:
         )
         if result.status is not PutStatus.PUT_OK:
             if not commit:
-                raise put_refused(result.status, self._store)
+                raise first_put_refused(result.status, self._store)
             # After a commit there is no way back. Without the record, a start before the next check
             # makes the producer be asked again: it may deliver twice, as a kill in between may.
         elif is_open:
@@ -152,4 +152,4 @@ class TransactionProcessor:
         draft = draft_again(half.record, *half.target, b"")
         status = self._puts.put(draft, half.commit(draft), accepted=True).status
         if status is not PutStatus.PUT_OK:
-            raise put_refused(status, self._store)
+            raise first_put_refused(status, self._store)

@@ -16,7 +16,8 @@ as they would in a pool's queue, and the limits on waiting count that time. What
 5. What did not fit into one receive came evenly over the time: the part that was read came in the
    first part of it.
 6. While a connection was paused, its peer did not read its answers: that time is the peer's fault
-   and does not count.
+   and does not count. Nor does the time in which a request before it was postponed: it is bounded,
+   and to refuse what waited in order behind it would help nobody.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Reading:
         self.round = -1
         """The last round whose poll says nothing about this socket's being empty."""
         self.resumed = 0.0
-        """When it was no longer paused."""
+        """When it was no longer paused, or what was postponed went on."""
 
 
 class Arrivals:

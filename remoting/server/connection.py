@@ -101,6 +101,7 @@ class Connection:
         "on_close",
         "out",
         "paused",
+        "postponed",
         "reading",
         "requests",
         "slow_since",
@@ -143,6 +144,8 @@ class Connection:
         """Encoding, header, body and arrival of frames that were read and not served."""
         self.unfinished: Unfinished | None = None
         """The request whose steps go on in the next turn, before the backlog."""
+        self.postponed = False
+        """That request can do nothing before `resume`, and nothing else is read or served."""
         self.bad: FrameError | None = None
         """What came behind the frames of the backlog; with it the connection ends."""
         self.closed = False
@@ -369,6 +372,19 @@ class Connection:
         self.unfinished = None
         self.context.shared.long_requests.leave(self)
 
+    def postpone(self, request: Unfinished) -> None:
+        """Serve this request again, before anything else, after the reactor's next `resume`."""
+        self.unfinished = request
+        self.postponed = True
+        self.context.shared.postponed.append(self)
+
+    def resume(self, now: float) -> None:
+        """What was postponed is served with the next event, which comes at once."""
+        self.postponed = False
+        if not self.closed:
+            self.reading.resumed = now
+            self.watch()
+
     @property
     def waits(self) -> bool:
         """Whether something that was read is to be served first."""
@@ -385,7 +401,7 @@ class Connection:
         self.context.poller.interest(
             self.sock,
             read=not (self.paused or waits or self.starved),
-            write=waits or self.stalled_since is not None,
+            write=(waits and not self.postponed) or self.stalled_since is not None,
         )
 
     # -- the end ---------------------------------------------------------------------------------

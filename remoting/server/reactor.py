@@ -92,6 +92,13 @@ class Reactor:
         self.selectors.append(selector)
         return selector
 
+    def resume(self) -> None:
+        """Serve the requests again that were postponed."""
+        shared = self.shared
+        postponed, shared.postponed = shared.postponed, []
+        for connection in postponed:
+            connection.resume(monotonic())
+
     @property
     def connections(self) -> list[Connection]:
         """All connections of all selectors."""

@@ -24,12 +24,15 @@ class Resolved(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A request of which steps are left: the next ones are taken in its connection's next turn."""
+    """A request of which steps are left: the next ones are taken in its connection's next turn.
+
+    One without steps was postponed: its handler is called again.
+    """
 
     arrived: float
     command: Command
     route: Resolved
-    steps: Steps
+    steps: Steps | None
 
 
 def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Resolved]:

@@ -190,7 +190,7 @@ class Selector:
         if bits & WRITE:
             connection.write()
         if connection.backlog or connection.unfinished is not None:
-            if not connection.paused:
+            if not (connection.paused or connection.postponed):
                 self._serve_backlog(connection)
             if bits & WRITE and not connection.closed and not connection.waits:
                 connection.watch()
@@ -329,8 +329,10 @@ class Selector:
                 self.shared.inbound.note(connection, pending, monotonic(), renewed=True)
 
     def _wait(self, connection: Connection) -> None:
-        """Go on when the peer has read what it was sent, or else in the next round."""
-        if connection.paused:
+        """Go on when the peer has read what it was sent, when what was postponed is resumed, or
+        else in the next round.
+        """
+        if connection.paused or connection.postponed:
             connection.watch()
         else:
             self.waiting[connection.sock.fileno()] = None

@@ -12,6 +12,7 @@ from aerobee.remoting.server.outbound import OutboundBudget
 from aerobee.remoting.stats import RemotingStats
 
 if TYPE_CHECKING:
+    from aerobee.remoting.server.connection import Connection
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.poller import Poller
 
@@ -53,6 +54,7 @@ class Shared:
         "long_requests",
         "outbound",
         "outbox",
+        "postponed",
         "rejections",
         "slow_round",
         "stats",
@@ -62,6 +64,8 @@ class Shared:
         self.limits = limits
         self.stats = RemotingStats()
         self.outbox: list[Peer] = []
+        self.postponed: list[Connection] = []
+        """Connections whose request waits for `Reactor.resume`."""
         self.inbound = InboundBudget(limits.inbound_bytes)
         self.outbound = OutboundBudget(limits.outbound_bytes, limits.high_water_bytes, self.stats)
         self.long_requests = LongRequests()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from aerobee.remoting.errors import BodyError, HeaderError
+from aerobee.remoting.errors import BodyError, HeaderError, Postponed
 from aerobee.remoting.server.long_requests import SHORT_BYTES
 from aerobee.remoting.server.pools import (
     KEPT_BYTES_MAX,
@@ -106,7 +106,10 @@ class Worker:
         """Take the steps of the unfinished request of a connection until its turn is over."""
         assert connection.unfinished is not None
         arrived, command, route, steps = connection.unfinished
-        if self._long_requests.take(connection, len(command.body)):
+        if steps is None:
+            connection.end_steps()
+            self._run(connection, command, arrived, route)
+        elif self._long_requests.take(connection, len(command.body)):
             self._run(connection, command, arrived, route, steps)
 
     def _run(
@@ -130,8 +133,8 @@ class Worker:
                     connection.answer(command, begun)
                     return
                 if isinstance(begun, Generator):
-                    # The body is a view of the receive buffer, and the steps may outlive it.
-                    command.body = bytes(command.body)
+                    # The receive buffer is reused, and the steps may outlive that.
+                    command.detached()
                     steps = begun
                     connection.unfinished = Unfinished(arrived, command, route, steps)
                     size = len(command.body)
@@ -147,6 +150,10 @@ class Worker:
         except StopIteration as end:
             connection.end_steps()
             outcome = end.value
+        except Postponed:
+            connection.end_steps()
+            connection.postpone(Unfinished(arrived, command.detached(), route, None))
+            return
         except Exception as error:
             connection.end_steps()
             outcome = self.failed(command, connection, error)

@@ -1,28 +1,30 @@
-"""The next log segment before it is needed, so that a roll is two renames' worth of time.
+"""The next log segment before it is needed, so that a roll is a rename and no more.
 
 It is made when the last one is half full, and early enough where half of one is little: a few
 messages do not take the room of two. It grows beside the log's directory, under a name no broker
 looks at, and gets its own name when the log rolls. No room for a segment that is not needed yet
-refuses nothing. One that is needed and cannot be had stops writes; it is tried again every ten
-seconds, and as soon as someone has seen room for it, and writes go on when it succeeds. The same
-holds for one that a slow disk does not finish in time: a roll stops the loop, so it waits for the
-thread that makes the file no longer than `ROLL_WAIT_S`.
+refuses nothing.
+
+A roll that comes before the segment is ready does not wait, for it stops the loop: it raises
+SegmentLate, and `after_wait` tells when to try again. One that cannot be had, or that a slow disk
+does not finish within `LATE_S`, stops writes; it is tried again every ten seconds, and as soon as
+someone has seen room for it, and writes go on when it is there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import threading
 from typing import TYPE_CHECKING
 
 import structlog
 import trio
 
+from aerobee.store.errors import SegmentLate
 from aerobee.store.format.names import spare_path
+from aerobee.store.listeners import Listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from aerobee.store.files.disk import Disk, Handle
@@ -32,8 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Allocator"]
 
 RETRY_S = 10.0
-ROLL_WAIT_S = 2.0
-"""How long a roll waits for the file that a thread is making: nobody is served meanwhile."""
+LATE_S = 2.0
+"""How long what does not fit into the last segment is put off before writes are refused."""
 AHEAD_BYTES = 128 << 20
 """With so little left in the last segment the next is made, even if that is not half full yet."""
 LOOK_S = 0.25
@@ -63,10 +65,14 @@ class Allocator:
         self._stats = stats
         self._on_missing = on_missing
         self._on_recovered = on_recovered
-        # Held while a file is made, by whomever: the loop takes what a thread prepares.
-        self._making = threading.Lock()
-        self._ready: Handle | None = None
+        self.after_wait: Listeners[[]] = Listeners()
+        """Told when a segment that a roll did not find is there, or is known not to come soon."""
+        self._running = False
+        self.ready: Handle | None = None
+        """The next segment, as soon as it is made."""
         self._wanted = trio.Event()
+        self._missed = trio.Event()
+        """Set by a roll that did not find its segment."""
         self._again = trio.Event()
         self._warned = False
         self.starving = False
@@ -78,100 +84,115 @@ class Allocator:
         return self._log.segment_bytes
 
     def new_segment(self, path: Path, size: int) -> Handle:
-        """The allocated file of the next segment, under its name; blocks only when not prepared.
+        """The allocated file of the next segment, under its name.
 
-        Raises: OSError, TimeoutError included; then writes are refused until `on_recovered`.
+        While `run` makes the segments this waits for nothing; without it the file is made here.
+        Raises: SegmentLate, OSError.
         """
         self._wanted.set()
-        try:
-            # Both ways make the file under the same name: two at once would empty each other's.
-            with self._making_no_longer_than(ROLL_WAIT_S, path):
-                handle = self._take(path)
-                if handle is None:
-                    return self._disk.allocate(path, size)
-                self._name(handle, path)
-        except OSError as error:
-            log.error("commit_log.segment_refused", path=str(path), error=str(error))
-            raise
-        return handle
-
-    @contextlib.contextmanager
-    def _making_no_longer_than(self, timeout_s: float, path: Path) -> Iterator[None]:
-        if not self._making.acquire(timeout=timeout_s):
-            raise TimeoutError(errno.ETIMEDOUT, "the disk is too slow to make it", str(path))
-        try:
-            yield
-        finally:
-            self._making.release()
-
-    def _name(self, handle: Handle, path: Path) -> None:
-        """Give the prepared file its name. Raises: OSError; then it is still prepared."""
+        handle = self._take(path)
+        if handle is None:
+            if not self._running:
+                return self._disk.allocate(path, size)
+            self._missed.set()
+            self._again.set()
+            raise SegmentLate(f"{path} is not there yet")
         try:
             self._disk.rename(spare_path(path), path)
         except OSError:
-            self._ready = handle
+            self.ready = handle
             raise
+        return handle
 
     def starved(self, error: OSError) -> None:
         """A needed segment could not be had: try at once, then every ten seconds."""
+        path = self._next_path()
+        log.error("commit_log.segment_refused", path=str(path), error=str(error))
         self._stats.allocations_failed += 1
         self.starving = True
         self._on_missing(error)
         self._wanted.set()
+        self._end_wait()
+
+    def _end_wait(self) -> None:
+        """Who was told that its segment is late may try again."""
+        if self._missed.is_set():
+            self._missed = trio.Event()
+            if (tell := self.after_wait.tell) is not None:
+                tell()
 
     def retry(self) -> None:
         """There may be room again: try now."""
         self._again.set()
 
     def _take(self, path: Path) -> Handle | None:
-        handle, self._ready = self._ready, None
+        handle, self.ready = self.ready, None
         if handle is not None and handle.path != path:
             self._drop(handle)
             return None
         return handle
 
+    def _next_path(self) -> Path:
+        return self._log.queue.path_of(self._log.queue.next_start())
+
     def _due(self) -> bool:
         """Whether the next segment is to be there."""
-        if self.starving:
+        if self.starving or self._missed.is_set():
             return True
         left = self._log.queue.next_start() - self._log.max_offset
         return left <= max(self._log.segment_bytes // 2, AHEAD_BYTES)
 
     async def run(self) -> None:
         """Have the next segment prepared when it is due; until cancelled."""
-        while True:
-            self._wanted = trio.Event()
-            if not self._due():
-                with trio.move_on_after(LOOK_S):
+        self._running = True
+        try:
+            while True:
+                self._wanted = trio.Event()
+                if not self._due():
+                    with trio.move_on_after(LOOK_S):
+                        await self._wanted.wait()
+                elif await self._prepare(self._next_path()):
                     await self._wanted.wait()
-                continue
-            path = self._log.queue.path_of(self._log.queue.next_start())
-            if await self._disk.in_thread(self._prepare, path, self._log.segment_bytes):
-                if self.starving:
-                    self.starving = False
-                    self._on_recovered()
-                await self._wanted.wait()
-            else:
-                self._again = trio.Event()
-                with trio.move_on_after(RETRY_S):
-                    await self._again.wait()
+                else:
+                    self._again = trio.Event()
+                    with trio.move_on_after(RETRY_S):
+                        await self._again.wait()
+        finally:
+            self._running = False
 
-    def _prepare(self, path: Path, size: int) -> bool:
-        """Make the file if it is not there yet; in a thread. False: no room now."""
-        with self._making:
-            if self._ready is not None and self._ready.path == path:
-                return True
-            try:
-                if self._disk.exists(path):
-                    return True
-                self._ready = self._make(path, size)
-            except OSError as error:
-                if not self._warned:
-                    self._warned = True
-                    log.warning("commit_log.no_room_ahead", path=str(path), error=str(error))
-                return False
-            self._warned = False
-            return True
+    async def _prepare(self, path: Path) -> bool:
+        """Have the segment ready; False: it cannot be had now."""
+        if self.ready is None or self.ready.path != path:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._refuse_when_late, path)
+                try:
+                    # A thread is waited for, whoever cancels: what it has made is never lost.
+                    self.ready = await self._disk.in_thread(
+                        self._make, path, self._log.segment_bytes
+                    )
+                except OSError as error:
+                    self._failed(path, error)
+                    return False
+                finally:
+                    nursery.cancel_scope.cancel()
+        self._warned = False
+        if self.starving:
+            self.starving = False
+            self._on_recovered()
+        self._end_wait()
+        return True
+
+    async def _refuse_when_late(self, path: Path) -> None:
+        await self._missed.wait()
+        await trio.sleep(LATE_S)
+        self.starved(TimeoutError(errno.ETIMEDOUT, "the disk is too slow to make it", str(path)))
+
+    def _failed(self, path: Path, error: OSError) -> None:
+        if self._missed.is_set():
+            self.starved(error)
+        elif not self._warned:
+            self._warned = True
+            log.warning("commit_log.no_room_ahead", path=str(path), error=str(error))
 
     def _make(self, path: Path, size: int) -> Handle:
         self._disk.mkdir(path.parent)
@@ -192,8 +213,7 @@ class Allocator:
         self._disk.remove(spare_path(handle.path), missing_ok=True)
 
     def discard(self) -> None:
-        """Remove the unused file. For a thread. Raises: OSError."""
-        with self._making:
-            handle, self._ready = self._ready, None
-            if handle is not None:
-                self._drop(handle)
+        """Remove the unused file, once `run` has ended. For a thread. Raises: OSError."""
+        handle, self.ready = self.ready, None
+        if handle is not None:
+            self._drop(handle)

@@ -123,7 +123,8 @@ class CommitLog:
     def roll(self, size: int) -> None:
         """Make room for `size` bytes: close the tail with the blank, go on in a new segment.
 
-        The segment appears before the blank does. Raises: OSError; then nothing has changed.
+        The segment appears before the blank does. Raises: SegmentLate, OSError; then nothing has
+        changed.
         """
         old = self.queue.last
         if old is not None and self.tail is None and not old.full:

@@ -1,18 +1,19 @@
 """Appending: checks, queue offsets, records, the roll to the next segment.
 
 One writer, the loop. Nothing here awaits, so a queue offset and the record that carries it always
-match; nothing here waits for the disk while the next segment is prepared.
+match; nothing here waits for the disk: a put whose segment is not ready says so.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
-from aerobee.store.errors import MessageIllegal
+from aerobee.store.errors import MessageIllegal, SegmentLate
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX
 from aerobee.store.format.record import (
     BLANK_BYTES,
@@ -30,7 +31,7 @@ from aerobee.store.queues.dispatch import DispatchRequest
 from aerobee.store.results import PutResult, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from aerobee.store.config import StoreConfig
     from aerobee.store.flags import RunningFlags
@@ -195,16 +196,26 @@ class Writer:
             return self._refuse(PutStatus.MESSAGE_ILLEGAL)
         parts = []
         for begin in range(0, max(1, len(records)), BATCH_TOGETHER):
-            if begin:
-                yield
-                if self._flags.refusing:
-                    return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
             part = slice(begin, begin + BATCH_TOGETHER)
-            result = self._append_batch(draft, (drafts or [])[part], records[part], now_ms)
+            append = partial(self._append_batch, draft, (drafts or [])[part], records[part], now_ms)
+            result = (yield from self._append_next(append)) if begin else append()
             if result.status is not PUT_OK:
                 return result
             parts.append(result)
         return _joined(parts) if len(parts) > 1 else parts[0]
+
+    def _append_next(self, append: Callable[[], PutResult]) -> Generator[None, None, PutResult]:
+        """A further part of a batch: the parts before it are stored, so it waits for its segment.
+
+        A call that is made in steps may only ask again.
+        """
+        while True:
+            yield
+            if self._flags.refusing:
+                return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+            result = append()
+            if result.status is not PutStatus.SEGMENT_LATE:
+                return result
 
     def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
         """Why a batch cannot be stored now, whatever is in it."""
@@ -312,6 +323,8 @@ class Writer:
             return PutStatus.MESSAGE_ILLEGAL
         try:
             self._log.roll(size)
+        except SegmentLate:
+            return PutStatus.SEGMENT_LATE
         except OSError as error:
             self._allocator.starved(error)
             return PutStatus.SERVICE_NOT_AVAILABLE
@@ -334,7 +347,8 @@ class Writer:
         return self._queues.obtain(topic, draft.queue_id)
 
     def _refuse(self, status: PutStatus) -> PutResult:
-        self._stats.puts_refused += 1
+        if status is not PutStatus.SEGMENT_LATE:
+            self._stats.puts_refused += 1
         return PutResult(status)
 
 

@@ -22,7 +22,7 @@ from aerobee.remoting.wire.headers.pull import PullMessage
 from aerobee.remoting.wire.headers.send import SendMessageV2
 from aerobee.store.files.disk import Disk
 from tests.broker.peers import Peer
-from tests.kit.running_store import TrioClock
+from tests.kit.running_store import TrioClock, roll_at_once
 from tests.kit.store_model import small_config
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ class Desk:
         self._name_core(broker)
         self._name_tables(broker)
         self._name_services(broker)
+        roll_at_once(self.store)
         self.peer = Caller()
         self.handlers = {int(route.header.code): route.handler for route in broker.routes}
 

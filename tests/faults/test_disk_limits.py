@@ -20,6 +20,7 @@ from tests.kit.broker_process import BrokerProcess
 from tests.kit.mounts import small_ext4
 from tests.kit.raw_client import RawConnection, send_fields
 from tests.kit.reading import read_topic
+from tests.kit.running_store import roll_at_once
 from tests.kit.store_model import draft
 from tests.kit.waiting import eventually
 
@@ -102,6 +103,7 @@ async def test_above_the_forcible_limit_the_oldest_segments_make_room_and_no_mor
             delete_commit_log_files_interval_ms=1,
         )
         store = MessageStore(config, disk=Disk(), clock=SystemClock())
+        roll_at_once(store)
         store.load()
         async with trio.open_nursery() as nursery:
             await nursery.start(store.run)

@@ -4,12 +4,14 @@ python -m tests.kit.odd_broker dies:17 broker run …     killed at its 17th cha
 python -m tests.kit.odd_broker lies broker run …        syncs say done and do nothing
 python -m tests.kit.odd_broker slow:500 broker run …    each message takes 500 us longer to store
 python -m tests.kit.odd_broker files:100 broker run …   the system gives it 100 descriptors
+python -m tests.kit.odd_broker allocates:900 broker run …  room on its disk takes 900 ms to be had
 python -m tests.kit.odd_broker saves broker run …       extents of few queues are worth a save
 
 The first hits any point of a start or a recovery, repeatably. The second is the control of power
 cuts: a test of durability that such a broker passes tests nothing. The third has a capacity that a
-few test clients can exceed many times over. The fourth runs out of descriptors. The fifth starts
-with a few queues as others do with thousands. `ODD_BROKER` in the environment says the same to
+few test clients can exceed many times over. The fourth runs out of descriptors. The fifth has a
+disk that is slow to make the next segment of the log. The sixth starts with a few queues as others
+do with thousands. `ODD_BROKER` in the environment says the same to
 `stall_watch`.
 """
 
@@ -21,7 +23,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LIES", "ODD_BROKER", "SAVES", "become", "dies_at", "few_files", "slow_by"]
+__all__ = [
+    "LIES",
+    "ODD_BROKER",
+    "SAVES",
+    "allocating_for",
+    "become",
+    "dies_at",
+    "few_files",
+    "slow_by",
+]
 
 CHANGES = (
     "fdatasync",
@@ -50,6 +61,11 @@ def slow_by(microseconds: int) -> tuple[str, str]:
 def few_files(count: int) -> tuple[str, str]:
     """The `module` of a `BrokerProcess` that may have so many descriptors and no more."""
     return (__name__, f"files:{count}")
+
+
+def allocating_for(milliseconds: int) -> str:
+    """For `ODD_BROKER`: each allocation of a file takes so much longer."""
+    return f"allocates:{milliseconds}"
 
 
 LIES = (__name__, "lies")
@@ -99,6 +115,17 @@ def slow_down(microseconds: int) -> None:
     setattr(CommitLog, "append", appended)  # noqa: B010  (its type says that it is fixed)
 
 
+def allocate_slowly(milliseconds: int) -> None:
+    """Make whoever reserves the blocks of a file wait for so long."""
+    allocate = os.posix_fallocate
+
+    def allocated(fd: int, offset: int, size: int) -> None:
+        time.sleep(milliseconds / 1_000)
+        allocate(fd, offset, size)
+
+    setattr(os, "posix_fallocate", allocated)  # noqa: B010  (as the others)
+
+
 def save_every_extent() -> None:
     """Make one queue without an extent worth a save."""
     from aerobee.store.flush import extents
@@ -116,6 +143,8 @@ def become(way: str) -> None:
         slow_down(int(count))
     elif name == "files":
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(count), int(count)))
+    elif name == "allocates":
+        allocate_slowly(int(count))
     elif name == "saves":
         save_every_extent()
     else:

@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from aerobee.store.message_store import MessageStore
+from aerobee.store.results import PutStatus
 from tests.kit.store_checker import check_closed, check_running
 from tests.kit.store_model import small_config
 
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 
     from aerobee.store.clock import Clock
     from aerobee.store.files.disk import Disk
+    from aerobee.store.format.record import MessageDraft
+    from aerobee.store.results import PutResult
 
-__all__ = ["TrioClock", "durable", "running_store"]
+__all__ = ["TrioClock", "durable", "put_in_time", "roll_at_once", "running_store"]
 
 
 class TrioClock:
@@ -35,6 +39,14 @@ class TrioClock:
         return trio.current_time()
 
 
+def roll_at_once(store: MessageStore) -> None:
+    """Make each segment in the roll that needs it, and none ahead.
+
+    Puts without an await between them are stored then, however many segments they take.
+    """
+    store.space.allocator.run = trio.sleep_forever  # type: ignore[method-assign]  # see above
+
+
 @asynccontextmanager
 async def running_store(
     root: Path,
@@ -42,18 +54,36 @@ async def running_store(
     *,
     clean: bool = True,
     clock: Clock | None = None,
+    prepares: bool = False,
     **changes: object,
 ) -> AsyncIterator[MessageStore]:
-    """Loaded and running; at the end closed, and its files checked."""
+    """Loaded and running; at the end closed, and its files checked.
+
+    Unless it `prepares` segments ahead, as a broker does, it rolls at once.
+    """
     store = MessageStore(small_config(root, **changes), disk=disk, clock=clock or TrioClock())
+    if not prepares:
+        roll_at_once(store)
     store.load()
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
+        if prepares:
+            await wait_all_tasks_blocked()
         yield store
         check_running(store)
         nursery.cancel_scope.cancel()
     assert await store.close() is clean
     check_closed(root, clean=clean)
+
+
+async def put_in_time(store: MessageStore, draft: MessageDraft) -> PutResult:
+    """Put, and put again when the segment is there that was late."""
+    while (result := store.put(draft)).status is PutStatus.SEGMENT_LATE:
+        told = trio.Event()
+        store.after_wait.add(told.set)
+        await told.wait()
+        store.after_wait.remove(told.set)
+    return result
 
 
 async def durable(store: MessageStore, end_offset: int) -> bool:

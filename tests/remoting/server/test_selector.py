@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from aerobee.remoting.errors import Postponed
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.pools import Pool
 from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGETHER
@@ -397,6 +398,62 @@ def test_a_request_in_steps_gives_way_and_what_its_peer_sent_behind_it_waits(
         stage.rounds(events)
     assert served == [b"other", b"long", b"behind", b"later"]
     assert bodies(slow) == [b"long", b"behind", b"later"]
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_a_postponed_request_is_served_again_before_what_its_peer_sent_behind_it(
+    time: HandTime, in_steps: bool
+) -> None:
+    ready = False
+    served: list[bytes] = []
+
+    def handler(header: Any, command: Any, connection: Any) -> Any:
+        return steps(header, command) if in_steps else at_once(header, command)
+
+    def steps(header: Any, command: Any) -> Steps:
+        for _ in range(20):
+            time.now += 0.001
+            yield
+        return at_once(header, command)
+
+    def at_once(header: Any, command: Any) -> Answer:
+        if header.queue_id and not ready:
+            raise Postponed
+        served.append(bytes(command.body))
+        return Answer(0, body=served[-1])
+
+    def run() -> None:
+        while (events := stage.poll(sock, other)) or stage.selector.waiting:
+            stage.rounds(events)
+
+    stage = Stage(handler)
+    connection, sock = stage.connect()
+    _, other = stage.connect()
+    sock.incoming += frame_of(1, b"postponed") + frame_of(0, b"behind")
+    run()
+    assert served == []
+    assert stage.interest(sock) == Interest(read=False, write=False)
+    other.incoming += frame_of(0, b"other")
+    sock.incoming += frame_of(0, b"later")
+    run()
+    stage.reactor.resume()
+    run()
+    assert served == [b"other"], "it was not ready yet"
+    time.now += 1
+    ready = True
+    stage.reactor.resume()
+    run()
+    assert served == [b"other", b"postponed", b"behind", b"later"]
+    assert bodies(sock) == served[1:]
+    assert stage.interest(sock) == Interest(read=True, write=False)
+    assert not stage.reactor.shared.long_requests.held
+    ready = False
+    sock.incoming += frame_of(1, b"never")
+    run()
+    connection.close("gone")
+    stage.reactor.resume()
+    run()
+    assert len(served) == 4
 
 
 @pytest.mark.parametrize("closes", [False, True])

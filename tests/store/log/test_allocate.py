@@ -2,8 +2,9 @@
 
 import errno
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -11,16 +12,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from aerobee.store.flags import Flag
 from aerobee.store.format.names import is_spare, segment_name, spare_path
-from aerobee.store.log.allocate import LOOK_S, Allocator
-from aerobee.store.log.commit_log import CommitLog
+from aerobee.store.log.allocate import LATE_S, LOOK_S
+from aerobee.store.message_store import MessageStore
 from aerobee.store.results import PutStatus
-from aerobee.store.stats import StoreStats
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
-from tests.kit.running_store import running_store
+from tests.kit.running_store import put_in_time, running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
-
-if TYPE_CHECKING:
-    from aerobee.store.files.disk import Handle
 
 BIG = bytes(3_000)
 NO_ROOM = {"name": "posix_fallocate", "error": errno.ENOSPC}
@@ -34,22 +31,25 @@ def segments(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "commitlog").iterdir())
 
 
-async def until_spare(root: Path, start: int) -> None:
+async def until_ready(store: MessageStore, start: int) -> None:
+    """Wait until the segment is made that begins there."""
+    path = store.commit_log.queue.path_of(start)
     for _ in range(2_000):
-        if any(segment_name(start) in name for name in spares(root)):
+        if (ready := store.space.allocator.ready) is not None and ready.path == path:
+            assert [*spares(store.root)] == [spare_path(path).name]
             return
         await trio.to_thread.run_sync(threading.Event().wait, 0.005)
-    raise AssertionError(spares(root))
+    raise AssertionError(spares(store.root))
 
 
 @pytest.mark.trio
 async def test_the_segment_behind_the_current_one_is_prepared_elsewhere(tmp_path: Path) -> None:
-    async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
-        await until_spare(tmp_path, 0)
+    async with running_store(tmp_path, FaultyDisk(tmp_path), prepares=True) as store:
+        await until_ready(store, 0)
         assert segments(tmp_path) == []
         store.put(draft())
         assert segments(tmp_path) == [segment_name(0)]
-        await until_spare(tmp_path, LOG_BYTES)
+        await until_ready(store, LOG_BYTES)
         assert segments(tmp_path) == [segment_name(0)]
         store.dispatch()
     assert spares(tmp_path) == [], "a clean close removes it"
@@ -66,8 +66,8 @@ async def test_large_segments_get_their_successor_when_they_are_half_full(
             mock_clock.jump(LOOK_S)
             await wait_all_tasks_blocked(0.01)
 
-    async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
-        await until_spare(tmp_path, 0)
+    async with running_store(tmp_path, FaultyDisk(tmp_path), prepares=True) as store:
+        await until_ready(store, 0)
         while store.commit_log.max_offset < LOG_BYTES // 2 - 200:
             assert store.put(draft()).status is PutStatus.PUT_OK
         await looked()
@@ -75,10 +75,10 @@ async def test_large_segments_get_their_successor_when_they_are_half_full(
         while store.commit_log.max_offset < LOG_BYTES // 2:
             assert store.put(draft()).status is PutStatus.PUT_OK
         await looked()
-        await until_spare(tmp_path, LOG_BYTES)
+        await until_ready(store, LOG_BYTES)
         store.dispatch()
-    async with running_store(tmp_path, FaultyDisk(tmp_path)):
-        await until_spare(tmp_path, LOG_BYTES)
+    async with running_store(tmp_path, FaultyDisk(tmp_path), prepares=True) as store:
+        await until_ready(store, LOG_BYTES)
 
 
 @pytest.mark.trio
@@ -86,20 +86,20 @@ async def test_a_roll_before_half_of_the_segment_is_full_makes_the_next_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aerobee.store.log.allocate.AHEAD_BYTES", 0)
-    async with running_store(tmp_path, FaultyDisk(tmp_path)) as store:
-        assert store.put(draft()).status is PutStatus.PUT_OK
+    async with running_store(tmp_path, FaultyDisk(tmp_path), prepares=True) as store:
+        assert (await put_in_time(store, draft())).status is PutStatus.PUT_OK
         for number in range(1, 4):
-            assert store.put(draft(body=bytes(3_900))).physical_offset == number * LOG_BYTES
+            placed = await put_in_time(store, draft(body=bytes(3_900)))
+            assert placed.physical_offset == number * LOG_BYTES
         store.dispatch()
 
 
 @pytest.mark.trio
 async def test_a_roll_onto_a_prepared_segment_allocates_nothing(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
-    async with running_store(tmp_path, disk) as store:
-        store.put(draft(body=BIG))
-        await until_spare(tmp_path, LOG_BYTES)
-        await wait_all_tasks_blocked(0.01)
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        await put_in_time(store, draft(body=BIG))
+        await until_ready(store, LOG_BYTES)
         disk.calls.clear()
         assert store.put(draft(body=BIG)).physical_offset == LOG_BYTES
         assert [call.name for call in disk.calls] == ["replace", "mmap"]
@@ -107,61 +107,87 @@ async def test_a_roll_onto_a_prepared_segment_allocates_nothing(tmp_path: Path) 
 
 
 @pytest.mark.trio
-async def test_a_roll_before_the_segment_is_prepared_waits_for_it(tmp_path: Path) -> None:
-    disk = FaultyDisk(tmp_path)
-    async with running_store(tmp_path, disk) as store:
-        for _ in range(8):
-            assert store.put(draft(body=BIG)).status is PutStatus.PUT_OK
-        store.dispatch()
-        assert len(segments(tmp_path)) == 8
-
-
-@pytest.mark.trio
-async def test_a_segment_half_prepared_by_the_thread_is_taken_when_it_is_done(
+async def test_rolls_that_come_before_their_segments_are_put_off_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    making = threading.Event()
-
-    def slow(call: Call) -> None:
-        if call.name == "posix_fallocate" and threading.current_thread() is not MAIN:
-            making.set()
-            threading.Event().wait(0.05)
-
-    disk.before = slow
-    async with running_store(tmp_path, disk) as store:
-        await trio.to_thread.run_sync(making.wait)
-        assert store.put(draft()).physical_offset == 0
-        made = [call for call in disk.calls if call.name == "posix_fallocate"]
-        assert len(made) == 1
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        for number in range(8):
+            result = await put_in_time(store, draft(body=BIG))
+            assert (result.physical_offset, result.queue_offset) == (number * LOG_BYTES, number)
+        assert store.put(draft(body=BIG)).status is PutStatus.SEGMENT_LATE
+        assert store.stats.puts_refused == 0
         store.dispatch()
+        assert len(read_queue(store, "T", 0)) == len(segments(tmp_path)) == 8
+
+
+@contextmanager
+def held_up(disk: FaultyDisk) -> Iterator[threading.Event]:
+    """The disk makes no segment in a thread before the event is set, or the block ends."""
+    go_on = threading.Event()
+
+    def wait(call: Call) -> None:
+        if call.name == "posix_fallocate" and threading.current_thread() is not MAIN:
+            assert go_on.wait(10)
+
+    disk.before = wait
+    try:
+        yield go_on
+    finally:
+        go_on.set()
 
 
 @pytest.mark.trio
-async def test_a_roll_does_not_wait_for_long_for_a_thread_that_the_disk_holds_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("aerobee.store.log.allocate.ROLL_WAIT_S", 0.01)
+async def test_a_segment_half_made_by_the_thread_is_taken_when_it_is_done(tmp_path: Path) -> None:
     disk = FaultyDisk(tmp_path)
-    making, go_on = threading.Event(), threading.Event()
+    with held_up(disk) as go_on:
+        async with running_store(tmp_path, disk, prepares=True) as store:
+            assert store.put(draft()).status is PutStatus.SEGMENT_LATE
+            go_on.set()
+            assert (await put_in_time(store, draft())).physical_offset == 0
+            made = [call for call in disk.calls if call.name == "posix_fallocate"]
+            assert len(made) == 1
+            store.dispatch()
 
-    def held_up(call: Call) -> None:
-        if call.name == "posix_fallocate" and threading.current_thread() is not MAIN:
-            making.set()
-            assert go_on.wait(10)
 
-    disk.before = held_up
-    async with running_store(tmp_path, disk) as store:
-        await trio.to_thread.run_sync(making.wait)
-        assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE
-        assert "too slow" in store.flags.cause
-        go_on.set()
-        for _ in range(2_000):
-            if not store.flags.refusing:
-                break
-            await trio.to_thread.run_sync(threading.Event().wait, 0.005)
-        assert store.put(draft()).physical_offset == 0
-        store.dispatch()
+@pytest.mark.trio
+async def test_what_is_put_off_for_too_long_is_refused_until_the_segment_is_there(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    with held_up(disk) as go_on:
+        async with running_store(tmp_path, disk, prepares=True) as store:
+            statuses: list[PutStatus] = []
+
+            async def put() -> None:
+                statuses.append((await put_in_time(store, draft())).status)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(put)
+                nursery.start_soon(put)
+                await wait_all_tasks_blocked(0.01)
+                mock_clock.jump(LATE_S - 0.1)
+                await wait_all_tasks_blocked(0.01)
+                assert statuses == []
+                mock_clock.jump(0.1)
+            assert statuses == [PutStatus.SERVICE_NOT_AVAILABLE] * 2
+            assert "too slow" in store.flags.cause
+            go_on.set()
+            with trio.fail_after(5):
+                while store.flags.refusing:
+                    await trio.to_thread.run_sync(threading.Event().wait, 0.005)
+            assert store.put(draft()).physical_offset == 0
+            store.dispatch()
+
+
+@pytest.mark.trio
+async def test_a_stop_while_a_segment_is_made_keeps_nothing_of_it(tmp_path: Path) -> None:
+    disk = FaultyDisk(tmp_path)
+    with held_up(disk) as go_on:
+        async with running_store(tmp_path, disk, prepares=True) as store:
+            assert store.put(draft()).status is PutStatus.SEGMENT_LATE
+            threading.Timer(0.05, go_on.set).start()
+    assert spares(tmp_path) == segments(tmp_path) == []
 
 
 MAIN = threading.main_thread()
@@ -172,8 +198,8 @@ async def test_no_room_for_a_segment_that_is_not_needed_yet_refuses_nothing(
     tmp_path: Path,
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    async with running_store(tmp_path, disk) as store:
-        await until_spare(tmp_path, 0)
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        await until_ready(store, 0)
         disk.faults.append(Fault(**NO_ROOM, times=1_000))  # type: ignore[arg-type]  # as declared above
         assert store.put(draft()).status is PutStatus.PUT_OK
         await trio.to_thread.run_sync(threading.Event().wait, 0.05)
@@ -188,11 +214,12 @@ async def test_without_a_needed_segment_writes_are_refused_and_go_on_by_themselv
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    async with running_store(tmp_path, disk) as store:
-        await until_spare(tmp_path, 0)
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        await until_ready(store, 0)
         disk.faults.append(full := Fault(**NO_ROOM, times=1_000))  # type: ignore[arg-type]  # as declared above
         assert store.put(draft(body=BIG)).status is PutStatus.PUT_OK
-        assert store.put(draft(body=BIG)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        refused = await put_in_time(store, draft(body=BIG))
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         assert store.flags.has(Flag.DISK_FULL)
         assert "space" in store.flags.cause
         assert store.put(draft()).status is PutStatus.SERVICE_NOT_AVAILABLE, "also a small one"
@@ -202,7 +229,7 @@ async def test_without_a_needed_segment_writes_are_refused_and_go_on_by_themselv
         for _ in range(11):
             await wait_all_tasks_blocked(0.01)
             mock_clock.jump(1)
-        await until_spare(tmp_path, LOG_BYTES)
+        await until_ready(store, LOG_BYTES)
         await wait_all_tasks_blocked(0.01)
         assert not store.flags.refusing
         assert store.put(draft(body=BIG)).physical_offset == LOG_BYTES
@@ -214,45 +241,10 @@ async def test_a_stop_with_a_full_disk_keeps_the_abort_file_away_when_all_is_on_
     tmp_path: Path,
 ) -> None:
     disk = FaultyDisk(tmp_path)
-    async with running_store(tmp_path, disk) as store:
-        await until_spare(tmp_path, 0)
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        await until_ready(store, 0)
         disk.faults.append(Fault(**NO_ROOM, times=1_000))  # type: ignore[arg-type]  # as declared above
         store.put(draft(body=BIG))
-        assert store.put(draft(body=BIG)).status is PutStatus.SERVICE_NOT_AVAILABLE
+        refused = await put_in_time(store, draft(body=BIG))
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
         store.dispatch()
-
-
-def test_a_segment_that_the_loop_makes_is_not_made_by_the_thread_as_well(tmp_path: Path) -> None:
-    """The same name for both: the second would empty the file that the first has given away."""
-    disk = FaultyDisk(tmp_path)
-    renaming, go_on = threading.Event(), threading.Event()
-
-    def wait_at_the_rename(call: Call) -> None:
-        if call.name == "replace":
-            renaming.set()
-            assert go_on.wait(10)
-
-    (tmp_path / "commitlog").mkdir()
-    commit_log = CommitLog(disk, tmp_path / "commitlog", LOG_BYTES)
-    allocator = Allocator(
-        commit_log, disk, StoreStats(), on_missing=lambda _: None, on_recovered=lambda: None
-    )
-    path = commit_log.queue.path_of(0)
-    made: list[Handle] = []
-    disk.before = wait_at_the_rename
-    loop = threading.Thread(
-        target=lambda: made.append(allocator.new_segment(path, LOG_BYTES)), daemon=True
-    )
-    loop.start()
-    assert renaming.wait(10)
-    thread = threading.Thread(target=lambda: allocator._prepare(path, LOG_BYTES), daemon=True)
-    thread.start()
-    thread.join(0.1)
-    go_on.set()
-    loop.join(10)
-    thread.join(10)
-    opened = [call for call in disk.calls if call.name == "open" and call.path != tmp_path]
-    assert sum(str(call.path).endswith(spare_path(path).name) for call in opened) == 1
-    assert path.stat().st_size == LOG_BYTES
-    assert allocator._ready is None
-    made[0].close()

@@ -19,7 +19,7 @@ from aerobee.store.format.names import mark_name, segment_name
 from aerobee.store.results import GetStatus, PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
 from tests.kit.passing_time import HOUR_S, SmallDisk, pass_s, settled
-from tests.kit.running_store import running_store
+from tests.kit.running_store import put_in_time, running_store
 from tests.kit.store_model import LOG_BYTES, draft, read_queue
 
 if TYPE_CHECKING:
@@ -217,14 +217,13 @@ async def test_a_missing_segment_is_tried_again_as_soon_as_there_is_room(
     tmp_path: Path, mock_clock: MockClock
 ) -> None:
     disk = SmallDisk(tmp_path)
-    async with running_store(tmp_path, disk) as store:
-        fill(store, 1)
+    async with running_store(tmp_path, disk, prepares=True) as store:
+        await put_in_time(store, draft(body=BIG))
         await pass_s(mock_clock, 11)
         full = Fault(name="posix_fallocate", error=errno.ENOSPC, times=1_000)
-        fill(store, 1)
         disk.faults.append(full)
         disk.used_percent = 90
-        while store.put(draft(body=BIG)).status is PutStatus.PUT_OK:
+        while (await put_in_time(store, draft(body=BIG))).status is PutStatus.PUT_OK:
             store.dispatch()
         assert "No space left" in store.flags.cause
         await pass_s(mock_clock, 11)
