@@ -8,7 +8,7 @@ Source: store format §1.3, §5.2.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from aerobee.store.format.faults import (
     CQ_MISMATCH,
@@ -20,10 +20,10 @@ from aerobee.store.format.faults import (
 from aerobee.store.format.tags import EXT_ADDRESS_MAX
 from aerobee.store.format.unit import SCHEDULE_TOPIC, is_blank, is_due_time
 
-__all__ = ["UnitFields", "number_fault", "unit_detail", "unit_fault"]
+if TYPE_CHECKING:
+    from aerobee.store.format.unit import Unit
 
-UnitFields: TypeAlias = tuple[int, int, int]
-"""Physical offset, size and tags code."""
+__all__ = ["number_fault", "unit_detail", "unit_fault"]
 
 
 def number_fault(expected: int | None, queue_offset: int) -> str:
@@ -36,31 +36,32 @@ def number_fault(expected: int | None, queue_offset: int) -> str:
 
 
 def unit_fault(
-    topic: str, wanted: UnitFields, found: UnitFields, *, stored_ms: int = 0, extended: bool = False
+    topic: str, wanted: Unit, found: Unit, *, stored_ms: int = 0, extended: bool = False
 ) -> str:
     """What is wrong with the unit of a message; `wanted` has the hash of its tags.
 
     `stored_ms` is when it was stored; `extended`: codes may be addresses in consumequeue_ext.
     """
-    if found[:2] == wanted[:2]:
-        code = found[2]
+    if (found.physical_offset, found.size) == (wanted.physical_offset, wanted.size):
+        code = found.tags_code
         fine = (
-            code == wanted[2]
+            code == wanted.tags_code
             or (extended and code <= EXT_ADDRESS_MAX)
             # By a table of levels that we do not know.
             or (topic == SCHEDULE_TOPIC and is_due_time(code) and code >= stored_ms)
         )
         return END if fine else CQ_TAG_MISMATCH
-    if found[1] <= 0 or is_blank(found[0], found[1]):
+    if found.size <= 0 or is_blank(found.physical_offset, found.size):
         return CQ_MISSING
     return CQ_MISMATCH
 
 
-def unit_detail(kind: str, wanted: UnitFields, found: UnitFields) -> str:
+def unit_detail(kind: str, wanted: Unit, found: Unit) -> str:
     """A finding of `unit_fault` in words."""
     if kind == CQ_TAG_MISMATCH:
-        return f"the unit says {found[2]}, the tags of the message {wanted[2]}"
+        return f"the unit says {found.tags_code}, the tags of the message {wanted.tags_code}"
     if kind == CQ_MISSING:
-        return "no unit" if found[1] <= 0 else "filled over"
-    wants = f"{wanted[1]} bytes at {wanted[0]}"
-    return f"the unit says {found[1]} bytes at {found[0]}, the message has {wants}"
+        return "no unit" if found.size <= 0 else "filled over"
+    there = f"{found.size} bytes at {found.physical_offset}"
+    wants = f"{wanted.size} bytes at {wanted.physical_offset}"
+    return f"the unit says {there}, the message has {wants}"

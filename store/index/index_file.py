@@ -194,6 +194,14 @@ def _entry(handle: Handle, shape: IndexShape, number: int) -> IndexEntry:
     return INDEX_ENTRY.read(_whole(handle, INDEX_ENTRY.size, shape.entry_position(number)))
 
 
+class Unwritten(NamedTuple):
+    """Entries of an index file that are only in memory."""
+
+    first: int
+    """Number of the first of them."""
+    entries: bytearray
+
+
 class IndexBuilder:
     """Adds keys to the last file. All but `add` and the numbers block: for a thread.
 
@@ -225,8 +233,8 @@ class IndexBuilder:
         self.end_physical_offset = head.end_physical_offset
         self.slots_used = head.hash_slot_count
         self.count = head.index_count
-        self._unwritten = head.index_count, bytearray()
-        """The first entry that is only in memory, and all of those. Replaced in one step."""
+        self._unwritten = Unwritten(head.index_count, bytearray())
+        """Replaced in one step."""
         self._slots = memoryview(file.disk.memory(file.shape.slots * INDEX_SLOT.size)).cast("i")
         self._dirty = bytearray((file.shape.slots + _HEAD_SLOTS) // _BLOCK + 1)
         """One per block: whether it differs from the file."""
@@ -273,7 +281,7 @@ class IndexBuilder:
     @property
     def unwritten(self) -> int:
         """Entries that are only in memory."""
-        return self.count - self._unwritten[0]
+        return self.count - self._unwritten.first
 
     def recent(self, key_hash: int) -> Recent:
         """What a query must know of this file; for the loop."""
@@ -297,7 +305,7 @@ class IndexBuilder:
         slots = self._slots
         slot_count = len(slots)
         dirty = self._dirty
-        entries = self._unwritten[1]
+        entries = self._unwritten.entries
         count = first = self.count
         begin = self.begin_timestamp
         physical_offset, stored = self.end_physical_offset, self.end_timestamp
@@ -345,7 +353,7 @@ class IndexBuilder:
             piece = memoryview(_turned(self._slots[begin:end].tobytes())).cast("B")
             handle.pwrite(piece, shape.slot_position(begin))
         self.file.head = head
-        self._unwritten = self.count, bytearray()
+        self._unwritten = Unwritten(self.count, bytearray())
         self._dirty = bytearray(len(self._dirty))
 
     def sync(self) -> None:

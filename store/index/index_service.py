@@ -24,7 +24,7 @@ from aerobee.store.format.faults import END, MORE
 from aerobee.store.format.index import KeyHasher
 from aerobee.store.format.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from aerobee.store.format.walk import Walk, claimed_size, resumes_at
-from aerobee.store.index.index_file import IndexBuilder
+from aerobee.store.index.index_file import IndexBuilder, Key
 from aerobee.store.results import Location
 
 if TYPE_CHECKING:
@@ -332,7 +332,8 @@ class IndexService:
             log.warning("index.no_file", path=str(self.files.directory), error=str(error))
             return False
         self.files.files.append(file)
-        log.info("index.rolled", path=str(file.path), physical_offset=self._keys[0][1])
+        first = Key(*self._keys[0])
+        log.info("index.rolled", path=str(file.path), physical_offset=first.physical_offset)
         return True
 
     # ── Writing ──

@@ -373,9 +373,10 @@ class QueueUnits(QueueFiles):
         # Mostly it is the very first.
         middle = low
         while low < high:
-            found = UNIT.unpack_from(self.units(middle, 1))
+            unit = UNIT.read(self.units(middle, 1))
             # A power cut leaves holes where units were never synced: later than all others.
-            if found[1] > 0 and (is_blank(found[0], found[1]) or found[0] < physical_offset):
+            blank = is_blank(unit.physical_offset, unit.size)
+            if unit.size > 0 and (blank or unit.physical_offset < physical_offset):
                 low = middle + 1
             else:
                 high = middle

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from aerobee.store.format.faults import CQ_MISMATCH, CQ_MISSING, CQ_TAG_MISMATCH, END
 from aerobee.store.format.queue_faults import number_fault, unit_fault
-from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE
+from aerobee.store.format.unit import BLANK, UNIT, UNIT_SIZE, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aerobee.store.format.queue_faults import UnitFields
     from aerobee.store.format.queue_reader import Queue, QueueReader
 
 __all__ = ["Expectation", "QueueCheck"]
@@ -148,13 +147,13 @@ class QueueCheck:
         pairs = zip(UNIT.iter_unpack(self.expected), UNIT.iter_unpack(there), strict=True)
         for queue_offset, (wanted, found) in enumerate(pairs, self.base):
             if wanted != found:
-                self._judge(queue_offset, wanted, found)
+                self._judge(queue_offset, Unit(*wanted), Unit(*found))
 
-    def _judge(self, queue_offset: int, wanted: UnitFields, found: UnitFields) -> None:
+    def _judge(self, queue_offset: int, wanted: Unit, found: Unit) -> None:
         kind = unit_fault(self.queue.topic, wanted, found, extended=self.rules.extended)
         if kind == END:
             return
-        if self.rules.pending(wanted[0]):
+        if self.rules.pending(wanted.physical_offset):
             self.pending += 1
         else:
             self._problem(kind, queue_offset, WORDS[kind])

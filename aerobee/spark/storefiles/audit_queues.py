@@ -26,8 +26,8 @@ from aerobee.store.format.checkpoint import CHECKPOINT
 from aerobee.store.format.faults import CQ_MISMATCH, CQ_MISSING, END
 from aerobee.store.format.names import ABORT, CONFIG
 from aerobee.store.format.names import CHECKPOINT as CHECKPOINT_FILE
-from aerobee.store.format.queue_faults import UnitFields, number_fault, unit_detail, unit_fault
-from aerobee.store.format.unit import BLANK_SIZE, UNIT_SIZE
+from aerobee.store.format.queue_faults import number_fault, unit_detail, unit_fault
+from aerobee.store.format.unit import BLANK_SIZE, UNIT_SIZE, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,23 +163,23 @@ class QueueAudit:
                 units = reader.units(first, count)
         same = (units["place"] == run.places) & (units["size"] == run.sizes)
         for at in np.flatnonzero(~same | (units["code"] != run.codes)).tolist():
-            unit = (int(units["place"][at]), int(units["size"][at]), int(units["code"][at]))
+            unit = Unit(int(units["place"][at]), int(units["size"][at]), int(units["code"][at]))
             kind, detail = self._judged(line, run, at, unit)
             if kind != END:
                 yield _finding(line, kind, run, at, detail)
 
-    def _judged(self, line: Line, run: QueueRows, at: int, found: UnitFields) -> tuple[str, str]:
+    def _judged(self, line: Line, run: QueueRows, at: int, found: Unit) -> tuple[str, str]:
         """Kind and detail of what is wrong with the unit; END when nothing is that counts."""
         stored = int(run.stored[at])
         if stored > self._pending_after:
             return END, ""
-        wanted = int(run.places[at]), int(run.sizes[at]), int(run.codes[at])
+        wanted = Unit(int(run.places[at]), int(run.sizes[at]), int(run.codes[at]))
         kind = unit_fault(line.key[0], wanted, found, stored_ms=stored, extended=self._extended)
         gone = kind == CQ_MISSING and (
             self._of_earlier_topic(line, run, at) or self._is_deleted(line, run, at)
         )
         again = kind == CQ_MISMATCH and self._is_again(
-            line, int(run.offsets[at]), found[0], wanted[0]
+            line, int(run.offsets[at]), found.physical_offset, wanted.physical_offset
         )
         if kind == END or gone or again:
             return END, ""
