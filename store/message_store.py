@@ -75,7 +75,7 @@ class MessageStore:
         segment_bytes = config.mapped_file_size_commit_log_bytes
         self.config = config
         self._disk = disk
-        self._clock = clock
+        self.clock = clock
         self._topics_known = topics_known
         self.stats = StoreStats()
         aside = self.aside = SetAside(self.stats.set_aside, clock)
@@ -183,7 +183,7 @@ class MessageStore:
         try:
             recovery = self._load_locked()
         except BaseException:
-            self._let_go()
+            self.let_go()
             raise
         self.flags.clear(Flag.SHUT_DOWN)
         log.info(
@@ -210,7 +210,7 @@ class MessageStore:
                     self.queues,
                     self._checkpoint_file.value,
                     clean=clean,
-                    clock=self._clock,
+                    clock=self.clock,
                     levels=self.levels,
                     crc=self.config.check_crc_on_recover,
                     known=self._topics_known,
@@ -237,7 +237,7 @@ class MessageStore:
         self.dispatcher.dispatched = self.commit_log.mapped_from = self.commit_log.max_offset
         self.dispatcher.last_store_timestamp = last
         self.dispatcher.last_position = recovery.last_position
-        self.points.begin(recovery, f"{self._disk.process_id()} {self._clock.now_ms()}")
+        self.points.begin(recovery, f"{self._disk.process_id()} {self.clock.now_ms()}")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """All services of the store, until cancelled. Started means: syncs are done.
@@ -268,7 +268,7 @@ class MessageStore:
         self._thread.start()
         await self.space.make_room()
         durable = await self._log_flush.reach(self.commit_log.max_offset)
-        await self._dispatch_service.catch_up(self._clock)
+        await self._dispatch_service.catch_up(self.clock)
         durable = await self.index.service.close() and durable
         durable = await self._queue_flush.round(thorough=True, final=True) and durable
         self._thread.stop()
@@ -278,7 +278,7 @@ class MessageStore:
         except OSError as error:
             log.error("store.close_failed", error=str(error))
             clean = False
-        self._let_go()
+        self.let_go()
         log.info("store.closed", clean=clean)
         return clean
 
@@ -301,7 +301,8 @@ class MessageStore:
             self._last_stop.write(LastStop.of(self.commit_log, self.queues))
             self._abort.remove()
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Give back the files and the lock, and nothing else: `close` is the way to stop."""
         self.queues.close()
         self.commit_log.close()
         self.space.close()

@@ -306,8 +306,8 @@ class IndexService:
             del keys[: builder.add(keys)]
         self.indexed = self._keys_end
         self._stats.keys_indexed += added
-        if self._unwritten >= UNWRITTEN_MAX:
-            await self._write()
+        if self.unwritten >= UNWRITTEN_MAX:
+            await self.write()
         return True
 
     async def _next_file(self) -> bool:
@@ -339,14 +339,14 @@ class IndexService:
     # ── Writing ──
 
     @property
-    def _unwritten(self) -> int:
+    def unwritten(self) -> int:
         return 0 if self._builder is None else self._builder.unwritten
 
     async def _write_if_due(self) -> None:
-        if self._unwritten and self._clock.monotonic() >= self._write_at:
-            await self._write()
+        if self.unwritten and self._clock.monotonic() >= self._write_at:
+            await self.write()
 
-    async def _write(self) -> bool:
+    async def write(self) -> bool:
         """Put what is in memory into the file; a failure is tried again with the next round."""
         self._write_at = self._clock.monotonic() + WRITE_S
         if self._builder is None or not self._builder.unwritten:
@@ -364,7 +364,7 @@ class IndexService:
         builder = self._builder
         if self.failure is not None or builder is None:
             return self.failure is None
-        if not await self._write():
+        if not await self.write():
             return False
         try:
             await self._disk.in_thread(builder.sync)

@@ -89,12 +89,12 @@ class Settings:
         service = store.index.service
         while await service.step():
             pass
-        await service._write()
+        await service.write()
         assert service.behind_bytes == 0
         assert sum(len(read_queue(store, "T", queue)) for queue in range(2)) == len(self.keys)
         for key in self.keys:
-            found = store.index._search("T", key, 9, 0, 1 << 62, [])
-            assert len(found) == 1, key
+            found = await store.index.query("T", key, 9, 0, 1 << 62)
+            assert len(found.records) == 1, key
 
 
 def events(said: list[dict[str, Any]]) -> set[str]:

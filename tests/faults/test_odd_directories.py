@@ -241,9 +241,9 @@ def test_after_a_stop_the_only_segment_must_not_have_become_shorter(tmp_path: Pa
     # Who gives up the rest may start, as the text says.
     (tmp_path / "d" / "checkpoint").unlink()
     (tmp_path / "d" / "abort").touch()
-    _, recovery = open_store(tmp_path / "d", Disk())
+    store, recovery = open_store(tmp_path / "d", Disk())
     assert recovery.end_offset == len(data)
-    Disk._held.clear()
+    store.let_go()
 
 
 def test_after_a_stop_the_last_segment_must_not_be_missing(stopped: Path) -> None:
@@ -282,10 +282,10 @@ def test_a_power_cut_may_take_the_only_segment_that_was_never_synced(tmp_path: P
     filled.store.queues.write_all(sync=True)
     filled.disk.kill()
     shutil.rmtree(tmp_path / "d" / "commitlog")
-    _, recovery = open_store(tmp_path / "d", Disk())
+    store, recovery = open_store(tmp_path / "d", Disk())
     assert not recovery.clean
     assert recovery.end_offset == 0
-    Disk._held.clear()
+    store.let_go()
 
 
 def test_a_directory_of_configuration_alone_is_a_new_one(tmp_path: Path) -> None:
@@ -319,9 +319,9 @@ def test_the_torn_first_record_of_a_new_store_is_cut(tmp_path: Path, left: bytes
     folder.mkdir(parents=True)
     (folder / f"{0:020}").write_bytes(left.ljust(LOG_BYTES, b"\0"))
     (tmp_path / "d" / "abort").touch()
-    _, recovery = open_store(tmp_path / "d", Disk())
+    store, recovery = open_store(tmp_path / "d", Disk())
     assert recovery.end_offset == 0
-    Disk._held.clear()
+    store.let_go()
 
 
 # ── Names ──

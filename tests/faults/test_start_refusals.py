@@ -1,7 +1,6 @@
 """Directories on which a store does not start: the text helps, and nothing in them has changed."""
 
 import errno
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,14 +42,13 @@ def refused(root: Path, disk: Disk | None = None, **changes: object) -> StoreRef
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Iterator[Path]:
+def root(tmp_path: Path) -> Path:
     """A store with some messages that was stopped cleanly."""
     model = StoreModel(tmp_path / "d")
     for number in range(12):
         model.put("T", number % 2, Sent(b"x" * 700, b"TAGS\x01A\x02"))
     assert trio.run(model.store.close)
-    yield tmp_path / "d"
-    Disk._held.clear()
+    return tmp_path / "d"
 
 
 def test_a_store_in_use_is_locked(root: Path) -> None:

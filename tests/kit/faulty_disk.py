@@ -260,7 +260,7 @@ class FaultyDisk(Disk):
         for fd in list(self._open):
             with contextlib.suppress(OSError):
                 status = os.fstat(fd)
-                Disk._held.discard((status.st_dev, status.st_ino))
+                self._held.discard((status.st_dev, status.st_ino))
                 os.close(fd)
         self._open.clear()
         self.descriptors.forget()

@@ -48,7 +48,12 @@ async def settle(store: MessageStore) -> None:
     while await service.step():
         pass
     assert service.behind_bytes == 0
-    await service._write()
+    await service.write()
+
+
+def index_promise(store: MessageStore) -> int:
+    """Up to which store time the checkpoint says that the index is on disk."""
+    return CheckpointFile(Disk(), store.root / CHECKPOINT).load().index_msg_timestamp
 
 
 def contents(store: MessageStore) -> list[bytes]:
@@ -193,7 +198,7 @@ async def crash(root: Path, count: int, *, wrote: bool = True) -> None:
     while await service.step():
         pass
     if wrote:
-        await service._write()
+        await service.write()
     flush_everything(store, disk)
     disk.kill()
 
@@ -246,14 +251,14 @@ async def test_the_promise_about_a_file_is_taken_back_before_it_changes(tmp_path
     put(store, "a")
     assert await store.close()
     stored = store.commit_log.last_store_timestamp
-    assert store._checkpoint_file.value.index_msg_timestamp == stored
+    assert index_promise(store) == stored
     store, _ = open_store(tmp_path, Disk())
-    assert store._checkpoint_file.value.index_msg_timestamp == stored
+    assert index_promise(store) == stored
     put(store, "b")
     await store.index.service.step()
-    assert store._checkpoint_file.value.index_msg_timestamp == 0
+    assert index_promise(store) == 0
     assert await store.close()
-    assert store._checkpoint_file.value.index_msg_timestamp >= stored
+    assert index_promise(store) >= stored
 
 
 @pytest.mark.trio
@@ -266,12 +271,12 @@ async def test_the_promise_about_a_file_is_taken_back_when_a_crash_lets_it_go(
     assert await store.close()
     disk = FaultyDisk(tmp_path)
     store, _ = open_store(tmp_path, disk)
-    assert store._checkpoint_file.value.index_msg_timestamp > 0
+    assert index_promise(store) > 0
     disk.kill()
     store, recovery = open_store(tmp_path, Disk())
     assert not recovery.clean
     assert store.index.service.files.files == []
-    assert store._checkpoint_file.value.index_msg_timestamp == 0
+    assert index_promise(store) == 0
     assert store.index.service.durable_timestamp == 0
     await settle(store)
     check_index(store)
@@ -424,7 +429,7 @@ async def test_a_query_finds_what_is_only_in_memory_and_writes_nothing(tmp_path:
             if number == 30:
                 while store.index.behind_bytes:
                     await store.index.service.fresh()
-                await store.index.service._write()
+                await store.index.service.write()
         while store.index.behind_bytes:
             await store.index.service.fresh()
         before = sum(call.name == "pwrite" and "index" in str(call.path) for call in disk.calls)
@@ -434,4 +439,4 @@ async def test_a_query_finds_what_is_only_in_memory_and_writes_nothing(tmp_path:
             assert [int.from_bytes(record[28:36]) for record in found.records] == wanted
         after = sum(call.name == "pwrite" and "index" in str(call.path) for call in disk.calls)
         assert after == before
-        assert store.index.service._unwritten
+        assert store.index.service.unwritten

@@ -232,7 +232,7 @@ def test_what_is_read_live_is_read_after_a_restart(tmp_path: Path) -> None:
     store, _ = open_store(tmp_path, Disk())
     fill(store, 35)
     before = read_queue(store, "T", 0)
-    store._let_go()
+    store.let_go()
     store, recovery = open_store(tmp_path, Disk())
     assert not recovery.clean
     assert read_queue(store, "T", 0) == before

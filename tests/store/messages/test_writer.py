@@ -75,7 +75,7 @@ def test_store_times_do_not_decrease_over_a_restart(tmp_path: Path) -> None:
     clock = ManualClock()
     store, _ = open_store(tmp_path, Disk(), clock)
     first = store.put(draft()).store_timestamp
-    store._let_go()
+    store.let_go()
     clock.ms -= 1_000
     store, _ = open_store(tmp_path, Disk(), clock)
     assert store.put(draft()).store_timestamp == first

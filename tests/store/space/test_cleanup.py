@@ -136,7 +136,7 @@ async def test_a_file_touched_since_stays_and_so_do_those_behind_it(
 async def test_a_clock_that_jumps_deletes_nothing(tmp_path: Path, mock_clock: MockClock) -> None:
     async with filled(tmp_path, SmallDisk(tmp_path), 4, delete_when=ALL_DAY) as store:
         await pass_s(mock_clock, 70)
-        clock: Any = store._clock
+        clock: Any = store.clock
         for hours in (24 * 5, -24 * 10, 24 * 5, 1, -1):
             clock.start_ms += hours * HOUR_S * 1_000
             await pass_s(mock_clock, 60)

@@ -51,7 +51,7 @@ def left_behind(root: Path, copy: Path) -> Path:
     """A copy of a directory in use: what a kill leaves, half of it promised by the checkpoint."""
     store = filled(root)
     flush_everything(store, Disk())
-    clock = store._clock
+    clock = store.clock
     assert isinstance(clock, ManualClock)
     for number in range(20):
         clock.ms += 1_000
