@@ -376,7 +376,7 @@ class Connection:
         """Serve this request again, before anything else, after the reactor's next `resume`."""
         self.unfinished = request
         self.postponed = True
-        self.context.shared.postponed.append(self)
+        self.context.shared.postponed.append(self.resume)
 
     def resume(self, now: float) -> None:
         """What was postponed is served with the next event, which comes at once."""

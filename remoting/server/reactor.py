@@ -96,8 +96,8 @@ class Reactor:
         """Serve the requests again that were postponed."""
         shared = self.shared
         postponed, shared.postponed = shared.postponed, []
-        for connection in postponed:
-            connection.resume(monotonic())
+        for resume in postponed:
+            resume(monotonic())
 
     @property
     def connections(self) -> list[Connection]:

@@ -12,7 +12,8 @@ from aerobee.remoting.server.outbound import OutboundBudget
 from aerobee.remoting.stats import RemotingStats
 
 if TYPE_CHECKING:
-    from aerobee.remoting.server.connection import Connection
+    from collections.abc import Callable
+
     from aerobee.remoting.server.peer import Peer
     from aerobee.remoting.server.poller import Poller
 
@@ -64,8 +65,8 @@ class Shared:
         self.limits = limits
         self.stats = RemotingStats()
         self.outbox: list[Peer] = []
-        self.postponed: list[Connection] = []
-        """Connections whose request waits for `Reactor.resume`."""
+        self.postponed: list[Callable[[float], None]] = []
+        """What `Reactor.resume` is to call, with the time of the loop's clock."""
         self.inbound = InboundBudget(limits.inbound_bytes)
         self.outbound = OutboundBudget(limits.outbound_bytes, limits.high_water_bytes, self.stats)
         self.long_requests = LongRequests()

@@ -159,8 +159,7 @@ class IndexService:
         if self._builder is not None:
             return self._builder.end_timestamp, self._builder.end_physical_offset
         last = self.files.last
-        head = None if last is None else last.head
-        return (0, 0) if head is None else (head.end_timestamp, head.end_physical_offset)
+        return (0, 0) if last is None else (last.head.end_timestamp, last.head.end_physical_offset)
 
     def recent(self, key_hash: int) -> Recent | None:
         """What a query must know that is not in a file yet; for the loop."""
@@ -332,8 +331,8 @@ class IndexService:
             log.warning("index.no_file", path=str(self.files.directory), error=str(error))
             return False
         self.files.files.append(file)
-        first = Key(*self._keys[0])
-        log.info("index.rolled", path=str(file.path), physical_offset=first.physical_offset)
+        begin = Key(*self._keys[0]).physical_offset
+        log.info("index.rolled", path=str(file.path), physical_offset=begin)
         return True
 
     # ── Writing ──

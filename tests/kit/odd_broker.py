@@ -19,6 +19,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -120,7 +121,7 @@ def allocate_slowly(milliseconds: int) -> None:
     allocate = os.posix_fallocate
 
     def allocated(fd: int, offset: int, size: int) -> None:
-        time.sleep(milliseconds / 1_000)
+        threading.Event().wait(milliseconds / 1_000)
         allocate(fd, offset, size)
 
     setattr(os, "posix_fallocate", allocated)  # noqa: B010  (as the others)
