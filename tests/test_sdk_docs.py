@@ -18,8 +18,6 @@ TESTING = "testing"
 """Its examples are tests."""
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WITHIN_S = 60
-AGAIN = "\nfrom aerobee.blocking import *\n"
-"""A page may use the async names in between."""
 
 
 @pytest.mark.parametrize(
@@ -31,7 +29,7 @@ def test_every_example_of_a_page_runs(page: Path, start_broker: StartBroker) -> 
     address = start_broker().namesrv_address
     namesrv = f"namesrv = {address!r}\n"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", namesrv + AGAIN.join(blocks)],
+        [sys.executable, "-W", "error", "-c", namesrv + "".join(blocks)],
         capture_output=True,
         text=True,
         check=False,
