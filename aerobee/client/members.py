@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aerobee.client.factory import make_uniq_ids
 from aerobee.client.offset_file import offset_file
+from aerobee.client.steps.assigned import AssignedMember
 from aerobee.client.steps.broadcasting import LocalOffsets
 from aerobee.client.steps.consuming import Member
 from aerobee.client.steps.orderly import OrderlyMember
@@ -31,6 +32,8 @@ def push_member(
 ) -> PushMember:
     """The state of a new push consumer; `held_now` is called for each queue that it takes on."""
     made = OrderlyMember if config.orderly else PushMember
+    if config.server_assignment:
+        made = AssignedMember
     member = made(instance, config, held_now)
     if config.broadcasting:
         store = offset_file(instance, config)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from aerobee.client.config import ClientOptions, ConsumeFrom, divided
 from aerobee.client.handling import Events, MessageModel
+from aerobee.client.pop_config import check_invisible
 from aerobee.client.steps.consuming import ConsumerConfig
 from aerobee.client.steps.held_queue import Limits
 from aerobee.errors import ConfigurationError
@@ -22,6 +23,7 @@ __all__ = ["PushConfig", "PushOptions", "push_config"]
 
 BATCH_MAX = 1024
 CONCURRENCY_MAX = 1000
+SERVER_STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
 
 
@@ -46,6 +48,8 @@ class PushOptions(ClientOptions, total=False):
     on_assigned: Callable[[frozenset[MessageQueue]], object]
     on_revoked: Callable[[frozenset[MessageQueue]], object]
     strategy: str | Allocator
+    server_assignment: bool
+    invisible: float
     trace: bool
     trace_topic: str
 
@@ -85,6 +89,10 @@ class PushConfig(ConsumerConfig):
 
     Each process of a machine then needs an `instance_name` of its own.
     """
+    server_assignment: bool = False
+    """The broker shares the queues out, to be pulled or popped as it is told for the group."""
+    invisible: float = 60.0
+    """How long the others do not see a message that was popped: it comes again then."""
     on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
     """Called with the queues that came."""
     on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
@@ -105,6 +113,21 @@ class PushConfig(ConsumerConfig):
         within("suspend", self.suspend, SUSPEND_MIN_S, SUSPEND_MAX_S)
         within("handler_timeout", self.handler_timeout, 0.1, float("inf"))
         within("drain_timeout", self.drain_timeout, 0.0, float("inf"))
+        check_invisible(self.invisible)
+        if self.server_assignment:
+            self._check_assignable()
+
+    def _check_assignable(self) -> None:
+        """Refuse what brokers do not share out. Raises: ConfigurationError."""
+        if self.orderly or self.broadcasting:
+            raise ConfigurationError(
+                "server_assignment: in order and broadcasting, the members share queues themselves"
+            )
+        if self.strategy not in SERVER_STRATEGIES:
+            known = " and ".join(SERVER_STRATEGIES)
+            raise ConfigurationError(f"server_assignment: brokers share queues out by {known}")
+        if not isinstance(self.start_from, ConsumeFrom):
+            raise ConfigurationError("server_assignment: start_from is FIRST or LAST, not a time")
 
     @property
     def events(self) -> Events:

@@ -129,7 +129,7 @@ class AskedMember(Member):
             "PROP_CONSUME_TYPE": self.heartbeat().consume_type,
             "PROP_CONSUMEORDERLY": str(options.get("orderly", False)).lower(),
             "PROP_THREADPOOL_CORE_SIZE": str(options.get("concurrency", 0)),
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._wall_ms(self.figures.began)),
+            "PROP_CONSUMER_START_TIMESTAMP": str(self.wall_ms(self.figures.began)),
         }
 
     def _account(self, held: HeldQueue, now: float) -> ProcessQueueInfo:
@@ -142,12 +142,12 @@ class AskedMember(Member):
             cached_msg_count=len(offsets),
             cached_msg_size_in_mi_b=sum(len(one.body) for one in waiting) >> 20,
             locked=held.locked_at > 0,
-            last_lock_timestamp=self._wall_ms(held.locked_at),
-            last_pull_timestamp=self._wall_ms(held.pulled_at),
-            last_consume_timestamp=self._wall_ms(held.consumed_at),
+            last_lock_timestamp=self.wall_ms(held.locked_at),
+            last_pull_timestamp=self.wall_ms(held.pulled_at),
+            last_consume_timestamp=self.wall_ms(held.consumed_at),
         )
 
-    def _wall_ms(self, at: float) -> int:
+    def wall_ms(self, at: float) -> int:
         """An instant of the clock that never jumps as wall-clock ms; 0 stays "never"."""
         clock = self.instance.clock
         return clock.wall_ms() - int(1000 * (clock.monotonic() - at)) if at else 0

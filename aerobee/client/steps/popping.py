@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import Filter
-from aerobee.client.message import TOPIC_MAX, check_name
+from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
 from aerobee.client.pop_config import PopConfig, check_invisible
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from aerobee.client.steps.instance import Instance
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["RECEIPT", "Popper"]
+__all__ = ["BATCH_MAX", "RECEIPT", "RETRY_DELAYS_S", "Popper"]
 
 BATCH_MAX = 32
 """Brokers hand out no more at once."""
@@ -136,7 +136,8 @@ class Popper:
             looks += 1
             self._turn += 1
             name = names[self._turn % len(names)]
-            found = yield from self._pop(name, topic, most, hold_s, wanted)
+            queue = MessageQueue(topic, name, ANY_QUEUE)
+            found = yield from self.pop(queue, most, hold_s, wanted, until=self.closing)
             if found:
                 handed_out(self.instance.config.hooks, self.config.group, found)
                 return found
@@ -149,13 +150,18 @@ class Popper:
             raise BrokerNotFoundError(f"no queue of topic {topic} can be read")
         return names
 
-    def _pop(
-        self, name: str, topic: str, most: int, hold_s: float, wanted: Filter
+    def pop(
+        self, queue: MessageQueue, most: int, hold_s: float, wanted: Filter, *, until: Signal
     ) -> Steps[list[ReceivedMessage]]:
+        """What one request brings from a queue, or all of a broker; none once `until` is set.
+
+        Raises: BrokerError, unless it is worth another try.
+        """
+        name, topic = queue.broker_name, queue.topic
         header = PopMessage(
             consumer_group=self.config.group,
             topic=topic,
-            queue_id=ANY_QUEUE,
+            queue_id=queue.queue_id,
             max_msg_nums=most,
             invisible_time=int(self.config.invisible * 1000),
             poll_time=int(hold_s * 1000),
@@ -170,13 +176,13 @@ class Popper:
                 address=self.instance.master(name),
                 header=header,
                 timeout_s=hold_s + ANSWER_WITHIN_S,
-                until=self.closing,
+                until=until,
             )
             answer: Command | None = yield ask
             if answer is None or answer.code in NOTHING_YET:
                 return []
             if answer.code == ResponseCode.POLLING_FULL:
-                yield Wait(self.closing, PAUSE_S)
+                yield Wait(until, PAUSE_S)
                 return []
             expect(ask, answer, name)
         except AerobeeError as error:
@@ -184,7 +190,7 @@ class Popper:
                 raise
             self.instance.suspect(topic)
             self.instance.log_once(f"pop {name}", "pop of %s at %s failed: %s", topic, name, error)
-            yield Wait(self.closing, PAUSE_S)
+            yield Wait(until, PAUSE_S)
             return []
         self.instance.works_again(f"pop {name}")
         return (yield from self._taken(ask, answer, name, wanted))

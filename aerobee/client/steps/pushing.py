@@ -192,10 +192,14 @@ class PushMember(AskedMember):
                 held.room.clear()
                 yield Wait(held.room, ROOM_CHECK_S)
             else:
-                subscription = self.subscription_of(held.queue.topic)
-                pause_s = yield from self.puller.pull(held, subscription)
-                if pause_s:
-                    yield Wait(held.interrupt, pause_s)
+                yield from self.fetch(held)
+
+    def fetch(self, held: HeldQueue) -> Steps[None]:
+        """One pull, and the pause after it."""
+        subscription = self.subscription_of(held.queue.topic)
+        pause_s = yield from self.puller.pull(held, subscription)
+        if pause_s:
+            yield Wait(held.interrupt, pause_s)
 
     def pause(self) -> None:
         """Pull no more; what was pulled is handed out."""

@@ -1,0 +1,308 @@
+"""A push consumer's member whose queues the broker shares out, and says how: by pulls or by POP.
+
+    QUERY_ASSIGNMENT → queues to pull, as any member has them · queues to pop, often all of a broker
+    popped → handed out → acknowledged, or hidden until its next try
+
+What is popped is not committed: the broker counts acknowledgements. What is not acknowledged in
+time comes again. Source: client §8.1, §12 (RebalanceImpl, ConsumeMessagePopConcurrentlyService).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from aerobee.client.config import ConsumeFrom
+from aerobee.client.pop_config import PopConfig
+from aerobee.client.steps.answers import body_of, expect
+from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.held_queue import HeldQueue
+from aerobee.client.steps.popping import BATCH_MAX, RETRY_DELAYS_S, Popper
+from aerobee.client.steps.pushing import IDLE_S, Batch, PushMember
+from aerobee.client.wire_queues import from_wire, to_wire
+from aerobee.errors import (
+    AerobeeError,
+    BrokerNotFoundError,
+    ConsumerNotOnlineError,
+    UnsupportedRequestError,
+)
+from aerobee.remoting.wire.bodies.pop import AssignmentRequest, AssignmentResponse
+from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, PopQueueInfo
+from aerobee.remoting.wire.headers.pop import QueryAssignment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aerobee.client.handling import Verdict
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.route import TopicRoute
+    from aerobee.client.steps.effects import Steps
+
+__all__ = ["AssignedMember", "PoppedQueue"]
+
+log = logging.getLogger("aerobee.client")
+
+POP: Final = "POP"
+AHEAD_MAX: Final = 96
+"""Popped from one queue and not acknowledged: the time in which that must happen runs already."""
+HOLD_S: Final = 15.0
+"""How long a broker may hold a pop while there is nothing."""
+AGAIN_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class PoppedQueue(HeldQueue):
+    """A queue, or with id −1 all queues of a broker, that messages are popped from."""
+
+    committed: int | None = 0
+    at_work: int = 0
+    """Handed out and not done."""
+    _until: deque[float] = field(default_factory=deque)
+    """Per waiting message, when others may have it again."""
+
+    @property
+    def commit_point(self) -> int:
+        """Nothing is committed."""
+        return 0
+
+    @property
+    def full(self) -> bool:
+        """Whether popping more must wait."""
+        return len(self.waiting) + self.at_work >= AHEAD_MAX
+
+    def keep(self, messages: Sequence[ReceivedMessage], until: float) -> None:
+        """Add messages that are ours until then."""
+        for message in messages:
+            self.add(message)
+            self._until.append(until)
+
+    def drop_late(self, now: float) -> None:
+        """Forget what others may have by now."""
+        late = 0
+        while self._until and self._until[0] <= now:
+            self._until.popleft()
+            late += 1
+        if late:
+            HeldQueue.take(self, late)
+            self.unfinished.clear()
+
+    def take(self, most: int) -> list[ReceivedMessage]:
+        """Hand out up to `most` messages, oldest first."""
+        taken = HeldQueue.take(self, most)
+        self.unfinished.clear()
+        self.at_work += len(taken)
+        for _ in taken:
+            self._until.popleft()
+        return taken
+
+    def finish(self, queue_offset: int) -> None:
+        """One message is done, or given up."""
+        self.at_work -= 1
+        if not self.full:
+            self.room.set()
+
+
+@dataclass(slots=True)
+class AssignedMember(PushMember):
+    """The state of one such consumer, and every step it takes."""
+
+    popper: Popper = field(init=False)
+    _acks: list[ReceivedMessage] = field(default_factory=list)
+    """What is done and not acknowledged yet."""
+    _ack_now: Signal = field(default_factory=Signal)
+
+    def __post_init__(self) -> None:
+        PushMember.__post_init__(self)
+        config = self.config
+        last = config.start_from is not ConsumeFrom.FIRST
+        popped = PopConfig(
+            group=config.group,
+            invisible=config.invisible,
+            start_from=ConsumeFrom.LAST if last else ConsumeFrom.FIRST,
+            max_reconsume=config.max_reconsume,
+        )
+        self.popper = Popper(self.instance, popped, self.closing)
+
+    def begin(self) -> list[Steps[None]]:
+        """As of any push consumer; who acknowledges is carried out, too."""
+        return [*PushMember.begin(self), self.acknowledge_on()]
+
+    # ── Which queues ──
+
+    def _rebalance_topic(self, topic: str) -> Steps[None]:
+        """Take and give up queues of one topic, as the broker says.
+
+        Raises: AerobeeError if it says nothing, or a start offset cannot be had.
+        """
+        route = yield from self._route(topic)
+        yield from self.instance.introduce(route)
+        try:
+            assigned = yield from self._assignment(topic, route)
+        except UnsupportedRequestError:
+            # A broker before 5.0: all members share its queues out by themselves.
+            yield from PushMember._rebalance_topic(self, topic)
+            return
+        for queue, held in tuple(self.held.items()):
+            pops = isinstance(held, PoppedQueue)
+            if queue.topic == topic and assigned.get(queue) is not pops:
+                yield from self._give_up(queue)
+        for queue, pops in assigned.items():
+            if not pops:
+                yield from self._take_on(queue)
+            elif queue not in self.held and not self.closing.is_set:
+                counts = self.figures.of(topic)
+                self.held[queue] = held = PoppedQueue(queue, 0, self.cache, counts=counts)
+                self.held_now(held)
+
+    def _assignment(self, topic: str, route: TopicRoute) -> Steps[dict[MessageQueue, bool]]:
+        """Our queues, and whether to pop from them. Raises: AerobeeError."""
+        if not route.brokers:
+            raise BrokerNotFoundError("the route names no broker")
+        name = self.instance.random.choice(sorted(route.brokers))
+        wanted = AssignmentRequest(
+            client_id=self.instance.config.client_id,
+            consumer_group=self.group,
+            strategy_name=str(self.config.strategy),
+            topic=topic,
+        )
+        ask = Ask(
+            address=self.instance.reader(name),
+            header=QueryAssignment(),
+            body=wanted.to_bytes(),
+            timeout_s=self.instance.config.request_timeout,
+        )
+        answer = expect(ask, (yield ask), name)
+        assigned = body_of(ask, answer, AssignmentResponse).message_queue_assignments
+        if assigned is None:
+            # It has not heard of us, or forgot.
+            self.instance.subscriptions_changed()
+            raise ConsumerNotOnlineError(206, "no member known", name, ask.address, "rebalance")
+        return {from_wire(one.message_queue): one.mode == POP for one in assigned}
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
+        """As of any member; where messages are popped, the broker alone knows how far they are."""
+        pulled = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if not isinstance(self.held.get(queue), PoppedQueue)
+        }
+        yield from PushMember.reset(self, pulled)
+
+    def running_info(self, *, with_stacks: bool) -> ConsumerRunningInfo:
+        """As of any member; popped queues stand in a table of their own."""
+        info = PushMember.running_info(self, with_stacks=with_stacks)
+        popped = {
+            to_wire(queue).to_bytes().decode(): PopQueueInfo(
+                wait_ack_count=held.at_work + len(held.waiting),
+                last_pop_timestamp=self.wall_ms(held.pulled_at),
+            )
+            for queue, held in self.held.items()
+            if isinstance(held, PoppedQueue)
+        }
+        pulled = {key: one for key, one in info.mq_table.items() if key not in popped}
+        return replace(info, mq_table=pulled, mq_pop_table=popped)
+
+    # ── Popping ──
+
+    def fetch(self, held: HeldQueue) -> Steps[None]:
+        """One pull or pop, and the pause after it."""
+        if not isinstance(held, PoppedQueue):
+            yield from PushMember.fetch(self, held)
+            return
+        wanted = self.subscription_of(held.queue.topic).filter
+        clock, asked_at = self.instance.clock, self.instance.clock.monotonic()
+        try:
+            found = yield from self.popper.pop(
+                held.queue, BATCH_MAX, HOLD_S, wanted, until=held.interrupt
+            )
+        except AerobeeError as error:
+            self.instance.log_once(f"pop {held.queue}", "%s: %s", held.queue, error)
+            yield Wait(held.interrupt, AGAIN_S)
+            return
+        if found and not held.dropped:
+            held.pulled_at = clock.monotonic()
+            held.counts.pulls += 1
+            held.counts.pull_s += held.pulled_at - asked_at
+            held.counts.pulled += len(found)
+            held.keep(found, held.pulled_at + self.config.invisible)
+            self.cache.arrived.set()
+
+    def may_take(self, held: HeldQueue, now: float) -> bool:
+        """Whether a worker may have messages of this queue now."""
+        if isinstance(held, PoppedQueue):
+            held.drop_late(now)
+        return PushMember.may_take(self, held, now)
+
+    # ── What came of it ──
+
+    def finished(self, batch: Batch) -> None:
+        """All messages of a batch are done."""
+        PushMember.finished(self, batch)
+        if isinstance(batch.held, PoppedQueue) and not batch.given_up:
+            self._acknowledge_soon(batch.messages)
+
+    def settle(self, batch: Batch, verdict: Verdict) -> Steps[None]:
+        """Acknowledge what is done of a batch, hide what failed until its next try."""
+        if not isinstance(batch.held, PoppedQueue):
+            yield from PushMember.settle(self, batch, verdict)
+            return
+        failed = self._end_of(batch, verdict)
+        if batch.given_up:
+            return
+        lost = {id(message) for message in failed}
+        self._acknowledge_soon([one for one in batch.messages if id(one) not in lost])
+        for message in batch.messages:
+            batch.held.finish(message.queue_offset)
+        for message in failed:
+            try:
+                if verdict.given_up:
+                    yield from self.popper.reject(message)
+                else:
+                    yield from self.popper.send_back(message, delay_of(verdict.level))
+            except AerobeeError as error:
+                log.warning("%s comes again when its time is over: %s", message.message_id, error)
+
+    def _send_back(
+        self, held: HeldQueue, failed: Sequence[ReceivedMessage], level: int
+    ) -> Steps[None]:
+        if not isinstance(held, PoppedQueue):
+            yield from PushMember._send_back(self, held, failed, level)
+            return
+        # They come again by themselves.
+        for message in failed:
+            held.finish(message.queue_offset)
+
+    def _acknowledge_soon(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._acks += messages
+        self._ack_now.set()
+
+    def acknowledge_on(self) -> Steps[None]:
+        """Acknowledge what is done, together what came together, until closed."""
+        while not self.closing.is_set:
+            yield Wait(self._ack_now, IDLE_S)
+            self._ack_now.clear()
+            yield from self._acknowledge()
+
+    def _acknowledge(self) -> Steps[None]:
+        acks, self._acks = self._acks, []
+        try:
+            yield from self.popper.acknowledge(acks)
+        except AerobeeError as error:
+            self.instance.log_once(f"ack {self.group}", "not acknowledged, come again: %s", error)
+        else:
+            self.instance.works_again(f"ack {self.group}")
+
+    def close(self, within_s: float) -> Steps[None]:
+        """Acknowledge, then as any member."""
+        yield from self._acknowledge()
+        yield from PushMember.close(self, within_s)
+        self._ack_now.set()
+
+
+def delay_of(level: int) -> float | None:
+    """The seconds that a delay level means here; None for 0: longer each time."""
+    return None if level == 0 else float(RETRY_DELAYS_S[min(level, len(RETRY_DELAYS_S)) - 1])
