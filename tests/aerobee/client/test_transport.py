@@ -79,7 +79,7 @@ async def test_cuts_and_a_kill_under_load_lose_nothing_that_was_acknowledged(
     in_thread = anyio.to_thread.run_sync
 
     async def trouble() -> None:
-        for what in (network.cut, network.cut, broker.kill, network.cut):
+        for what in (network.cut, broker.kill, network.cut):
             await anyio.sleep(0.3)
             await in_thread(what)
             if what == broker.kill:
