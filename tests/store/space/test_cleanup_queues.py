@@ -172,11 +172,13 @@ async def test_followers_hear_where_the_log_begins(
     async def follow(min_offset: int) -> None:
         heard.append(min_offset)
 
-    async with quiet_store(tmp_path) as (store, _):
+    # One disk: another would take in files that come and go while the store runs.
+    disk = FaultyDisk(tmp_path)
+    async with quiet_store(tmp_path, disk) as (store, _):
         put(store, "T", 9)
         await lose(store, 1)
         contents = Contents(store.commit_log, store.queues, store.dispatcher, trio.Lock())
-        runtime = Runtime(FaultyDisk(tmp_path), TrioClock(), store.stats)
+        runtime = Runtime(disk, TrioClock(), store.stats)
         queues = QueueCleanup(store.config, contents, runtime, [follow])
         for _ in range(2):
             await queues.follow(store.commit_log.min_offset)
