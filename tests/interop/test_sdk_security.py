@@ -6,11 +6,12 @@ from contextlib import ExitStack
 import pytest
 
 import aerobee.blocking
-from aerobee import ConsumeFrom, Credentials, Message, TLSConfig
-from aerobee.errors import AerobeeError
+from aerobee import ConsumeFrom, Credentials, Filter, Message, TLSConfig
+from aerobee.errors import AerobeeError, SendFailedError
 from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.tls import Certificate, certificate
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.interop
 
@@ -86,3 +87,71 @@ def test_others_are_refused_in_the_words_of_the_broker(
         pytest.raises(AerobeeError, match=f"(?i){said}"),
     ):
         producer.send(Message(TOPIC, b"x"))
+
+
+STRICT = "strict"
+
+
+@pytest.fixture(scope="module")
+def strict(
+    namesrv: str, shown: Certificate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A broker at the same name server that talks TLS only, with clients of one certificate."""
+    home = tmp_path_factory.mktemp("strict")
+    broker = JavaBroker(
+        toolkit=toolkit("4.9.7"),
+        data=home / "data",
+        home=home,
+        settings={
+            "namesrvAddr": namesrv,
+            "brokerName": STRICT,
+            "enablePropertyFilter": True,
+        },
+        options=(
+            "-Dtls.test.mode.enable=false",
+            "-Dtls.server.mode=enforcing",
+            "-Dtls.server.need.client.auth=require",
+            "-Dtls.server.authClient=true",
+            f"-Dtls.server.certPath={shown.cert}",
+            f"-Dtls.server.keyPath={shown.key}",
+            f"-Dtls.server.trustCertPath={shown.cert}",
+        ),
+    )
+    with broker:
+        yield broker.address
+
+
+def test_a_broker_that_wants_tls_and_a_certificate_serves_who_has_it(
+    namesrv: str, strict: str, shown: Certificate
+) -> None:
+    known = TLSConfig(ca_file=str(shown.cert), cert_file=str(shown.cert), key_file=str(shown.key))
+    with aerobee.blocking.Client(namesrv, tls=known) as client:
+        with aerobee.blocking.AdminClient(client=client) as admin:
+            eventually(
+                lambda: strict in str(admin.cluster_info()), within_s=30.0, what="it is registered"
+            )
+            admin.create_topic("Strict", broker=STRICT)
+        with aerobee.blocking.Producer(client=client) as producer:
+            for price in range(4):
+                producer.send(Message("Strict", b"%d" % price, properties={"price": f"{price}"}))
+        consumer = aerobee.blocking.PullConsumer(
+            "strict-readers", client=client, start_from=ConsumeFrom.FIRST
+        )
+        with consumer:
+            consumer.subscribe("Strict", Filter.sql("price > 1 AND price IS NOT NULL"))
+            bodies: set[bytes] = set()
+            eventually(
+                lambda: (
+                    bodies.update(one.body for one in consumer.poll(timeout=0.5))
+                    or len(bodies) == 2
+                ),
+                within_s=30.0,
+                what="both messages that fit",
+            )
+    assert bodies == {b"2", b"3"}
+    for tls in (False, TLSConfig(ca_file=str(shown.cert))):
+        with (
+            aerobee.blocking.Producer(namesrv, tls=tls, timeout=2.0) as producer,
+            pytest.raises(SendFailedError, match=strict),
+        ):
+            producer.send(Message("Strict", b"x"))
