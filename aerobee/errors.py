@@ -25,7 +25,7 @@ AerobeeError
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,19 @@ class AerobeeError(Exception):
     broker: str | None = None
     address: str | None = None
     topic: str | None = None
+
+    def about(
+        self,
+        *,
+        topic: str | None = None,
+        broker: str | None = None,
+        address: str | None = None,
+        remark: str | None = None,
+    ) -> Self:
+        """This error, with what is known of the circumstances."""
+        self.topic, self.broker = topic or self.topic, broker or self.broker
+        self.address, self.remark = address or self.address, remark or self.remark
+        return self
 
 
 class ConfigurationError(AerobeeError, ValueError):

@@ -34,8 +34,7 @@ def transport_error(ask: Ask, error: RemotingError) -> AerobeeError:
         made = RequestTimeoutError(f"{what}: no answer within {ask.timeout_s:.3g} s")
     else:
         made = TransportError(f"{what}: {error}")
-    made.address, made.topic = ask.address, topic
-    return made
+    return made.about(topic=topic, address=ask.address)
 
 
 def late(ask: Ask) -> AerobeeError:

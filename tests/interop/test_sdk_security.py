@@ -140,14 +140,12 @@ def test_a_broker_that_wants_tls_and_a_certificate_serves_who_has_it(
         with consumer:
             consumer.subscribe("Strict", Filter.sql("price > 1 AND price IS NOT NULL"))
             bodies: set[bytes] = set()
-            eventually(
-                lambda: (
-                    bodies.update(one.body for one in consumer.poll(timeout=0.5))
-                    or len(bodies) == 2
-                ),
-                within_s=30.0,
-                what="both messages that fit",
-            )
+
+            def both() -> bool:
+                bodies.update(one.body for one in consumer.poll(timeout=0.5))
+                return len(bodies) == 2
+
+            eventually(both, within_s=30.0, what="both messages that fit")
     assert bodies == {b"2", b"3"}
     for tls in (False, TLSConfig(ca_file=str(shown.cert))):
         with (

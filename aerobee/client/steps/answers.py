@@ -53,7 +53,8 @@ def body_of(ask: Ask, answer: Command, kind: type[B]) -> B:
 
 
 def _senseless(ask: Ask, error: RemotingError) -> TransportError:
-    return TransportError(f"{request_name(ask)}: {ask.address} answered nonsense: {error}")
+    text = f"{request_name(ask)}: {ask.address} answered nonsense: {error}"
+    return TransportError(text).about(topic=topic_of(ask), address=ask.address)
 
 
 def request_name(ask: Ask) -> str:

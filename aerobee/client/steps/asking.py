@@ -39,7 +39,9 @@ def ask_broker(
             return routes.master(name) if master_only else routes.reader(name, turn)
         except BrokerNotFoundError as error:
             which = f"queue {queue.queue_id} of topic {queue.topic} on broker {name}"
-            raise BrokerNotFoundError(f"{which}: {error}") from None
+            raise BrokerNotFoundError(f"{which}: {error}").about(
+                topic=queue.topic, broker=name
+            ) from None
 
     return (yield from _ask(routes, address, header, queue.broker_name))
 

@@ -357,7 +357,9 @@ class Member:
         """The state of a queue that this consumer holds. Raises: QueueNotAssignedError."""
         held = self.held.get(queue)
         if held is None:
-            raise QueueNotAssignedError(f"this consumer does not hold {queue}")
+            raise QueueNotAssignedError(f"this consumer does not hold {queue}").about(
+                topic=queue.topic, broker=queue.broker_name
+            )
         return held
 
     def seek(self, queue: MessageQueue, to: int | ConsumeFrom | datetime) -> Steps[None]:

@@ -99,14 +99,16 @@ def received(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMes
         try:
             one = record.read(body, at)
         except record.RecordDamaged as error:
-            raise TransportError(f"broker {broker_name} sent a broken record: {error}") from error
+            text = f"broker {broker_name} sent a broken record: {error}"
+            raise TransportError(text).about(broker=broker_name) from error
         at += one.size
         try:
             yield _received(one, broker_name)
         except CompressionError as error:
             where = f"{one.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
-            raise MessageUnreadableError(
-                f"message in {where}: {error}", _with_body(one, bytes(one.body), broker_name)
+            as_stored = _with_body(one, bytes(one.body), broker_name)
+            raise MessageUnreadableError(f"message in {where}: {error}", as_stored).about(
+                topic=one.topic, broker=broker_name, address=as_stored.store_host
             ) from error
 
 

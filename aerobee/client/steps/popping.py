@@ -147,7 +147,7 @@ class Popper:
         route = yield from self.instance.route(topic, self.instance.config.request_timeout)
         names = sorted({queue.broker_name for queue in route.to_subscribe})
         if not names:
-            raise BrokerNotFoundError(f"no queue of topic {topic} can be read")
+            raise BrokerNotFoundError(f"no queue of topic {topic} can be read").about(topic=topic)
         return names
 
     def pop(

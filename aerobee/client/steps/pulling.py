@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.client.steps.answers import error_of, header_of
+from aerobee.client.steps.answers import error_of, header_of, topic_of
 from aerobee.client.steps.checking import filter_refused
 from aerobee.client.steps.effects import Ask, Wait
 from aerobee.client.steps.messages import received
@@ -185,7 +185,8 @@ def next_offset(ask: Ask, answer: Command) -> int:
     """Where the broker says to go on. Raises: TransportError if it does not say."""
     offset = header_of(ask, answer, PullMessageResponse).next_begin_offset
     if offset is None:
-        raise TransportError(f"{ask.address} answered a pull without nextBeginOffset")
+        text = f"{ask.address} answered a pull without nextBeginOffset"
+        raise TransportError(text).about(topic=topic_of(ask), address=ask.address)
     return offset
 
 

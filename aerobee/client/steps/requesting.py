@@ -68,7 +68,7 @@ def ask_through_topic(sender: Sender, message: Message, timeout_s: float) -> Ste
     if question.answer is None:
         raise ReplyTimeoutError(
             f"no answer to message {sent.message_id} in {sent.queue} within {timeout_s:g} s"
-        )
+        ).about(topic=message.topic, broker=sent.queue.broker_name)
     return question.answer
 
 

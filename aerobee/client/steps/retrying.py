@@ -112,7 +112,8 @@ class Tries:
     def _ended(self) -> AerobeeError:
         self.over = True
         if not self.failed:
-            return RequestTimeoutError(f"sending to topic {self.topic}: no time left to try")
+            text = f"sending to topic {self.topic}: no time left to try"
+            return RequestTimeoutError(text).about(topic=self.topic)
         last = self.failed[-1].error
         if all(one.broker == NOWHERE or one.error.code in ELSEWHERE for one in self.failed):
             # It says all there is to say.

@@ -96,7 +96,10 @@ class Routes:
                 if number == self._namesrv:
                     # Else others, who ask at the same time, have turned to the next already.
                     self._namesrv += 1
-        raise NoNameServerError(f"no name server answers: {'; '.join(failures)}")
+        text = f"no name server answers: {'; '.join(failures)}"
+        raise NoNameServerError(text).about(
+            topic=getattr(header, "topic", None), address=";".join(servers)
+        )
 
     def greet(self, timeout_s: float) -> Steps[ClusterInfo]:
         """The brokers that the name server knows. Raises: NoNameServerError, BrokerError."""
@@ -153,10 +156,11 @@ class Routes:
         if not route.to_publish:
             if route.brokers and not any(MASTER_ID in by_id for by_id in route.brokers.values()):
                 names = ", ".join(sorted(route.brokers))
-                raise BrokerNotFoundError(f"the masters of topic {topic} are down ({names})")
+                text = f"the masters of topic {topic} are down ({names})"
+                raise BrokerNotFoundError(text).about(topic=topic, broker=names)
             refused = RouteNotFoundError(f"no queue of topic {topic} can be written")
             refused.code = ResponseCode.NO_PERMISSION
-            raise refused
+            raise refused.about(topic=topic)
         return route
 
     def first_route_to_publish(self, topic: str, wait_s: float) -> Steps[TopicRoute]:
@@ -229,9 +233,7 @@ class Routes:
         servers = self.config.name_servers
         asked = f"name server{'s' if len(servers) > 1 else ''} {' and '.join(servers)}"
         text = ROUTE_NOT_FOUND.format(topic=topic, asked=asked, last=last, there=there)
-        error = RouteNotFoundError(text)
-        error.topic, error.remark = topic, last
-        return error
+        return RouteNotFoundError(text).about(topic=topic, remark=last)
 
     def remember(self, topic: str, route: TopicRoute) -> TopicRoute:
         """Keep a route, and where its brokers are."""
@@ -263,8 +265,10 @@ class Routes:
         if MASTER_ID in by_id:
             return by_id[MASTER_ID]
         if by_id:
-            raise BrokerNotFoundError(f"the master of broker {broker_name} is down")
-        raise BrokerNotFoundError(f"no route names an address of broker {broker_name}")
+            text = f"the master of broker {broker_name} is down"
+        else:
+            text = f"no route names an address of broker {broker_name}"
+        raise BrokerNotFoundError(text).about(broker=broker_name)
 
     def reader(self, broker_name: str, turn: int = 0) -> str:
         """The address to read from: the master, else a slave, by turns.

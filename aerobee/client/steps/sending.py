@@ -272,7 +272,8 @@ class Sender:
     ) -> Steps[list[SendResult]]:
         """As `_store`; `close` waits for it. Raises: ClientClosedError behind `close`."""
         if self._closing:
-            raise ClientClosedError(f"sending to topic {parcel.topic}: this producer is closed")
+            text = f"sending to topic {parcel.topic}: this producer is closed"
+            raise ClientClosedError(text).about(topic=parcel.topic)
         self._under_way += 1
         try:
             return (yield from self._store(parcel, choose, timeout_s, require_ok))

@@ -82,7 +82,7 @@ class Transactions:
             raise TransactionError(
                 f"the half of message {result.message_id} is stored as {result.status.name} only; "
                 "it is rolled back"
-            )
+            ).about(topic=message.topic, broker=result.queue.broker_name)
         # Whoever runs the local transaction must be able to end it.
         commit_log_offset(result)
         return transaction

@@ -155,7 +155,8 @@ def masters(
     if not found:
         there = ", ".join(f"{one.name} ({one.cluster})" for one in info.brokers) or "none"
         wanted = broker or (f"cluster {cluster}" if cluster else "any broker")
-        raise BrokerNotFoundError(f"the name server knows no master of {wanted}; it knows: {there}")
+        text = f"the name server knows no master of {wanted}; it knows: {there}"
+        raise BrokerNotFoundError(text).about(broker=broker)
     return found
 
 

@@ -57,7 +57,7 @@ def view_message(
         )
     named = yield from look_up(routes, topic, message_id, unique=True)
     if not named:
-        raise MessageNotFoundError(f"topic {topic} has no message {message_id}")
+        raise MessageNotFoundError(f"topic {topic} has no message {message_id}").about(topic=topic)
     return named[0]
 
 
@@ -167,7 +167,9 @@ def message_at(routes: Routes, queue: MessageQueue, offset: int) -> Steps[Receiv
     """
     _, found = yield from pulled(routes, queue, offset, 1, "*")
     if not found or found[0].queue_offset != offset:
-        raise MessageNotFoundError(f"{queue} has no message at {offset}")
+        raise MessageNotFoundError(f"{queue} has no message at {offset}").about(
+            topic=queue.topic, broker=queue.broker_name
+        )
     return found[0]
 
 

@@ -184,7 +184,7 @@ def until_routed(
         yield Wait(never, ROUTE_CHECK_S)
     raise RequestTimeoutError(
         f"topic {topic} is made, but the name server does not route it after {ROUTE_WITHIN_S} s"
-    )
+    ).about(topic=topic)
 
 
 # ── Describing ──
@@ -242,7 +242,8 @@ def routed_config(routes: Routes, name: str, broker: str) -> Steps[TopicConfig]:
                 perm=one.perm,
                 order=bool(data.order_topic_conf),
             )
-    raise RouteNotFoundError(f"topic {name} has no queues on broker {broker}")
+    text = f"topic {name} has no queues on broker {broker}"
+    raise RouteNotFoundError(text).about(topic=name, broker=broker)
 
 
 def describe_topic(routes: Routes, name: str) -> Steps[TopicDescription]:

@@ -4,10 +4,12 @@ import pytest
 
 from aerobee.client.steps.routes import NOBODY_PAUSE_S
 from aerobee.errors import (
+    AerobeeError,
     BrokerNotFoundError,
     ConnectError,
     NoNameServerError,
     RouteNotFoundError,
+    TransportError,
 )
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
@@ -104,3 +106,31 @@ def test_the_order_of_an_ordered_topic_is_the_name_servers(stage: Stage) -> None
     stage.answers(GetRouteInfo, Command(0, body=body))
     found = stage.perform(stage.instance.fetch_route("T", 1.0))
     assert [str(queue) for queue in found.to_publish] == ["T/b1/0", "T/b1/1", "T/b2/0"]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "said"),
+    [
+        (no_topic(), RouteNotFoundError, ("T", None, None, "17 No topic route info")),
+        (route("b", broker_ids="1"), BrokerNotFoundError, ("T", "b", None, None)),
+        (route("b", perm=4), RouteNotFoundError, ("T", None, None, None)),
+        (ConnectError("refused"), NoNameServerError, ("T", None, "ns:1", None)),
+        (answer(body=b"x"), TransportError, ("T", None, "ns:1", None)),
+    ],
+)
+def test_an_error_says_where_and_what_about(
+    line: Command | AerobeeError, kind: type[AerobeeError], said: tuple[str | None, ...]
+) -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, line)
+    with pytest.raises(kind) as raised:
+        stage.perform(stage.instance.route_to_publish("T", 3.0))
+    error = raised.value
+    remark = error.remark and error.remark.partition(" in name")[0]
+    assert (error.topic, error.broker, error.address, remark) == said
+
+
+def test_a_broker_that_no_route_names_is_named(stage: Stage) -> None:
+    with pytest.raises(BrokerNotFoundError, match="no route names") as raised:
+        stage.instance.master("elsewhere")
+    assert raised.value.broker == "elsewhere"
