@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from aerobee.client.message import TOPIC_MAX, check_name
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class ClientOptions(TypedDict, total=False):
     credentials: CredentialsSource | None
     tls: bool | TLSConfig
     hooks: Sequence[Hook]
+    namespace_v2: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,9 @@ class ClientConfig:
     """The account that every request is signed for."""
     tls: bool | TLSConfig = False
     """Encrypted connections to name servers and brokers; True trusts whom the system trusts."""
+    namespace_v2: str | None = None
+    """The namespace that every request names, as Java's `namespaceV2`: names of topics and groups
+    stay as they are, and what it means is up to brokers and proxies since 5.0."""
     hooks: tuple[Hook, ...] = ()
     """Who is told of each send and each delivery, see `aerobee.hooks`."""
     lookup_tries: int = 1
@@ -116,6 +121,8 @@ class ClientConfig:
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} is a number of seconds above 0")
+        if self.namespace_v2 is not None:
+            check_name("namespace_v2", self.namespace_v2, TOPIC_MAX)
         object.__setattr__(self, "hooks", tuple(self.hooks))
         for hook in self.hooks:
             for name in ("before_send", "after_send", "before_consume", "after_consume"):

@@ -60,7 +60,9 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory, shown: Certificate) -> Ite
 
 
 def test_signed_requests_through_tls_are_served(namesrv: str, shown: Certificate) -> None:
-    options = {"credentials": ACCOUNT, "tls": TLSConfig(ca_file=str(shown.cert))}
+    tls = TLSConfig(ca_file=str(shown.cert))
+    # The signature covers the namespace, too.
+    options = {"credentials": ACCOUNT, "tls": tls, "namespace_v2": "shop"}
     with aerobee.blocking.Client(namesrv, **options) as client:  # type: ignore[arg-type]  # named
         with aerobee.blocking.Producer(client=client) as producer:
             results = producer.send_batch(Message(TOPIC, b"%d" % n, tag="ü") for n in range(3))

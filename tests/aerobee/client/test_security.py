@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee import Credentials, TLSConfig
+from aerobee import Credentials, Message, TLSConfig
 from aerobee.client.security import link_of, signed
 from aerobee.errors import AerobeeError, ConfigurationError
 from tests.aerobee.client.fronts import Front
@@ -28,6 +28,27 @@ def test_keys_may_change_while_a_client_runs() -> None:
     dress = link_of(lambda: accounts.pop(0), tls=False).dress
     assert dress is not None
     assert [dress({}, b"")["AccessKey"] for _ in range(2)] == ["one", "two"]
+
+
+def test_a_namespace_is_named_in_each_request_before_it_is_signed() -> None:
+    plain = link_of(None, tls=False, namespace_v2="shop").dress
+    assert plain is not None
+    named = {"topic": "T", "nsd": "true", "ns": "shop"}
+    assert plain({"topic": "T"}, b"x") == named
+    with_account = link_of(ACCOUNT, tls=False, namespace_v2="shop").dress
+    assert with_account is not None
+    assert with_account({"topic": "T"}, b"x") == signed(ACCOUNT, named, b"x")
+
+
+@pytest.mark.service
+@pytest.mark.anyio
+async def test_names_stay_as_they_are_in_a_namespace(front: Front) -> None:
+    async with front.producer(namespace_v2="shop") as producer:
+        result = await producer.send(Message("Plain", b"x"))
+        queues = await producer.queues("Plain")
+    assert result.queue in queues
+    with pytest.raises(ConfigurationError, match="namespace_v2"):
+        front.producer(namespace_v2="a b")
 
 
 def test_secrets_are_not_shown() -> None:
