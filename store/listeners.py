@@ -1,4 +1,4 @@
-"""Who is told of what happens in a store: lists that are short, and change seldom."""
+"""Lists of callbacks for the events of a store: short ones that seldom change."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ P = ParamSpec("P")
 
 
 class Listeners(Generic[P]):
-    """Callables that are told of one kind of event, in the order in which they came.
+    """Callbacks for one kind of event, called in the order in which they were added.
 
-    `tell` tells all of them. It is None without any, and where there is one, that one: what
-    happens for each message should cost one call at most.
+    `tell` calls all of them. It is None when there are none, and the callback itself when there is
+    only one: an event that occurs for each message should cost one call at most.
     """
 
     __slots__ = ("_all", "tell")
@@ -26,11 +26,11 @@ class Listeners(Generic[P]):
         self.tell: Callable[P, object] | None = None
 
     def add(self, listener: Callable[P, object]) -> None:
-        """Tell this one as well from now on."""
+        """Call this one as well from now on."""
         self._change((*self._all, listener))
 
     def remove(self, listener: Callable[P, object]) -> None:
-        """Tell this one no more. Raises: ValueError when it was not told before."""
+        """Call this one no more. Raises: ValueError when it was never added."""
         left = list(self._all)
         left.remove(listener)
         self._change(tuple(left))

@@ -75,8 +75,8 @@ class Puts:
         draft.properties = encode(properties).encode()
         return self._store.put(draft, now_ms, accepted=accepted)
 
-    def rehearse(self, draft: MessageDraft, properties: dict[str, str]) -> None:
-        """Say now what the hooks would say to a message that is put later. Raises: Refused."""
+    def validate(self, draft: MessageDraft, properties: dict[str, str]) -> None:
+        """Run the hooks over a copy of a message that is put later. Raises: Refused, by a hook."""
         if self.hooks:
             draft, properties = copy(draft), dict(properties)
             for hook in self.hooks:

@@ -226,7 +226,7 @@ class Send:
 
     def _put_half(self, draft: MessageDraft, properties: dict[str, str]) -> PutResult:
         draft.sys_flag &= ~TRANSACTION_BITS
-        self._puts.rehearse(draft, properties)
+        self._puts.validate(draft, properties)
         topic = draft.topic
         half_of(draft, properties)
         if len(draft.properties) > HALF_PROPERTIES_MAX:

@@ -1,10 +1,10 @@
-"""All index files of a store, oldest first: what a start keeps, what goes, where a key may be.
+"""All index files of a store, oldest first: loading, expiry, and which of them may hold a key.
 
-Only the last file grows. A start keeps what it can believe: after a clean stop every file whose
-head makes sense and that does not reach behind the log, after a crash only full ones that the
-checkpoint vouches for; none behind one that is missing. The rest is dropped, and the log is indexed
-again from there. A file keeps the slots and entries it was made with; the settings are for new
-ones. The directory may hold files of other brokers; names that are no numbers are left alone.
+Only the last file grows. A start keeps the files that are known to be good: after a clean stop all
+with a valid header that do not reach beyond the end of the log, after a crash only full ones that
+the checkpoint covers, and none that comes after a missing one. The rest is deleted, and the log is
+indexed again from there. A file keeps the number of slots and entries that it was created with; the
+settings apply to new files. Files whose names are no numbers are ignored.
 Source: store format §1.4, §5.1, §5.4, §6.3 (IndexService).
 """
 
@@ -134,9 +134,7 @@ class Indexes:
     # ── Files come and go ──
 
     def next_file(self, now_ms: int) -> IndexFile:
-        """What the next file will be; it is not made and not in the row. It begins where the last
-        one ends.
-        """
+        """The file after the last one, which begins where that ends; neither created nor listed."""
         last = self.last
         stamp = local_stamp(now_ms)
         head = IndexHead()
@@ -153,7 +151,7 @@ class Indexes:
         return IndexFile(self._disk, self.directory / index_name(stamp), self.shape, head)
 
     def take_expired(self, min_physical_offset: int) -> list[IndexFile]:
-        """Files, never the last, that lead only to messages before that; out of the row."""
+        """Files, never the last, that lead only to messages before that; taken off the list."""
         count = 0
         for file in self.files[:-1]:
             if file.head.end_physical_offset >= min_physical_offset:

@@ -3,12 +3,12 @@
 It is made when the last one is half full, and early enough where half of one is little: a few
 messages do not take the room of two. It grows beside the log's directory, under a name no broker
 looks at, and gets its own name when the log rolls. No room for a segment that is not needed yet
-refuses nothing.
+does no harm.
 
 A roll that comes before the segment is ready does not wait, for it stops the loop: it raises
 SegmentLate, and `after_wait` tells when to try again. One that cannot be had, or that a slow disk
 does not finish within `LATE_S`, stops writes; it is tried again every ten seconds, and as soon as
-someone has seen room for it, and writes go on when it is there.
+somebody has freed space, and writes go on when it is there.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Allocator:
         on_missing: Callable[[OSError], None],
         on_recovered: Callable[[], None],
     ) -> None:
-        """`on_missing` hears why a needed segment is not there, `on_recovered` that it is again."""
+        """`on_missing`: a needed segment cannot be made; `on_recovered`: now it could."""
         self._log = commit_log
         self._disk = disk
         self._stats = stats
         self._on_missing = on_missing
         self._on_recovered = on_recovered
         self.after_wait: Listeners[[]] = Listeners()
-        """Told when a segment that a roll did not find is there, or is known not to come soon."""
+        """Called when a segment that was late is there, or is not going to be there soon."""
         self._running = False
         self.ready: Handle | None = None
         """The next segment, as soon as it is made."""
@@ -115,14 +115,14 @@ class Allocator:
         self._end_wait()
 
     def _end_wait(self) -> None:
-        """Who was told that its segment is late may try again."""
+        """Whoever has seen SegmentLate may try again."""
         if self._missed.is_set():
             self._missed = trio.Event()
             if (tell := self.after_wait.tell) is not None:
                 tell()
 
     def retry(self) -> None:
-        """There may be room again: try now."""
+        """There may be space again: try now."""
         self._again.set()
 
     def _take(self, path: Path) -> Handle | None:

@@ -1,10 +1,10 @@
-"""The pages that the next appends will touch, in memory before they are touched.
+"""Page faults before they matter: pages that the next appends will write are read ahead of them.
 
-The first touch of a page that no memory stands behind makes the kernel find some, in the middle of
-an append and with the interpreter held: mostly microseconds, now and then a tenth of a second. So a
-thread reads a little ahead of the end of the log, into the prepared segment as well. Blocks that
-were reserved and never written read as zeros: that costs no access to the disk, changes nothing,
-and may be overtaken by the appends at any time. Measured in `bench/stall.py`.
+The first access to a page that is not in memory makes the kernel allocate one, in the middle of an
+append and while the GIL is held: mostly microseconds, now and then a tenth of a second. So a thread
+reads a little ahead of the end of the log, and into the prepared segment as well. Blocks that are
+allocated and never written read as zeros: that needs no access to the disk and changes nothing, and
+appends may overtake it at any time. Measured in `bench/stall.py`.
 Source: store format §1.1 (warmMappedFile).
 """
 
@@ -67,7 +67,7 @@ class Warmer:
             try:
                 await self._disk.in_thread(self._read, path, position, size)
             except FileNotFoundError:
-                # It has got its name by now, or is not prepared yet: the next look will tell.
+                # The segment was renamed meanwhile, or is not prepared yet: try again later.
                 break
             except OSError as error:
                 log.warning("commit_log.not_warmed", path=str(path), error=str(error))

@@ -88,7 +88,7 @@ class IndexCheck:
         path = directory.root / INDEX
         for name in directory.disk.listdir(path):
             if not is_index_name(name) or directory.disk.is_directory(path / name):
-                self._findings.noted("stranger", path / name, "is no index file, and left alone")
+                self._findings.noted("foreign", path / name, "is no index file, and left alone")
                 continue
             try:
                 handle = directory.disk.open(path / name, writable=False)

@@ -99,7 +99,7 @@ consumers_option = click.option(
 @load_options
 def produce(load: Load, connection: Connection, output: Output) -> int:
     """Measure sends: how many, and how long until the broker answers."""
-    outcome = carried_out("produce", load, connection)
+    outcome = run_bench("produce", load, connection)
     return report(outcome, output, outcome.sending(load.size), send_latency=True)
 
 
@@ -107,7 +107,7 @@ def produce(load: Load, connection: Connection, output: Output) -> int:
 @load_options
 def consume(load: Load, connection: Connection, output: Output) -> int:
     """Measure reading what lies in the topic, from its first message on."""
-    outcome = carried_out("consume", load, connection)
+    outcome = run_bench("consume", load, connection)
     return report(outcome, output, {"seconds": outcome.seconds, **outcome.receiving()})
 
 
@@ -116,7 +116,7 @@ def consume(load: Load, connection: Connection, output: Output) -> int:
 @load_options
 def roundtrip(load: Load, connection: Connection, output: Output) -> int:
     """Measure from the send to the consumer, and check that all of it comes, once and in order."""
-    outcome = carried_out("roundtrip", load, connection)
+    outcome = run_bench("roundtrip", load, connection)
     return report(outcome, output, whole(outcome, load), send_latency=True, receive_latency=True)
 
 
@@ -126,7 +126,7 @@ def roundtrip(load: Load, connection: Connection, output: Output) -> int:
 @load_options
 def fanout(load: Load, connection: Connection, output: Output) -> int:
     """The same with several consumers, of which each gets every message."""
-    outcome = carried_out("roundtrip", load, connection)
+    outcome = run_bench("roundtrip", load, connection)
     return report(outcome, output, whole(outcome, load), send_latency=True, receive_latency=True)
 
 
@@ -135,7 +135,7 @@ def fanout(load: Load, connection: Connection, output: Output) -> int:
 @load_options
 def idle(load: Load, connection: Connection, output: Output) -> int:
     """Measure what waiting costs this process: its CPU time and its memory."""
-    outcome = carried_out("idle", load, connection)
+    outcome = run_bench("idle", load, connection)
     figures = {
         "consumers": load.consumers,
         "seconds": outcome.seconds,
@@ -150,7 +150,7 @@ def whole(outcome: Outcome, load: Load) -> dict[str, Any]:
     return outcome.sending(load.size) | outcome.receiving() | outcome.checked()
 
 
-def carried_out(kind: str, load: Load, connection: Connection) -> Outcome:
+def run_bench(kind: str, load: Load, connection: Connection) -> Outcome:
     """Run a bench, by Ctrl-C a shorter one."""
     import anyio
 

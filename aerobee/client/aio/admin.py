@@ -32,11 +32,11 @@ def method(
 ) -> Callable[Concatenate[AdminClient, P], Coroutine[Any, Any, T]]:
     """The method that carries steps out, with their parameters, defaults and docstring."""
 
-    async def carry_out(self: AdminClient, /, *args: P.args, **named: P.kwargs) -> T:
+    async def run_steps(self: AdminClient, /, *args: P.args, **named: P.kwargs) -> T:
         return await self._perform(steps(self._client.instance, *args, **named))
 
-    update_wrapper(carry_out, steps)
-    return carry_out
+    update_wrapper(run_steps, steps)
+    return run_steps
 
 
 class AdminClient(Part):

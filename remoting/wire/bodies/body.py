@@ -54,7 +54,7 @@ class Body:
         most_bytes: int = REQUEST_BYTES_MAX,
         most_signs: int = SIGNS_MAX,
     ) -> Self:
-        """The same for what a stranger sent: what would take long is not read. Raises: BodyError.
+        """The same for what any peer sent: what would take long is not read. Raises: BodyError.
 
         The bounds are those of bodies of this kind.
         """

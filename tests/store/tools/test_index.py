@@ -84,7 +84,7 @@ def test_files_that_a_start_would_not_believe_are_no_damage(tmp_path: Path) -> N
     (copy / "index" / "README").write_bytes(b"?")
     found = looked_at(copy)
     assert found.sound, found
-    assert {"pending", "stranger"} <= {one.kind for one in found.notes}
+    assert {"pending", "foreign"} <= {one.kind for one in found.notes}
 
 
 def test_a_damaged_index_is_built_again_by_a_repair(tmp_path: Path) -> None:

@@ -86,9 +86,9 @@ def reset_offsets(
     offsets = Offsets(routes, group)
     readable = yield from queues_of(routes, topic)
     wanted = readable if queues is None else sorted(queues)
-    strangers = set(wanted) - set(readable)
-    if strangers:
-        raise ConfigurationError(f"topic {topic} has no queue {min(strangers)}")
+    unknown = set(wanted) - set(readable)
+    if unknown:
+        raise ConfigurationError(f"topic {topic} has no queue {min(unknown)}")
     changes = []
     for queue in wanted:
         before = yield from offsets.committed(queue, zero=False)
