@@ -30,7 +30,13 @@ def test_the_typed_program_uses_every_public_name() -> None:
     }
     classes = {
         name
-        for module in ("aerobee", "aerobee.blocking", "aerobee.admin", "aerobee.testing")
+        for module in (
+            "aerobee",
+            "aerobee.blocking",
+            "aerobee.admin",
+            "aerobee.hooks",
+            "aerobee.testing",
+        )
         for name in import_module(module).__all__
     }
     assert classes - WITHOUT_TYPES <= used

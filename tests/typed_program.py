@@ -10,12 +10,22 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, assert_type
 
 import aerobee
-from aerobee import admin, allocation, blocking, errors, testing
+from aerobee import admin, allocation, blocking, errors, hooks, testing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["administer", "consume", "in_plain_threads", "produce", "under_test"]
+
+
+class Failures(hooks.Hook):
+    """What a hook may look at."""
+
+    def after_send(self, send: hooks.SendContext) -> None:
+        assert_type(send.error, errors.AerobeeError | None)
+
+    def after_consume(self, consume: hooks.ConsumeContext) -> None:
+        assert_type(consume.outcome, hooks.ConsumeOutcome)
 
 
 def check(message: aerobee.ReceivedMessage) -> aerobee.TransactionState:
@@ -29,7 +39,7 @@ async def produce() -> None:
     message = aerobee.Message("T", b"x", keys=["k"], properties={"a": "b"}, delay=1.5)
     async with (
         aerobee.Client("h:1", credentials=lambda: account, tls=tls) as client,
-        aerobee.Producer(client=client, group="g", retry=retry) as producer,
+        aerobee.Producer(client=client, group="g", retry=retry, hooks=[Failures()]) as producer,
     ):
         result = assert_type(await producer.send(message, queue=None), aerobee.SendResult)
         assert_type(result.status, aerobee.SendStatus)
@@ -37,6 +47,8 @@ async def produce() -> None:
         answer = assert_type(await producer.request(message), aerobee.ReceivedMessage)
         await producer.reply(answer, b"y")
         assert_type(await producer.send_batch([message]), list[aerobee.SendResult])
+        pending = assert_type(await producer.send_soon(message), aerobee.PendingSend)
+        assert_type(await pending, aerobee.SendResult)
     async with aerobee.TransactionProducer("h:1", group="g", checker=check) as transactions:
         async with transactions.transaction(message) as transaction:
             assert_type(transaction, aerobee.Transaction)
@@ -113,6 +125,7 @@ async def administer() -> None:
 def in_plain_threads() -> None:
     with blocking.Client() as client, blocking.Producer(client=client) as producer:
         assert_type(producer.send(blocking.Message("T", b"x")), blocking.SendResult)
+        assert_type(producer.send_soon(blocking.Message("T", b"x")), blocking.PendingSend)
     with (
         blocking.TransactionProducer(checker=check) as transactions,
         transactions.transaction(blocking.Message("T", b"x")) as transaction,
