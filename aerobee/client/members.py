@@ -34,23 +34,22 @@ def push_member(
     made = OrderlyMember if config.orderly else PushMember
     if config.server_assignment:
         made = AssignedMember
-    member = made(instance, config, held_now)
-    if config.broadcasting:
-        store = offset_file(instance, config)
-        member.offsets = LocalOffsets(instance, config.group, store)
-    return traced(member)
+    return equipped(made(instance, config, held_now))
 
 
 def pull_member(
     instance: Instance, config: PullConfig, held_now: Callable[[HeldQueue], None]
 ) -> PullMember:
     """The state of a new pull consumer; `held_now` is called for each queue that it takes on."""
-    return traced(PullMember(instance, config, held_now))
+    return equipped(PullMember(instance, config, held_now))
 
 
-def traced(member: M) -> M:
-    """A member that keeps RocketMQ's message trace, if its options want that."""
+def equipped(member: M) -> M:
+    """A member with the offsets and the message trace that its options want."""
     instance, config = member.instance, member.config
+    if config.broadcasting:
+        store = offset_file(instance, config)
+        member.offsets = LocalOffsets(instance, config.group, store)
     if config.trace:
         ids = make_uniq_ids(instance)
         tracing = make_tracing(instance, ids, config.group, CONSUME, config.trace_topic)

@@ -22,8 +22,8 @@ from aerobee.remoting.wire.relaxed_json import decode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aerobee.client.consumer_config import ConsumerConfig
     from aerobee.client.message import MessageQueue
-    from aerobee.client.push_config import PushConfig
     from aerobee.client.steps.instance import Instance
 
 __all__ = ["OffsetFile", "offset_file"]
@@ -80,7 +80,7 @@ def read_offsets(data: bytes) -> dict[MessageQueue, int]:
     return {from_wire(one): at for one, at in found}
 
 
-def offset_file(instance: Instance, config: PushConfig) -> OffsetFile:
+def offset_file(instance: Instance, config: ConsumerConfig) -> OffsetFile:
     """Where a broadcasting group of a client has its offsets.
 
     A name that was made up for this process does not count: the next one looks there, too.

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from aerobee.client.config import ClientOptions, ConsumeFrom, divided
-from aerobee.client.handling import Events
-from aerobee.client.steps.consuming import ConsumerConfig
+from aerobee.client.consumer_config import ConsumerConfig
+from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from aerobee.allocation import Allocator
+    from aerobee.client.handling import MessageModel
     from aerobee.client.message import MessageQueue
 
 __all__ = ["PullConfig", "PullOptions", "pull_config"]
@@ -23,6 +24,8 @@ class PullOptions(ClientOptions, total=False):
     """A pull consumer's keyword options: those of PullConfig, and of a client of its own."""
 
     start_from: ConsumeFrom | datetime
+    model: MessageModel
+    offset_dir: str
     auto_commit: bool
     auto_commit_interval: float
     pull_batch: int
@@ -46,15 +49,11 @@ class PullConfig(ConsumerConfig):
     """Tries after the first one, then a message is a dead letter; −1 is 16."""
     finish_early: bool = False
     """A loop finishes a message when it hands it out, not when it asks for the next one."""
-    on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
-    """Called with the queues that came."""
-    on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
-    """Called with the queues that went."""
 
-    @property
-    def events(self) -> Events:
-        """Whom to tell of queues that came and went."""
-        return Events(self.on_assigned, self.on_revoked)
+    def __post_init__(self) -> None:
+        ConsumerConfig.__post_init__(self)
+        if self.retry and self.broadcasting:
+            raise ConfigurationError("retry: in broadcasting nothing is sent back")
 
 
 def pull_config(group: str, options: PullOptions) -> tuple[PullConfig, ClientOptions]:

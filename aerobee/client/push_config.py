@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from aerobee.client.config import ClientOptions, ConsumeFrom, divided
-from aerobee.client.handling import Events, MessageModel
+from aerobee.client.consumer_config import ConsumerConfig
 from aerobee.client.pop_config import check_invisible
-from aerobee.client.steps.consuming import ConsumerConfig
 from aerobee.client.steps.held_queue import Limits
 from aerobee.errors import ConfigurationError
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aerobee.allocation import Allocator
+    from aerobee.client.handling import MessageModel
     from aerobee.client.message import MessageQueue
 
 __all__ = ["PushConfig", "PushOptions", "push_config"]
@@ -58,8 +58,6 @@ class PushOptions(ClientOptions, total=False):
 class PushConfig(ConsumerConfig):
     """A push consumer's options, checked. Times in seconds."""
 
-    model: MessageModel = MessageModel.CLUSTERING
-    """Whether one member of the group gets a message, or each."""
     orderly: bool = False
     """One handler at a time for each queue, in the order of the queue."""
     concurrency: int = 20
@@ -84,25 +82,13 @@ class PushConfig(ConsumerConfig):
     """How long closing waits for handlers at work."""
     commit_interval: float = 5.0
     """How often offsets are stored."""
-    offset_dir: str | None = None
-    """Where a broadcasting group has its offsets; None is `~/.rocketmq_offsets`, as Java's clients.
-
-    Each process of a machine then needs an `instance_name` of its own.
-    """
     server_assignment: bool = False
     """The broker shares the queues out, to be pulled or popped as it is told for the group."""
     invisible: float = 60.0
     """How long the others do not see a message that was popped: it comes again then."""
-    on_assigned: Callable[[frozenset[MessageQueue]], object] | None = None
-    """Called with the queues that came."""
-    on_revoked: Callable[[frozenset[MessageQueue]], object] | None = None
-    """Called with the queues that went."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "auto_commit_interval", self.commit_interval)
-        if self.broadcasting:
-            # Every member has all queues, however others would be shared.
-            object.__setattr__(self, "strategy", "AVG")
         ConsumerConfig.__post_init__(self)
         within("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
         within("batch_size", self.batch_size, 1, BATCH_MAX)
@@ -128,16 +114,6 @@ class PushConfig(ConsumerConfig):
             raise ConfigurationError(f"server_assignment: brokers share queues out by {known}")
         if not isinstance(self.start_from, ConsumeFrom):
             raise ConfigurationError("server_assignment: start_from is FIRST or LAST, not a time")
-
-    @property
-    def events(self) -> Events:
-        """Whom to tell of queues that came and went."""
-        return Events(self.on_assigned, self.on_revoked)
-
-    @property
-    def broadcasting(self) -> bool:
-        """Whether each member gets every message."""
-        return self.model is MessageModel.BROADCASTING
 
     @property
     def limits(self) -> Limits:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from aerobee.allocation import Allocator, strategy
+from aerobee.allocation import strategy
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
-from aerobee.client.message import GROUP_MAX, TOPIC_MAX, MessageQueue, check_name, check_topic
-from aerobee.client.producer_config import TRACE_TOPIC
+from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.figures import Figures
 from aerobee.client.steps.held_queue import PULL_LIMITS, Cache, HeldQueue, Limits, Subscription
-from aerobee.client.steps.offsets import Offsets, epoch_ms
+from aerobee.client.steps.offsets import Offsets
 from aerobee.client.steps.pulling import Puller, raise_if_broken
 from aerobee.client.steps.sending_back import retry_topic
 from aerobee.errors import (
@@ -39,7 +37,9 @@ from aerobee.remoting.wire.headers.client import GetConsumerListByGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
+    from aerobee.client.consumer_config import ConsumerConfig
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.route import TopicRoute
@@ -49,44 +49,11 @@ if TYPE_CHECKING:
     from aerobee.hooks import Hook
     from aerobee.remoting.wire.command import Command
 
-__all__ = ["ConsumerConfig", "Member"]
+__all__ = ["Member"]
 
 REBALANCE_S = 20.0
 UNBALANCED_S = 1.0
 """When a round could not finish: the next one comes sooner."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
-    """What the options of pull and push consumers have in common. Times in seconds."""
-
-    group: str
-    """The consumer group."""
-    start_from: ConsumeFrom | datetime = ConsumeFrom.LAST
-    """Where the group begins in a queue for which it has no offset yet."""
-    auto_commit: bool = True
-    """Offsets are stored every `auto_commit_interval`, with a queue that goes, and at the end."""
-    auto_commit_interval: float = 5.0
-    """Between two stores of the offsets."""
-    pull_batch: int = 10
-    """Most messages asked for at once."""
-    strategy: str | Allocator = "AVG"
-    """How the members share the queues, see `aerobee.allocation`; all must have the same."""
-    trace: bool = False
-    """Whether RocketMQ's message trace is written, in the background; what is too much is lost."""
-    trace_topic: str = TRACE_TOPIC
-    """The topic of the trace."""
-
-    def __post_init__(self) -> None:
-        check_name("consumer group", self.group, GROUP_MAX)
-        strategy(self.strategy)
-        check_topic(self.trace_topic)
-        if isinstance(self.start_from, datetime):
-            epoch_ms(self.start_from)
-        if not self.auto_commit_interval >= 1.0:
-            raise ConfigurationError("auto_commit_interval is at least 1 second")
-        if not 1 <= self.pull_batch <= 1024:
-            raise ConfigurationError("pull_batch is 1 to 1024 messages")
 
 
 @dataclass(slots=True)
@@ -153,7 +120,7 @@ class Member:
         return ConsumerData(
             group_name=self.group,
             consume_type="CONSUME_ACTIVELY",
-            message_model="CLUSTERING",
+            message_model=self.config.model.value,
             consume_from_where="CONSUME_FROM_LAST_OFFSET",
             subscription_data_set=[described(s) for s in self.subscriptions.values()],
             unit_mode=False,
@@ -255,7 +222,12 @@ class Member:
             raise ConsumerNotOnlineError(206, "we are no member", "broker", "", "rebalance")
 
     def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
-        """The client ids of the group, as any broker of the topic knows them, sorted."""
+        """The client ids of the group, as any broker of the topic knows them, sorted.
+
+        In broadcasting nobody shares the queues with us.
+        """
+        if self.config.broadcasting:
+            return [self.instance.config.client_id]
         names = sorted(route.brokers)
         if not names:
             raise BrokerNotFoundError("the route names no broker")
@@ -396,6 +368,7 @@ class Member:
         wanted = given if given is not None else self._uncommitted()
         for queue, offset in dict(wanted).items():
             yield from self._commit_one(queue, offset)
+        self.offsets.save()
 
     def _commit_one(self, queue: MessageQueue, offset: int) -> Steps[None]:
         yield from self.offsets.commit(queue, offset)

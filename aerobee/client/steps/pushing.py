@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from aerobee.client.handling import Verdict
     from aerobee.client.message import ReceivedMessage
     from aerobee.client.push_config import PushConfig
-    from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Outcome
     from aerobee.remoting.wire.command import Command
@@ -160,12 +159,6 @@ class PushMember(AskedMember):
         return direct.answer(self.instance.clock, order=self.config.orderly)
 
     # ── Which queues ──
-
-    def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
-        """Who shares the queues: the group, or in broadcasting nobody with us."""
-        if self.config.broadcasting:
-            return [self.instance.config.client_id]
-        return (yield from AskedMember._members(self, route))
 
     @property
     def limits(self) -> Limits:

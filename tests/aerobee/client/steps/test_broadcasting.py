@@ -1,11 +1,14 @@
 """Broadcasting groups against a real broker, on every front."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from aerobee import ConsumeFrom, MessageModel
+from aerobee.errors import ConfigurationError
 from tests.aerobee.client.aio.test_push_consumer import Seen, send, until, well
 from tests.aerobee.client.fronts import Front
 
@@ -36,6 +39,35 @@ async def test_every_member_gets_every_message_and_goes_on_where_it_was(
         assert [one.bodies for one in seen.values()] == [expected, expected]
         await send(front, topic, b"4")
     assert len(files(tmp_path, f"*@left/{group}/offsets.json")) == 1
+
+
+async def test_pull_consumers_broadcast_too(front: Front, fresh: Fresh, tmp_path: Path) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, b"1", b"2", b"3")
+    options = {
+        "model": MessageModel.BROADCASTING,
+        "start_from": ConsumeFrom.FIRST,
+        "offset_dir": str(tmp_path),
+    }
+    for expected in ([b"1", b"2", b"3"], [b"4"]):
+        left = front.consumer(group, instance_name="left", **options)
+        right = front.consumer(group, instance_name="right", **options)
+        async with left, right:
+            for member in (left, right):
+                await member.subscribe(topic)
+                bodies: list[bytes] = []
+                with anyio.fail_after(30):
+                    while len(bodies) < len(expected):
+                        messages = await member.poll(timeout=0.5)
+                        member.done(*messages)
+                        bodies += [message.body for message in messages]
+                assert bodies == expected
+            await left.commit()
+            (stored,) = files(tmp_path, f"*@left/{group}/offsets.json")
+            assert json.dumps(topic) in stored.read_text()
+        await send(front, topic, b"4")
+    with pytest.raises(ConfigurationError, match="nothing is sent back"):
+        front.consumer(group, retry=True, **options)
 
 
 def files(folder: Path, pattern: str) -> list[Path]:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.client.config import ConsumeFrom
+from aerobee.client.consumer_config import ConsumerConfig
 from aerobee.client.filters import Filter
 from aerobee.client.message import MessageQueue, ReceivedMessage
-from aerobee.client.steps.consuming import ConsumerConfig, Member
+from aerobee.client.steps.consuming import Member
 from aerobee.client.steps.effects import Ask
 from aerobee.errors import (
     ClientStateError,
