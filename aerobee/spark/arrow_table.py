@@ -127,7 +127,7 @@ def _reader_of_cluster(raw: dict[str, str]) -> pa.RecordBatchReader:
 
     options: ReadOptions = read_options(raw, stream=False)
     names = chosen(options.columns, options.schema_preset)
-    cluster = cluster_of(options.name_servers)
+    cluster = cluster_of(options.name_servers, options.access)
     addresses = queues_of(cluster, options)
     start, end = bounds(cluster, list(addresses), options)
     ranges = ranges_of(start, end, addresses)

@@ -18,6 +18,7 @@ from aerobee.client.blocking.connections import Connections
 from aerobee.client.factory import CLOCK, make_config
 from aerobee.client.message import MessageQueue
 from aerobee.client.route import in_order
+from aerobee.client.security import link_of
 from aerobee.client.steps.admin import topics as topic_steps
 from aerobee.client.steps.answers import error_of, expect
 from aerobee.client.steps.asking import ask_address, ask_broker
@@ -27,6 +28,7 @@ from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.client.steps.routes import Routes
 from aerobee.errors import BrokerNotFoundError, ConfigurationError
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.spark.access import OPEN, Access
 from aerobee.spark.offsets import Offsets, Queue
 
 if TYPE_CHECKING:
@@ -53,17 +55,21 @@ NOWHERE = 1 << 62
 class Cluster:
     """The brokers behind these name servers. Any thread may use it; times in seconds."""
 
-    def __init__(self, name_servers: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        name_servers: Sequence[str],
+        access: Access = OPEN,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self.timeout_s = timeout_s
-        config = make_config(
-            tuple(name_servers),
-            instance_name="spark",
-            connect_timeout=timeout_s,
-            request_timeout=timeout_s,
-            lookup_tries=TRIES,
-        )
+        options = access.client_options()
+        options["instance_name"] = "spark"
+        options["connect_timeout"] = options["request_timeout"] = timeout_s
+        config = make_config(tuple(name_servers), lookup_tries=TRIES, **options)
         self.routes = Routes(config, CLOCK)
-        self._connections = Connections(timeout_s)
+        link = link_of(config.credentials, config.tls)
+        self._connections = Connections(timeout_s, link=link)
         self._offsets = GroupOffsets(self.routes, READER)
 
     def channel(self, address: str) -> BlockingChannel:
@@ -240,19 +246,20 @@ def preferred(addresses: tuple[str, ...], read_from: str, queue: Queue) -> tuple
 
 # ── The clusters of this process ──
 
-_clusters: dict[tuple[str, ...], Cluster] = {}
+_clusters: dict[tuple[tuple[str, ...], Access], Cluster] = {}
 _guard = threading.Lock()
 
 
-def cluster_of(name_servers: Sequence[str]) -> Cluster:
+def cluster_of(name_servers: Sequence[str], access: Access = OPEN) -> Cluster:
     """The cluster behind these name servers, the same object as long as the process lives.
 
     Workers are used again for query after query, and so are the connections.
+    Raises: ConfigurationError for files of keys or certificates that are none.
     """
-    key = tuple(name_servers)
+    key = tuple(name_servers), access
     with _guard:
         if key not in _clusters:
-            _clusters[key] = Cluster(key)
+            _clusters[key] = Cluster(*key)
         return _clusters[key]
 
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from aerobee.field_docs import meanings
 from aerobee.spark.offsets import Latest
-from aerobee.spark.option_values import BYTES, SECONDS, UNITS, WITHOUT, Options, declared
-from aerobee.spark.options import LagOptions, ReadOptions, StoreOptions, WriteOptions
+from aerobee.spark.option_values import BYTES, SECONDS, UNITS, Options, declared
+from aerobee.spark.options import (
+    ClusterOptions,
+    LagOptions,
+    ReadOptions,
+    StoreOptions,
+    WriteOptions,
+)
 
 if TYPE_CHECKING:
     from aerobee.spark.option_values import Declared
@@ -23,6 +29,7 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "spark" / "options.md"
 BEGIN: Final = "<!-- options: printed by python -m aerobee.spark.option_docs -->"
 END: Final = "<!-- end of options -->"
 SECTIONS: Final[dict[str, type[Options]]] = {
+    "The cluster, for all formats but `aerobee.store`": ClusterOptions,
     "Reading with `aerobee`": ReadOptions,
     "Writing with `aerobee`": WriteOptions,
     "Reading a store directory with `aerobee.store`": StoreOptions,
@@ -50,19 +57,21 @@ def shown(option: Declared) -> str:
 def tables() -> str:
     """The tables, with the marks between which they stand."""
     parts = [BEGIN]
+    shared = {option.field for option in declared(ClusterOptions)}
     for title, cls in SECTIONS.items():
         told, wide = meanings(cls), cls is ReadOptions
         parts += ["", f"### {title}", ""]
         parts.append(f"| option | default |{' use |' if wide else ''} meaning |")
         parts.append("|---" * (4 if wide else 3) + "|")
         for option in declared(cls):
+            if option.field in shared and cls is not ClusterOptions and cls is not StoreOptions:
+                continue
             cells = [", ".join(f"`{name}`" for name in option.names), shown(option)]
             if wide:
                 cells.append("stream" if option.stream_only else "batch, stream")
             cells.append(told[option.field].replace("|", "\\|"))
             parts.append(f"| {' | '.join(cells)} |")
-    refused = ", ".join(f"`{name}`" for name in WITHOUT)
-    parts += ["", f"{refused} are refused: this version has neither access keys nor TLS.", "", END]
+    parts += ["", END]
     return "\n".join(parts)
 
 

@@ -33,6 +33,7 @@ from msgspec import Meta, Struct
 from aerobee.client.config import name_servers
 from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
 from aerobee.errors import ConfigurationError
+from aerobee.spark.access import Secret
 from aerobee.spark.offsets import (
     LARGEST_QUEUE,
     At,
@@ -49,7 +50,6 @@ __all__ = [
     "MADE",
     "SECONDS",
     "STREAM",
-    "WITHOUT",
     "Declared",
     "Options",
     "Parse",
@@ -60,6 +60,7 @@ __all__ = [
     "names",
     "offsets",
     "pattern",
+    "secret",
     "text",
     "time_ms",
     "times",
@@ -90,8 +91,6 @@ UNITS: Final[dict[str, dict[str, float]]] = {
 }
 LARGEST: Final = 2**63 - 1
 
-WITHOUT: Final = ("accessKey", "secretKey", "credentialsFile", "tls", "tlsCaFile")
-"""Known only to be refused: silently ignored, they would look like safety."""
 PUSH_FILTERS: Final = "pushfilters"
 NOT_OURS: Final = frozenset({"path", "checkpointlocation", "queryname", "serialization.format"})
 """What Spark itself puts among the options of a table or a stream."""
@@ -161,11 +160,6 @@ def values_of(cls: type[Options], raw: Mapping[str, str]) -> dict[str, Any]:
 def _refuse(key: str, known: Mapping[str, Declared]) -> None:
     """Refuse a name that is no option here, unless Spark put it there for itself."""
     word = key.lower()
-    if refused := next((name for name in WITHOUT if name.lower() == word), None):
-        raise ConfigurationError(
-            f"option {refused}: this version has neither access keys nor TLS; leave it out, and "
-            "reach the cluster over a network that you trust"
-        )
     if word == PUSH_FILTERS:
         raise ConfigurationError(
             "option pushFilters: there is none, because Spark keeps the filters of one query for "
@@ -246,6 +240,11 @@ def text(name: str, given: str) -> str:
     if not given.strip():
         raise wrong(name, given, "a text of at least one character")
     return given.strip()
+
+
+def secret(name: str, given: str) -> Secret:
+    """Any text but none, which is not to be shown."""
+    return Secret(text(name, given))
 
 
 def time_ms(name: str, given: str) -> int:

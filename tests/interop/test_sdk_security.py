@@ -1,13 +1,17 @@
-"""The SDK's signature and its TLS, against the Java broker and name server."""
+"""Signatures and TLS of the SDK and of Spark's tasks, against the Java broker and name server."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import aerobee.blocking
 from aerobee import ConsumeFrom, Credentials, Filter, Message, TLSConfig
 from aerobee.errors import AerobeeError, SendFailedError
+from aerobee.spark.options import write_options
+from aerobee.spark.sink.writer import Task, WriterBase
 from tests.kit.java import toolkit
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.tls import Certificate, certificate
@@ -74,6 +78,20 @@ def test_signed_requests_through_tls_are_served(namesrv: str, shown: Certificate
     assert all(result.ok for result in results)
     assert bodies <= {b"0", b"1", b"2"}
     assert bodies
+
+
+def test_tasks_of_spark_sign_their_requests_through_tls(
+    namesrv: str, shown: Certificate, tmp_path: Path
+) -> None:
+    """What a task of `save()` does, and a read of the same options."""
+    keys = tmp_path / "tools.yml"
+    keys.write_text("accessKey: aerobee\nsecretKey: secret12345\n")
+    guarded = {"nameServer": namesrv, "tlsCaFile": str(shown.cert), "credentialsFile": str(keys)}
+    rows = pa.record_batch({"body": pa.array([b"%d" % n for n in range(300)])})
+    writer = WriterBase(write_options({**guarded, "topic": "FromSpark"}), rows.schema)
+    assert writer.write_batches(iter([rows]), Task()).sent == 300
+    table = aerobee.arrow("FromSpark", columns="body", options=guarded)
+    assert sorted(table["body"].to_pylist()) == sorted(rows["body"].to_pylist())
 
 
 @pytest.mark.parametrize(

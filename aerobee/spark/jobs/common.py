@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from aerobee.spark.brokers import Cluster
+
 __all__ = [
     "Output",
     "Session",
     "Source",
+    "cluster_at",
     "gathered",
     "instant_ms",
     "is_there",
@@ -277,6 +280,15 @@ class Source:
     def _bounds(since_ms: int | None, until_ms: int | None) -> dict[str, str]:
         given = {"startingTimestamp": since_ms, "endingTimestamp": until_ms}
         return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def cluster_at(name_server: str) -> Cluster:
+    """The cluster that the driver asks itself, reached as the environment says."""
+    from aerobee.spark.brokers import cluster_of
+    from aerobee.spark.options import cluster_options
+
+    options = cluster_options(name_server)
+    return cluster_of(options.name_servers, options.access)
 
 
 topic_option = click.option("--topic", multiple=True, help="A topic, several with ',' or repeated.")

@@ -14,6 +14,7 @@ import click
 from aerobee.cli.border import DONE, REFUSED, complain
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.common import (
+    cluster_at,
     gathered,
     is_there,
     output_options,
@@ -115,11 +116,10 @@ def analysed(messages: DataFrame) -> DataFrame:
 
 def check_groups(name_server: str, groups: Sequence[str]) -> None:
     """See that each group has dead letters or is known. Raises: ConfigurationError."""
-    from aerobee.spark.brokers import cluster_of
     from aerobee.spark.lag.read import check
     from aerobee.spark.options import lag_options
 
-    there = set(cluster_of(tuple(name_server.split(";"))).topics())
+    there = set(cluster_at(name_server).topics())
     if unsure := [group for group in groups if f"{PREFIX}{group}" not in there]:
         check(lag_options({"nameserver": name_server, "groups": ",".join(unsure)}))
 
@@ -130,9 +130,7 @@ def readable_topics(name_server: str, wanted: tuple[str, ...]) -> tuple[list[str
     All of the cluster unless some are named; those that do not exist are in neither list.
     Raises: NoNameServerError, TransportError.
     """
-    from aerobee.spark.brokers import cluster_of
-
-    cluster = cluster_of(tuple(name_server.split(";")))
+    cluster = cluster_at(name_server)
     there = {name for name in cluster.topics() if name.startswith(PREFIX)}
     there &= set(wanted or there)
     readable = {queue.topic for queue, _addresses in cluster.queues(sorted(there))}

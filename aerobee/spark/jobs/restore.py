@@ -20,6 +20,7 @@ from aerobee.client.config import name_servers
 from aerobee.errors import AerobeeError, ConfigurationError
 from aerobee.spark.jobs.archive import Archive
 from aerobee.spark.jobs.common import (
+    cluster_at,
     instant_ms,
     named,
     namesrv_option,
@@ -34,6 +35,7 @@ from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
 from aerobee.spark.jobs.sending import BORN, announce, outgoing, send, sending_options
 from aerobee.spark.jobs.tables import KINDS, check_kind
+from aerobee.spark.options import cluster_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,13 +158,12 @@ def make_topic(name_server: str, name: str, queues: int) -> None:
 
     Raises: ConfigurationError, when it is there with fewer.
     """
-    from aerobee.spark.brokers import cluster_of
-
-    with AdminClient(name_server) as admin:
+    access = cluster_options(name_server).access
+    with AdminClient(name_server, **access.client_options()) as admin:
         if name not in admin.topics():
             admin.create_topic(name, queues=queues)
             return
-    there = cluster_of(tuple(name_server.split(";"))).queues([name])
+    there = cluster_at(name_server).queues([name])
     most = max((queue.queue_id + 1 for queue, _ in there), default=0)
     if most < queues:
         raise ConfigurationError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.client.message import RESERVED_PROPERTIES
-from aerobee.spark.jobs.common import gathered, pairs
+from aerobee.spark.jobs.common import cluster_at, gathered, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,9 +178,7 @@ def not_sent_yet(
     """
     from pyspark.sql import functions as sql
 
-    from aerobee.spark.brokers import cluster_of
-
-    there = set(cluster_of(tuple(name_server.split(";"))).topics())
+    there = set(cluster_at(name_server).topics())
     found = sorted(there.intersection(targets))
     if not found:
         return messages

@@ -58,7 +58,7 @@ def check(options: LagOptions) -> None:
     Raises: ConfigurationError for a group or a topic that no broker knows, AerobeeError when a name
     server or a broker does not answer.
     """
-    cluster = cluster_of(options.name_servers)
+    cluster = cluster_of(options.name_servers, options.access)
     if options.topics:
         known = cluster.topics()
         for topic in options.topics:
@@ -73,7 +73,7 @@ def check(options: LagOptions) -> None:
 
 def read(options: LagOptions, names: Sequence[str]) -> pa.RecordBatch:
     """These columns of the rows of all brokers, as they are now. Raises: AerobeeError."""
-    cluster = cluster_of(options.name_servers)
+    cluster = cluster_of(options.name_servers, options.access)
     snapshot_ms = time.time_ns() // 1_000_000
     # Progress is kept by masters, so these are asked.
     masters = _masters(cluster)

@@ -120,7 +120,7 @@ class WriterBase:
 
         set_up()
         options = self.options
-        cluster = cluster_of(options.name_servers)
+        cluster = cluster_of(options.name_servers, options.access)
         marker = self._marker(task)
         if marker is not None and marker.passed(task.batch_id or 0):
             log.warning("batch %s is in topic %s already", task.batch_id, marker.topic)
@@ -187,7 +187,7 @@ class WriterBase:
             )
         group = group_of(self.options.sink_id or "", task.query_id)
         return CommitMarker(
-            cluster_of(self.options.name_servers),
+            cluster_of(self.options.name_servers, self.options.access),
             self.options.topic or "",
             group,
             self.options.delivery_timeout_ms / 1000,

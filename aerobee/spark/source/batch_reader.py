@@ -46,7 +46,7 @@ class BatchReader(DataSourceReader):
 
         set_up()
         options = self.options
-        cluster = cluster_of(options.name_servers)
+        cluster = cluster_of(options.name_servers, options.access)
         addresses = queues_of(cluster, options)
         planned = partitions_of(
             ranges_of(*bounds(cluster, list(addresses), options), addresses),

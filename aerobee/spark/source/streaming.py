@@ -62,7 +62,7 @@ class StreamCluster:
         """The one of this process."""
         from aerobee.spark.brokers import cluster_of
 
-        return cluster_of(self.options.name_servers)
+        return cluster_of(self.options.name_servers, self.options.access)
 
     def look_up(self, *, strict: bool = False, anew: bool = False) -> bool:
         """Learn the queues again if what is known is old, or at once if `anew` or `strict` says so.

@@ -33,7 +33,7 @@ def record_batches(
 
     `names` are columns as the schema preset calls them. Raises: as `fetcher.pulled` and `Decoder`.
     """
-    cluster = cluster_of(options.name_servers)
+    cluster = cluster_of(options.name_servers, options.access)
     how = pulling(options)
     for what in ranges:
         decoder = Decoder(

@@ -1,8 +1,11 @@
+import pickle
 from copy import deepcopy
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from aerobee.client.security import Credentials, TLSConfig
 from aerobee.errors import ConfigurationError
 from aerobee.field_docs import meanings
 from aerobee.spark import option_docs
@@ -10,6 +13,7 @@ from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
 from aerobee.spark.option_values import Options, declared, value
 from aerobee.spark.options import (
     ReadOptions,
+    cluster_options,
     lag_options,
     read_options,
     store_options,
@@ -87,11 +91,64 @@ def test_filters_are_not_pushed_down_and_the_option_says_why() -> None:
     assert "wrong rows" in refused(pushFilters="true")
 
 
-@pytest.mark.parametrize("name", ["accessKey", "secretKey", "credentialsFile", "tls", "tlsCaFile"])
-def test_keys_and_tls_are_refused_and_not_ignored(name: str) -> None:
-    for make in (lambda raw: read_options(raw, True), write_options, lag_options):
-        with pytest.raises(ConfigurationError, match=f"{name}: .*neither access keys nor TLS"):
-            make({"nameserver": "h", name.lower(): "x"})
+ACCOUNT = {"accesskey": "spark", "secretkey": "hush"}
+
+
+def test_an_account_and_tls_are_taken_and_the_secret_is_not_shown() -> None:
+    raw = {"nameserver": "h", **ACCOUNT, "tlscafile": "/etc/ca.pem"}
+    for options in (
+        read_options({**raw, "subscribe": "t"}, stream=True),
+        write_options(raw),
+        lag_options(raw),
+    ):
+        told = options.access.client_options()
+        assert told["credentials"] == Credentials("spark", "hush")
+        assert told["tls"] == TLSConfig(ca_file="/etc/ca.pem")
+        assert "hush" not in repr(options) + repr(options.access)
+        assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_an_account_comes_from_the_environment_unless_the_query_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AEROBEE_ACCESS_KEY", "env")
+    monkeypatch.setenv("AEROBEE_SECRET_KEY", "other")
+    monkeypatch.setenv("AEROBEE_TLS", "1")
+    told = cluster_options("h").access.client_options()
+    assert told == {"credentials": Credentials("env", "other"), "tls": TLSConfig()}
+    access = write_options({"nameserver": "h", **ACCOUNT, "tls": "false"}).access
+    assert access.client_options() == {"credentials": Credentials("spark", "hush")}
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ({"accesskey": "a"}, "one is given without the other"),
+        ({"secretkey": "a"}, "one is given without the other"),
+        ({**ACCOUNT, "credentialsfile": "f"}, "not together with the keys"),
+        ({"tls": "false", "tlscafile": "f"}, "tls: is false, but tlsCaFile is given"),
+        ({"tls": "maybe"}, "true or false"),
+    ],
+)
+def test_half_an_account_and_tls_that_is_on_and_off_are_refused(
+    raw: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        write_options({"nameserver": "h", **raw})
+
+
+def test_keys_come_from_a_file_which_is_named_when_it_has_none(tmp_path: Path) -> None:
+    file = tmp_path / "tools.yml"
+    access = write_options({"nameserver": "h", "credentialsfile": str(file)}).access
+    with pytest.raises(ConfigurationError, match=r"credentialsFile: .*tools\.yml"):
+        access.client_options()
+    for nothing in ("accessKey: a", "- hush", "{hush", "accessKey: a\nsecretKey:\n"):
+        file.write_text(nothing)
+        with pytest.raises(ConfigurationError, match="has no lines accessKey") as error:
+            access.client_options()
+        assert "hush" not in str(error.value)
+    file.write_text("accessKey: spark\nsecretKey: 12345\n")
+    assert access.client_options() == {"credentials": Credentials("spark", "12345")}
 
 
 def test_name_servers_come_from_the_environment_or_are_asked_for(

@@ -1,0 +1,81 @@
+"""Who a query is to name servers and brokers, and how its connections are encrypted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from aerobee.client.security import Credentials, TLSConfig
+from aerobee.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from aerobee.client.config import ClientOptions
+
+__all__ = ["OPEN", "Access", "Secret"]
+
+
+class Secret(str):
+    """A text that shows itself to nobody who prints what holds it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'…'"
+
+
+class Access(NamedTuple):
+    """The options of a query about that; plain, because tasks get it."""
+
+    access_key: str | None = None
+    secret_key: Secret | None = None
+    security_token: Secret | None = None
+    credentials_file: str | None = None
+    tls: bool = False
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    tls_server_hostname: str | None = None
+
+    def client_options(self) -> ClientOptions:
+        """The same for a client; reads the credentials file. Raises: ConfigurationError."""
+        options: ClientOptions = {}
+        if self.credentials_file is not None:
+            options["credentials"] = account_in(self.credentials_file)
+        elif self.access_key is not None and self.secret_key is not None:
+            options["credentials"] = Credentials(
+                self.access_key, str(self.secret_key), self.security_token
+            )
+        if self.tls:
+            options["tls"] = TLSConfig(
+                ca_file=self.tls_ca_file,
+                cert_file=self.tls_cert_file,
+                key_file=self.tls_key_file,
+                server_hostname=self.tls_server_hostname,
+            )
+        return options
+
+
+OPEN = Access()
+"""No account, no encryption."""
+
+
+def account_in(file: str) -> Credentials:
+    """The account of a YAML file with accessKey and secretKey, such as mqadmin's tools.yml.
+
+    Raises: ConfigurationError, which names the file and nothing of what is in it.
+    """
+    try:
+        with open(file, encoding="utf-8") as opened:
+            found = yaml.safe_load(opened)
+    except OSError as error:
+        raise ConfigurationError(f"option credentialsFile: {error}") from error
+    except (yaml.YAMLError, ValueError):
+        found = None
+    keys = found if isinstance(found, dict) else {}
+    access, secret, token = map(keys.get, ("accessKey", "secretKey", "securityToken"))
+    if not access or not secret:
+        raise ConfigurationError(
+            f"option credentialsFile: {file} has no lines accessKey: … and secretKey: …"
+        )
+    return Credentials(str(access), str(secret), str(token) if token else None)
