@@ -237,6 +237,20 @@ class Source:
             found = found.where(f"storeTimestamp < timestamp_millis({until_ms})")
         return found.select(*columns)
 
+    def check(self) -> None:
+        """Refuse what no read takes, before Spark is started. Raises: ConfigurationError."""
+        if self.store is not None and self.archive is not None:
+            raise ConfigurationError("--store and --archive: give one of them")
+        if self.archive is not None:
+            return
+        from aerobee.spark.options import read_options, store_options
+
+        given = self._options(instant_ms(self.since, "--since"), instant_ms(self.until, "--until"))
+        if self.store is not None:
+            store_options(given)
+        else:
+            read_options(given, stream=False)
+
     def _loaded(
         self,
         spark: SparkSession,
@@ -244,31 +258,37 @@ class Source:
         since_ms: int | None,
         until_ms: int | None,
     ) -> DataFrame:
-        if self.store is not None and self.archive is not None:
-            raise ConfigurationError("--store and --archive: give one of them")
+        self.check()
         if self.archive is not None:
             return self._archived(spark)
-        given = {"columns": ",".join(columns)} | self._bounds(since_ms, until_ms)
+        options = {"columns": ",".join(columns)} | self._options(since_ms, until_ms)
+        name = "aerobee" if self.store is None else "aerobee.store"
+        return spark.read.format(name).options(**options).load()
+
+    def _options(self, since_ms: int | None, until_ms: int | None) -> dict[str, str]:
+        """The options of the read, but for its columns. Raises: ConfigurationError."""
+        given = self._bounds(since_ms, until_ms)
         if self.store is not None:
             given["path"] = self.store
             if self.topics:
                 given["topics"] = ",".join(self.topics)
             if self.pattern is not None:
                 raise ConfigurationError("--topic-pattern reads a broker; with --store say --topic")
-            return self._from(spark, "aerobee.store", given)
+            return self._with_own(given)
         if bool(self.topics) == bool(self.pattern):
             raise ConfigurationError("give --topic or --topic-pattern")
-        given |= {"nameServer": self.name_server}
+        given["nameServer"] = self.name_server
         if since_ms is not None:
             # A queue that is quiet since then has nothing to read, which is no error.
             given["startingOffsetsByTimestampStrategy"] = "latest"
         given |= {"subscribe": ",".join(self.topics)} if self.topics else {}
         given |= {"subscribePattern": self.pattern} if self.pattern else {}
-        return self._from(spark, "aerobee", given)
+        return self._with_own(given)
 
-    def _from(self, spark: SparkSession, name: str, given: Mapping[str, str]) -> DataFrame:
-        options = dict(given) | pairs(self.options, "--option")
-        return spark.read.format(name).options(**options).load()
+    def _with_own(self, given: Mapping[str, str]) -> dict[str, str]:
+        """These and those of `--option`, which win however they are spelled."""
+        both = dict(given) | pairs(self.options, "--option")
+        return {name.lower(): text for name, text in both.items()}
 
     def _archived(self, spark: SparkSession) -> DataFrame:
         found = spark.read.parquet(str(self.archive))

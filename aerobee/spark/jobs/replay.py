@@ -76,9 +76,10 @@ def command(
     extra = [f"{name}={value}" for name, value in offsets.items() if value is not None]
     if extra and (source.store or source.archive):
         raise ConfigurationError("offsets are for reading a broker; here say --where queueOffset …")
+    source = replace(source, options=(*source.options, *extra))
+    source.check()
     with session.opened("replay") as spark:
         output.check(spark)
-        source = replace(source, options=(*source.options, *extra))
         messages = sending.chosen(source.read(spark, (*NEEDED, BORN)))
         if sending.again:
             messages = sending.left(messages, target, topics_of(messages, source))

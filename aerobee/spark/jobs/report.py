@@ -136,6 +136,7 @@ def command(*, file: Path, source: Source, overwrite: bool, title: str, session:
         raise ConfigurationError(f"{file}: there is no directory {file.absolute().parent}")
     if file.exists() and not overwrite:
         raise ConfigurationError(f"{file} is there already: say --overwrite, or give another name")
+    source.check()
     with session.opened("report") as spark:
         page = render(gathered_report(spark, source, title))
     try:

@@ -219,6 +219,7 @@ def command(
     # Before a JVM is started for nothing.
     level_ms(levels)
     window = window_of(window)
+    source.check()
     with session.opened("stats") as spark:
         output.check(spark)
         sizes = measured(source.read(spark, COLUMNS), levels)

@@ -73,6 +73,7 @@ def deliver(
     source: Source, of_topic: str | None, output: Output, session: Session, *, wants_summary: bool
 ) -> None:
     """Read, join and hand out. Raises: RouteNotFoundError where nothing is traced."""
+    source.check()
     with session.opened("traces") as spark:
         output.check(spark)
         from aerobee.spark.trace import joined, parse
