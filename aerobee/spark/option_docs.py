@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from aerobee.field_docs import meanings
+from aerobee.spark.cluster_options import ClusterOptions
 from aerobee.spark.offsets import Latest
 from aerobee.spark.option_values import BYTES, SECONDS, UNITS, Options, declared
 from aerobee.spark.options import (
-    ClusterOptions,
     LagOptions,
     ReadOptions,
     StoreOptions,

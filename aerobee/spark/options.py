@@ -10,7 +10,6 @@ ignore it. docs/spark/options.md has tables of the fields: `python -m aerobee.sp
 
 from __future__ import annotations
 
-import os
 import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
@@ -19,7 +18,7 @@ from msgspec import Meta, field, structs
 
 from aerobee.errors import ConfigurationError
 from aerobee.spark import option_values as values
-from aerobee.spark.access import Access, Secret
+from aerobee.spark.cluster_options import ClusterOptions, fill_cluster
 from aerobee.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -37,12 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "ClusterOptions",
     "LagOptions",
     "ReadOptions",
     "StoreOptions",
     "WriteOptions",
-    "cluster_options",
     "lag_options",
     "read_options",
     "store_options",
@@ -68,69 +65,11 @@ ENDINGS: Final = {
     "ending_offsets_by_timestamp": "endingOffsetsByTimestamp",
 }
 
-ACCOUNT: Final = {
-    "access_key": "AEROBEE_ACCESS_KEY",
-    "secret_key": "AEROBEE_SECRET_KEY",
-    "security_token": "AEROBEE_SECURITY_TOKEN",
-}
-TLS: Final = {
-    "tls": "AEROBEE_TLS",
-    "tls_ca_file": "AEROBEE_CA_FILE",
-    "tls_cert_file": "AEROBEE_CERT_FILE",
-    "tls_key_file": "AEROBEE_KEY_FILE",
-    "tls_server_hostname": "AEROBEE_SERVER_HOSTNAME",
-}
-"""Fields → what says them in the environment, for `aerobee spark JOB` too."""
-
 SUBSCRIPTIONS: Final = {
     "subscribe": "subscribe",
     "subscribe_pattern": "subscribePattern",
     "assign": "assign",
 }
-
-
-class ClusterOptions(Options, frozen=True, kw_only=True):
-    """Which cluster, and how to reach it."""
-
-    aliases: ClassVar[dict[str, str]] = {"bootstrap": "nameServer"}
-
-    name_servers: Annotated[tuple[str, ...], values.addresses] = field(name="nameServer")
-    """Name servers, `host:port;host:port`; required, unless `NAMESRV_ADDR` is set in the
-    environment of the driver.
-    """
-    access_key: Annotated[str | None, values.text] = None
-    """The account that requests are signed for, with `secretKey`; else `AEROBEE_ACCESS_KEY` of the
-    driver's environment.
-    """
-    secret_key: Annotated[Secret | None, values.secret] = None
-    """Its key; else `AEROBEE_SECRET_KEY`."""
-    security_token: Annotated[Secret | None, values.secret] = None
-    """Its token, if it has one; else `AEROBEE_SECURITY_TOKEN`."""
-    credentials_file: Annotated[str | None, values.text] = None
-    """A YAML file with `accessKey` and `secretKey`, on every machine that has tasks: so the keys
-    are neither in plans nor on the way to tasks.
-    """
-    tls: bool = False
-    """Encrypt the connections to name servers and brokers; `true` when another of these is given,
-    or `AEROBEE_TLS` is set.
-    """
-    tls_ca_file: Annotated[str | None, values.text] = None
-    """Whom to trust, in PEM form, on every machine; else whom the system trusts, or
-    `AEROBEE_CA_FILE`.
-    """
-    tls_cert_file: Annotated[str | None, values.text] = None
-    """What brokers are shown that ask for a certificate, or `AEROBEE_CERT_FILE`."""
-    tls_key_file: Annotated[str | None, values.text] = None
-    """Its key, or `AEROBEE_KEY_FILE`."""
-    tls_server_hostname: Annotated[str | None, values.text] = None
-    """The name in the certificates of brokers, where it is not the address; or
-    `AEROBEE_SERVER_HOSTNAME`.
-    """
-
-    @property
-    def access(self) -> Access:
-        """Who asks, over what kind of connections."""
-        return Access(*(getattr(self, name) for name in Access._fields))
 
 
 class ReadOptions(ClusterOptions, frozen=True, kw_only=True):
@@ -350,7 +289,7 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
         raise ConfigurationError(
             f"options: exactly one of {', '.join(SUBSCRIPTIONS.values())} says what to read; {told}"
         )
-    _fill_cluster(given)
+    fill_cluster(given)
     group_given = "group" in given
     given.setdefault("group", _made_up_group(given))
     given.setdefault("commit_offsets", group_given)
@@ -369,7 +308,7 @@ def read_options(raw: Mapping[str, str], stream: bool) -> ReadOptions:
 def write_options(raw: Mapping[str, str]) -> WriteOptions:
     """How to write. Raises: ConfigurationError that names the option."""
     given = values_of(WriteOptions, raw)
-    _fill_cluster(given)
+    fill_cluster(given)
     options = WriteOptions(**given)
     if options.dedupe == "fence" and options.sink_id is None:
         raise ConfigurationError("option dedupe: fence needs sinkId, a name for this sink")
@@ -393,61 +332,8 @@ def store_options(raw: Mapping[str, str]) -> StoreOptions:
 def lag_options(raw: Mapping[str, str]) -> LagOptions:
     """Whose progress. Raises: ConfigurationError that names the option."""
     given = values_of(LagOptions, raw)
-    _fill_cluster(given)
+    fill_cluster(given)
     return LagOptions(**given)
-
-
-def cluster_options(name_server: str) -> ClusterOptions:
-    """The cluster of these name servers, reached as the environment says."""
-    given: dict[str, Any] = {"name_servers": values.addresses("nameServer", name_server)}
-    _fill_cluster(given)
-    return ClusterOptions(**given)
-
-
-def _fill_cluster(given: dict[str, Any]) -> None:
-    """Take from the environment what is not given. Raises: ConfigurationError."""
-    if "name_servers" not in given:
-        listed = os.environ.get("NAMESRV_ADDR", "")
-        if not listed.strip():
-            raise ConfigurationError(
-                "option nameServer: give the name servers, as in "
-                '.option("nameServer", "host1:9876;host2:9876")'
-            )
-        given["name_servers"] = values.addresses("NAMESRV_ADDR", listed)
-    _fill_account(given)
-    _fill_tls(given)
-
-
-def _fill_account(given: dict[str, Any]) -> None:
-    """The account of the query, or else that of the environment. Raises: ConfigurationError."""
-    own = given.keys() & {*ACCOUNT, "credentials_file"}
-    if not own:
-        _fill_from_environment(given, ACCOUNT)
-    if "credentials_file" in own and len(own) > 1:
-        raise ConfigurationError("option credentialsFile: not together with the keys themselves")
-    if ("access_key" in given) != ("secret_key" in given):
-        raise ConfigurationError("options accessKey, secretKey: one is given without the other")
-
-
-def _fill_tls(given: dict[str, Any]) -> None:
-    """Encryption: what is not told stands in the environment. Raises: ConfigurationError."""
-    told = [declared.names[0] for declared in _cluster_options(TLS) if declared.field in given]
-    if given.get("tls", True):
-        _fill_from_environment(given, TLS)
-        given.setdefault("tls", not given.keys().isdisjoint(TLS))
-    elif len(told) > 1:
-        raise ConfigurationError(f"option tls: is false, but {told[1]} is given")
-
-
-def _fill_from_environment(given: dict[str, Any], variables: Mapping[str, str]) -> None:
-    for option in _cluster_options(variables):
-        variable = variables[option.field]
-        if option.field not in given and (said := os.environ.get(variable)):
-            given[option.field] = values.value(variable, said, option.hint)
-
-
-def _cluster_options(fields: Mapping[str, str]) -> list[values.Declared]:
-    return [option for option in values.declared(ClusterOptions) if option.field in fields]
 
 
 def _made_up_group(given: Mapping[str, Any]) -> str:

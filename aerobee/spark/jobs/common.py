@@ -305,7 +305,7 @@ class Source:
 def cluster_at(name_server: str) -> Cluster:
     """The cluster that the driver asks itself, reached as the environment says."""
     from aerobee.spark.brokers import cluster_of
-    from aerobee.spark.options import cluster_options
+    from aerobee.spark.cluster_options import cluster_options
 
     options = cluster_options(name_server)
     return cluster_of(options.name_servers, options.access)

@@ -18,6 +18,7 @@ import click
 from aerobee.client.blocking.admin import AdminClient
 from aerobee.client.config import name_servers
 from aerobee.errors import AerobeeError, ConfigurationError
+from aerobee.spark.cluster_options import cluster_options
 from aerobee.spark.jobs.archive import Archive
 from aerobee.spark.jobs.common import (
     cluster_at,
@@ -35,7 +36,6 @@ from aerobee.spark.jobs.manifest import Manifest
 from aerobee.spark.jobs.places import Place
 from aerobee.spark.jobs.sending import BORN, announce, outgoing, send, sending_options
 from aerobee.spark.jobs.tables import KINDS, check_kind
-from aerobee.spark.options import cluster_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,4 +1,3 @@
-import pickle
 from copy import deepcopy
 from pathlib import Path
 
@@ -9,11 +8,11 @@ from aerobee.client.security import Credentials, TLSConfig
 from aerobee.errors import ConfigurationError
 from aerobee.field_docs import meanings
 from aerobee.spark import option_docs
+from aerobee.spark.cluster_options import cluster_options
 from aerobee.spark.offsets import At, Committed, Earliest, Latest, Queue, Since
 from aerobee.spark.option_values import Options, declared, value
 from aerobee.spark.options import (
     ReadOptions,
-    cluster_options,
     lag_options,
     read_options,
     store_options,
@@ -105,7 +104,7 @@ def test_an_account_and_tls_are_taken_and_the_secret_is_not_shown() -> None:
         assert told["credentials"] == Credentials("spark", "hush")
         assert told["tls"] == TLSConfig(ca_file="/etc/ca.pem")
         assert "hush" not in repr(options) + repr(options.access)
-        assert pickle.loads(pickle.dumps(options)) == options
+        assert deepcopy(options) == options
 
 
 def test_an_account_comes_from_the_environment_unless_the_query_has_one(
