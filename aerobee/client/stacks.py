@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import traceback
@@ -30,10 +29,12 @@ def stacks() -> str:
 
 def tasks() -> Iterator[tuple[str, list[FrameType]]]:
     """The tasks of the loop that runs in this thread, asyncio's or trio's, and their frames."""
+    # Who runs one of them has imported it; nobody else is made to.
+    asyncio = sys.modules.get("asyncio")
     try:
-        running = asyncio.all_tasks()
+        running = asyncio.all_tasks() if asyncio is not None else ()
     except RuntimeError:
-        running = set()
+        running = ()
     for task in running:
         yield task.get_name(), frames_of(task.get_coro())
     trio = sys.modules.get("trio")
