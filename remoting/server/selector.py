@@ -29,6 +29,7 @@ from aerobee.remoting.server.arrivals import Arrivals, SlowRound
 from aerobee.remoting.server.connection import Connection
 from aerobee.remoting.server.poller import MAX_EVENTS, WRITE
 from aerobee.remoting.server.shared import SelectorContext
+from aerobee.remoting.server.turns import in_slices
 
 if TYPE_CHECKING:
     import socket
@@ -119,9 +120,16 @@ class Selector:
                     await trio.lowlevel.checkpoint()
                     self.go_on()
         finally:
+            with trio.CancelScope(shield=True):
+                await in_slices(self._close_all())
+            poller.close()
+
+    def _close_all(self) -> Iterator[None]:
+        """Others may run at each yield: thousands take the kernel alone some 50 ms."""
+        while self.connections:
             for connection in list(self.connections.values()):
                 connection.close("server stopped")
-            poller.close()
+                yield
 
     def adopt(
         self, sock: socket.socket, address: tuple[str, int], listener: str, worker: FrameHandler

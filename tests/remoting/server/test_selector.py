@@ -7,14 +7,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from trio.testing import wait_all_tasks_blocked
 
 from aerobee.remoting.errors import Postponed
-from aerobee.remoting.server import boss
+from aerobee.remoting.server import boss, turns
 from aerobee.remoting.server.pools import Pool
 from aerobee.remoting.server.selector import RECEIVE_BYTES, ROUND_S, SWEPT_TOGETHER
+from aerobee.remoting.server.turns import TURN_S
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode
 from tests.kit.raw_client import request_frame
@@ -250,6 +253,39 @@ def test_thousands_that_are_idle_at_once_are_closed_a_few_at_a_time() -> None:
         closed.append(sum(connection.closed for connection in idle[:-1]))
     assert max(after - before for before, after in pairwise([0, *closed])) <= SWEPT_TOGETHER
     assert not stage.selector.connections
+
+
+@pytest.mark.trio
+async def test_a_stop_closes_thousands_of_connections_in_turns_with_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage()
+    connections = [stage.connect()[0] for _ in range(100)]
+    now, open_then = 100.0, [len(connections)]
+
+    def took_long(connection: object, reason: str) -> None:
+        nonlocal now
+        now += TURN_S / 4
+
+    async def never(*, wait: bool) -> None:
+        await trio.sleep_forever()
+
+    for connection in connections:
+        connection.on_close.append(took_long)
+    monkeypatch.setattr(turns, "monotonic", lambda: now)
+    monkeypatch.setattr(stage.poller, "ready", never)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stage.selector.run)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            while open_then[-1]:
+                await trio.lowlevel.checkpoint()
+                open_then.append(len(stage.selector.connections))
+    longest = max(before - after for before, after in pairwise(open_then))
+    assert longest <= 2 * 5, "two turns, as tasks run in any order"
+    assert all(connection.closed for connection in connections)
+    assert not stage.poller.watched
 
 
 def test_a_flood_of_what_is_no_frame_writes_a_few_lines() -> None:
