@@ -60,6 +60,7 @@ class QueueFlush:
     ) -> None:
         self.config = config
         self._queues = contents.queues
+        self._dispatcher = contents.dispatcher
         self._log_flush = log_flush
         self._log = contents.commit_log
         self._checkpoint = checkpoint
@@ -110,8 +111,10 @@ class QueueFlush:
             self._log_flush.look_again(final=final)
         covered = self._checkpoint.covered(final=final)
         taken = self._points.take()
-        if not await self._write():
+        units = await self._write(self._dispatcher.dispatched)
+        if units is None:
             return False
+        taken = taken and taken._replace(units=units)
         least = 1 if thorough else self.config.flush_consume_queue_least_pages * PAGE_BYTES
         if not await self._sync(max(1, least), taken):
             return False
@@ -127,14 +130,20 @@ class QueueFlush:
             return self._not_synced(error, "recoverypoint")
         return True
 
-    async def _write(self) -> bool:
-        """Write the units of all queues, so many queues at a time: others have their turn."""
+    async def _write(self, log_end: int) -> int | None:
+        """Write the units of all queues, so many queues at a time: others have their turn.
+
+        Returns what the ends of all queues added up to when the log was dispatched up to `log_end`;
+        None when writing failed.
+        """
+        units = 0
         for queues in self._queues.slices():
+            units += sum(queue.end_before(log_end) for queue in queues)
             writes = self._queues.unwritten(queues)
             if writes and not await self._write_out(writes):
-                return False
+                return None
             await trio.lowlevel.checkpoint()
-        return True
+        return units
 
     async def _write_out(self, writes: list[TailWrite]) -> bool:
         try:

@@ -120,14 +120,17 @@ class RecoveryPoints:
     # ── Rounds ──
 
     def take(self) -> Taken | None:
-        """What will be true when all units dispatched so far are written; None: nothing new."""
+        """What will be true when all units dispatched so far are written; None: nothing new.
+
+        Its `units` are for the round to count, which looks at each queue anyway.
+        """
         dispatcher = self._dispatcher
         if dispatcher.first_gap_timestamp is not None:
             return None
         news = dispatcher.dispatched, self.queues_end, len(self._queues.table)
         if news == self._written and not self._waiting:
             return None
-        return self._take()
+        return Taken(dispatcher.dispatched, 0, dispatcher.last_position)
 
     def _take(self) -> Taken:
         dispatcher = self._dispatcher

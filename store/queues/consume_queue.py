@@ -90,6 +90,17 @@ class ConsumeQueue(QueueUnits):
         self.written = self.synced = self.tail_position = queue_offset * UNIT_SIZE
         self.begun = self.written
 
+    def end_before(self, physical_offset: int) -> int:
+        """Where it ended when the log was dispatched up to there; 0 while it had no message.
+
+        Nothing of what was added since may have been written.
+        """
+        if self.max_physical_offset <= physical_offset:
+            return self.end_offset if self.max_physical_offset >= 0 else 0
+        written = self.written // UNIT_SIZE
+        end = self._first_at_or_after(physical_offset, written)
+        return end if end > written or self._paths else 0
+
     # ── To the files ──
 
     def take_writes(self) -> list[TailWrite]:

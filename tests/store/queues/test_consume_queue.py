@@ -60,6 +60,20 @@ def test_units_are_seen_at_once_and_no_file_is_made(queue: ConsumeQueue) -> None
     assert not queue.directory.exists()
 
 
+def test_where_it_ended_is_known_while_more_is_added(queue: ConsumeQueue) -> None:
+    assert queue.end_before(0) == 0
+    fill(queue, 3)
+    assert [queue.end_before(at) for at in (0, 7, 107, 207, 307, 999)] == [0, 0, 1, 2, 3, 3]
+    write(queue)
+    fill(queue, 2)
+    assert [queue.end_before(at) for at in (307, 407, 507)] == [3, 4, 5]
+
+
+def test_a_queue_whose_first_message_came_since_had_no_end(queue: ConsumeQueue) -> None:
+    fill(queue, 2, first=30)
+    assert [queue.end_before(at) for at in (3_007, 3_107, 3_207)] == [0, 31, 32]
+
+
 def test_a_file_appears_with_its_first_unit_and_its_final_size(queue: ConsumeQueue) -> None:
     fill(queue, 3)
     write(queue)
