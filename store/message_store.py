@@ -324,7 +324,10 @@ class MessageStore:
         self._queue_flush.look()
 
     def _advance(self) -> None:
-        self.dispatcher.advance(self.confirm_offset)
+        confirm = self.confirm_offset
+        self.dispatcher.advance(confirm)
+        if self.dispatcher.dispatched < confirm:
+            self._dispatch_service.go_on()
 
     def _flushed(self) -> None:
         if (tell := self.after_flush.tell) is not None:

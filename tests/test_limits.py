@@ -180,6 +180,16 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/pop/test_pop_hold.py"
         "::test_thousands_whose_deadlines_come_at_once_are_answered_a_slice_at_a_time",
     ),
+    "senders that wait for one sync": (
+        "store/flush/test_log_flush.py"
+        "::test_thousands_that_waited_for_one_sync_are_answered_in_turns_with_others",
+        "store/queues/test_dispatch.py::test_what_a_sync_released_is_handed_over_in_batches",
+        "S1",
+    ),
+    "connections that a stop finds": (
+        f"{SELECTOR}::test_a_stop_closes_thousands_of_connections_in_turns_with_others",
+        "S1",
+    ),
     "connections that are silent at the same moment": (
         f"{SELECTOR}::test_thousands_that_are_idle_at_once_are_closed_a_few_at_a_time",
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -34,6 +34,11 @@ SYNC_AGAIN_S = 0.1
 """Before a sync is tried again that could not begin, for want of descriptors or memory."""
 SYNC_TRIES_AT_STOP = 50
 """How often a stop tries that."""
+ANSWER_S: Final = 0.001
+"""How long senders are called back in one go: what they are told leaves behind it, and takes some
+times as long."""
+STRIDE: Final = 16
+"""Senders between two looks at the clock."""
 
 log = structlog.get_logger(__name__)
 
@@ -88,6 +93,8 @@ class LogFlush:
         self._plan: SyncPlan | None = None
         self._plan_now_ms = 0
         self._began = 0.0
+        self._given_up = float("-inf")
+        """Who could wait until then, by the monotonic clock, waits no more."""
         self._results: deque[BaseException | None] = deque()
         self._ended = trio.Event()
         self._waited = trio.Event()
@@ -146,10 +153,11 @@ class LogFlush:
 
     async def reach(self, end_offset: int) -> bool:
         """Wait until the log is on disk up to there, however long; False when that cannot be."""
+        await self._take_in()
         while self._log.flushed < end_offset and self.failure is None:
             self.request()
             await self._ended.wait()
-            self.complete()
+            await self._take_in()
         return self._log.flushed >= end_offset
 
     async def run(self) -> None:
@@ -159,7 +167,7 @@ class LogFlush:
             nursery.start_soon(self._tick)
             while True:
                 await self._ended.wait()
-                self.complete()
+                await self._take_in()
 
     # ── One sync ──
 
@@ -167,8 +175,15 @@ class LogFlush:
         self._results.append(failure)
         self._ended.set()
 
-    def complete(self) -> None:
-        """Take in what the thread has done: positions, the next sync, then the answers."""
+    async def _take_in(self) -> None:
+        """Take in what the thread has done, then answer senders, in order, some at a time."""
+        self._complete()
+        while self._answer():
+            await trio.lowlevel.checkpoint()
+            self._complete()
+
+    def _complete(self) -> None:
+        """Move the positions to where the sync has come that ended, and begin the next one."""
         if not self._results:
             return
         self._ended = trio.Event()
@@ -184,11 +199,28 @@ class LogFlush:
         # Those that came meanwhile are on their way to the disk while these get their answers.
         if self.groups or self.waiting:
             self.request()
-        waiting, flushed = self.waiting, self._log.flushed
-        while waiting and waiting[0].end_offset <= flushed:
-            waiting.popleft().callback(True)
         self._hooks.on_flushed()
+
+    def _answer(self) -> bool:
+        """Call back those who wait no longer, for a while. Whether there are more of them. Hot."""
+        waiting, monotonic = self.waiting, self._clock.monotonic
+        flushed, given_up = self._log.flushed, self._given_up
+        ends, left = monotonic() + ANSWER_S, STRIDE
+        more = False
+        while waiting:
+            first = waiting[0]
+            on_disk = first.end_offset <= flushed
+            if not on_disk and first.deadline > given_up:
+                break
+            if not left:
+                left, more = STRIDE, monotonic() > ends
+                if more:
+                    break
+            left -= 1
+            waiting.popleft()
+            first.callback(on_disk)
         self._hooks.on_answered()
+        return more
 
     def _measure(self, seconds: float) -> None:
         self._stats.log_syncs += 1
@@ -215,13 +247,8 @@ class LogFlush:
             raise failure
         self.failure = failure
         log.error("flush.failed", file="commitlog", error=str(failure), flushed=self._log.flushed)
+        self._given_up = float("inf")
         self._hooks.on_failed(failure)
-        self._refuse(len(self.waiting))
-
-    def _refuse(self, count: int) -> None:
-        for _ in range(count):
-            self.waiting.popleft().callback(False)
-        self._hooks.on_answered()
 
     # ── Clocks ──
 
@@ -233,12 +260,13 @@ class LogFlush:
                 # Whoever was waiting may have been answered before this turn.
                 continue
             await trio.sleep(max(0.0, self.waiting[0].deadline - self._clock.monotonic()))
-            now = self._clock.monotonic()
-            late = sum(one.deadline <= now for one in self.waiting)
+            now, flushed = self._clock.monotonic(), self._log.flushed
+            late = sum(one.deadline <= now and one.end_offset > flushed for one in self.waiting)
             if late:
                 self._stats.sync_timeouts += late
-                log.warning("flush.timed_out", messages=late, flushed=self._log.flushed)
-                self._refuse(late)
+                log.warning("flush.timed_out", messages=late, flushed=flushed)
+                self._given_up = max(self._given_up, now)
+            await self._take_in()
 
     async def _tick(self) -> None:
         """Flush by interval; under SYNC_FLUSH for what nobody waits for."""

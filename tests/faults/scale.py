@@ -5,7 +5,8 @@ topics of 8 queues with a message in each queue and 20 groups with offsets; half
 are broadcasting consumers of one topic. Beside it stands a broker of the same kind with nothing in
 it. Counted are the longest step of the loop by the CPU clock of its thread, how long a small
 request waited, what is taken of sends in turns with the empty one, how long a group with as many
-members as there are connections takes to join, and a start after a kill.
+members as there are connections takes to join, a stop that finds them all, and a start after a
+kill. In a second life syncs take long, and all of them send a message at once that waits for one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tests.kit.campaign import Campaign
 from tests.kit.crowd import Crowd, Member, more_descriptors
+from tests.kit.odd_broker import ODD_BROKER
 from tests.kit.raw_client import RawConnection, request_frame, send_fields
 from tests.kit.step_watch import SteppedBroker, steps_in
 
@@ -45,6 +47,12 @@ WINDOW = 64
 SMALL = 10
 """Up to so many hundreds the run is short, and its limits are those of a busy machine."""
 START_WITHIN_S = 180.0
+SYNC = {"flushDiskType": "SYNC_FLUSH"}
+SLOW_SYNCS = {ODD_BROKER: "waits:500"}
+SENDS = 3
+"""How often all send at once."""
+SENDERS = 90
+"""Hundreds of them at most: the send pool takes 10,000 requests that wait."""
 STEP_MS = 10.0
 SMALL_STEP_MS = 50.0
 JOIN_S = 10.0
@@ -239,11 +247,13 @@ def measure(directory: Path, hundreds: int, *, rest_s: float) -> Figures:
         # A process may not have as many descriptors as both would take.
         crowd.leave()
         figures.join = crowd.join("large", "t0", hundreds * CONNECTIONS)
-        crowd.leave()
-        ended = time.monotonic()
-        assert full.stop() == 0
-        found = [step for step in steps_in(full.steps_path) if began <= step.at_s <= ended]
-        figures.steps_ms = sorted(((step.cpu_ms, step.task) for step in found), reverse=True)
+        stopped(full, began, figures)
+        full.settings, full.env = SETTINGS | SYNC, SLOW_SYNCS
+        started(full)
+        began = time.monotonic()
+        send_at_once(crowd, min(hundreds, SENDERS))
+        stopped(full, began, figures)
+        full.settings, full.env = SETTINGS, {}
         print(figures.line())
         started(full)
         pump(full.address, fill[: len(fill) // 4])
@@ -252,6 +262,23 @@ def measure(directory: Path, hundreds: int, *, rest_s: float) -> Figures:
         figures.restart_s = started(full)
         figures.empty_restart_s = started(empty)
     return figures
+
+
+def send_at_once(crowd: Crowd, hundreds: int) -> None:
+    """Clients of a topic send, and go on when the slow disk has it."""
+    crowd.open([Member(f"10.1.0.3@{n}", "large", "t0") for n in range(hundreds * CONNECTIONS)])
+    for _ in range(SENDS):
+        sent = crowd.send("t0", QUEUES)
+        assert not sent["missing"], sent
+        assert not sent["refused"], sent
+
+
+def stopped(broker: SteppedBroker, began: float, figures: Figures) -> None:
+    """Stop it, with all its clients, and note its long steps since then."""
+    assert broker.stop() == 0
+    steps = [step for step in steps_in(broker.steps_path) if step.at_s >= began]
+    figures.steps_ms += [(step.cpu_ms, step.task) for step in steps]
+    figures.steps_ms.sort(reverse=True)
 
 
 def started(broker: SteppedBroker) -> float:

@@ -22,13 +22,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.kit.process import Child
-from tests.kit.raw_client import pull_fields, request_frame
+from tests.kit.raw_client import pull_fields, request_frame, send_fields
 
 __all__ = ["Crowd", "Member", "frames_of", "heartbeat_body", "more_descriptors"]
 
-HEART_BEAT, PULL_MESSAGE, MEMBER_LIST, MEMBERS_CHANGED = 34, 11, 38, 40
+HEART_BEAT, PULL_MESSAGE, MEMBER_LIST, MEMBERS_CHANGED, SEND = 34, 11, 38, 40, 310
 HOLD = 2 | 4
-HEARTBEAT, LIST, FIRST_PULL = 1, 2, 10
+HEARTBEAT, LIST, SENT, FIRST_PULL = 1, 2, 3, 10
 """Opaques: what an answer is for."""
 RECEIVE_BYTES = 1 << 20
 CONNECTS_AT_ONCE = 256
@@ -122,7 +122,7 @@ class _Engine:
         self.clients: dict[int, _Client] = {}
         self.beats: list[tuple[float, int]] = []
         self.counts = dict.fromkeys(
-            ("heartbeats", "pulls", "found", "told", "lists", "refused", "closed"), 0
+            ("heartbeats", "pulls", "found", "told", "lists", "sent", "refused", "closed"), 0
         )
         self.heard: Callable[[_Client, int], None] = lambda client, opaque: None
         self.sizes: dict[str, int] = {}
@@ -261,6 +261,9 @@ class _Engine:
             if client.told or code != 0:
                 client.told = False
                 self.ask_members(client)
+        elif opaque == SENT:
+            self.counts["sent"] += 1
+            self.counts["refused"] += code != 0
         else:
             self.pulled(client, opaque - FIRST_PULL, header)
         self.heard(client, opaque)
@@ -331,6 +334,22 @@ class _Engine:
         grown = {name: self.counts[name] - before[name] for name in self.counts}
         return result | {"settled_s": settled_s, "list_bytes": whole, **grown}
 
+    def do_send(self, topic: str, queues: int) -> object:
+        """A message from each, all at once; done when all were answered."""
+        began, wanted = time.monotonic(), self.counts["sent"] + len(self.clients)
+        for number, client in enumerate(list(self.clients.values())):
+            fields = send_fields(topic, number % queues)
+            self.send(client, request_frame(SEND, SENT, fields, b"all at once"))
+            if number % 64 == 63:
+                self.turn(0)
+        while self.counts["sent"] < wanted and time.monotonic() - began < 60:
+            self.turn(0.05)
+        return {
+            "seconds": time.monotonic() - began,
+            "missing": wanted - self.counts["sent"],
+            "refused": self.counts["refused"],
+        }
+
     def do_leave(self) -> object:
         """All close their connections at once."""
         gone, self.clients = self.clients, {}
@@ -391,6 +410,10 @@ class Crowd:
     def join(self, group: str, topic: str, count: int) -> dict[str, float]:
         """So many new members of one group; `seconds` until in, `settled_s` until all know."""
         return self._do("join", group, topic, count)
+
+    def send(self, topic: str, queues: int) -> dict[str, float]:
+        """A message from each at once; `missing` and `refused` of them."""
+        return self._do("send", topic, queues)
 
     def leave(self) -> None:
         """All close their connections at once."""

@@ -3,16 +3,17 @@
 python -m tests.kit.odd_broker dies:17 broker run …     killed at its 17th change of a file
 python -m tests.kit.odd_broker lies broker run …        syncs say done and do nothing
 python -m tests.kit.odd_broker slow:500 broker run …    each message takes 500 us longer to store
+python -m tests.kit.odd_broker waits:500 broker run …   each sync of the log takes 500 ms longer
 python -m tests.kit.odd_broker files:100 broker run …   the system gives it 100 descriptors
 python -m tests.kit.odd_broker allocates:900 broker run …  room on its disk takes 900 ms to be had
 python -m tests.kit.odd_broker saves broker run …       extents of few queues are worth a save
 
 The first hits any point of a start or a recovery, repeatably. The second is the control of power
 cuts: a test of durability that such a broker passes tests nothing. The third has a capacity that a
-few test clients can exceed many times over. The fourth runs out of descriptors. The fifth has a
-disk that is slow to make the next segment of the log. The sixth starts with a few queues as others
-do with thousands. `ODD_BROKER` in the environment says the same to
-`stall_watch`.
+few test clients can exceed many times over. In the fourth thousands of senders share one sync. The
+fifth runs out of descriptors. The sixth has a disk that is slow to make the next segment of the
+log. The seventh starts with a few queues as others do with thousands. `ODD_BROKER` in the
+environment says the same to `stall_watch` and `step_watch`.
 """
 
 import os
@@ -116,6 +117,19 @@ def slow_down(microseconds: int) -> None:
     setattr(CommitLog, "append", appended)  # noqa: B010  (its type says that it is fixed)
 
 
+def wait_for_syncs(milliseconds: int) -> None:
+    """Make every sync of the log wait for so long first, in its thread."""
+    from aerobee.store.log.commit_log import CommitLog
+
+    sync = CommitLog.sync
+
+    def synced(self: CommitLog, *arguments: Any) -> None:
+        threading.Event().wait(milliseconds / 1_000)
+        sync(self, *arguments)
+
+    setattr(CommitLog, "sync", synced)  # noqa: B010  (its type says that it is fixed)
+
+
 def allocate_slowly(milliseconds: int) -> None:
     """Make whoever reserves the blocks of a file wait for so long."""
     allocate = os.posix_fallocate
@@ -142,6 +156,8 @@ def become(way: str) -> None:
         die_at(int(count))
     elif name == "slow":
         slow_down(int(count))
+    elif name == "waits":
+        wait_for_syncs(int(count))
     elif name == "files":
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(count), int(count)))
     elif name == "allocates":

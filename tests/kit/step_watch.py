@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import trio
 
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.odd_broker import ODD_BROKER, become
 
 __all__ = ["Step", "SteppedBroker", "steps_in"]
 
@@ -118,6 +119,8 @@ def main() -> None:
     from aerobee.cli.main import main as aerobee
 
     path = Path(sys.argv.pop(1))
+    if way := os.environ.get(ODD_BROKER):
+        become(way)
     clock = _StepClock()
     run = trio.run
 

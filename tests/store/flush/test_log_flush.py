@@ -2,7 +2,9 @@
 
 import errno
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -12,13 +14,16 @@ from aerobee.store.config import FlushDiskType
 from aerobee.store.files.disk import Disk
 from aerobee.store.flags import Flag
 from aerobee.store.flush.checkpoint_file import CheckpointFile
-from aerobee.store.format.names import ABORT, CHECKPOINT
+from aerobee.store.flush.log_flush import ANSWER_S, STRIDE
+from aerobee.store.flush.recovery_point import RecoveryPointFile
+from aerobee.store.format.names import ABORT, CHECKPOINT, RECOVERY_POINT
 from aerobee.store.message_store import MessageStore
 from aerobee.store.queues.consume_queues import SLICE
 from aerobee.store.results import PutStatus
 from tests.kit.faulty_disk import Call, Fault, FaultyDisk
-from tests.kit.running_store import durable, put_in_time, running_store
-from tests.kit.store_model import draft, read_queue
+from tests.kit.logged import Logged, events
+from tests.kit.running_store import TrioClock, durable, put_in_time, running_store
+from tests.kit.store_model import draft, open_store, read_queue, small_config
 
 SYNC = FlushDiskType.SYNC_FLUSH
 ASYNC = FlushDiskType.ASYNC_FLUSH
@@ -191,6 +196,132 @@ async def test_the_first_failed_sync_is_final(tmp_path: Path) -> None:
         assert syncs(disk) == before, "never tried again"
         assert len(read_queue(store, "T", 0)) == 1, "reads go on"
     assert (tmp_path / ABORT).exists()
+
+
+ROOMY: Mapping[str, Any] = {"mapped_file_size_commit_log_bytes": 1 << 20}
+"""All of a test is in one segment."""
+
+
+class Senders:
+    """Thousands that wait for one sync; each answer takes time, and others count their turns."""
+
+    def __init__(self, store: MessageStore, clock: MockClock, count: int) -> None:
+        self.store = store
+        self.answers: list[tuple[int, bool]] = []
+        self.at_once: list[int] = [0]
+        for number in range(count):
+            end = store.put(draft()).end_offset
+
+            def answered(on_disk: bool, number: int = number) -> None:
+                clock.jump(ANSWER_S / STRIDE)
+                self.answers.append((number, on_disk))
+                self.at_once[-1] += 1
+
+            store.when_durable(end, answered)
+
+    async def watch(self) -> None:
+        """For a task: how many were answered between two of its turns."""
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.at_once.append(0)
+
+
+@pytest.mark.trio
+async def test_thousands_that_waited_for_one_sync_are_answered_in_turns_with_others(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(
+        tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC, **ROOMY
+    ) as store:
+        await settle(store)
+        senders = Senders(store, mock_clock, 20 * STRIDE)
+        before = store.stats.log_syncs
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(senders.watch)
+            assert await durable(store, store.commit_log.max_offset)
+            nursery.cancel_scope.cancel()
+        assert senders.answers == [(number, True) for number in range(20 * STRIDE)]
+        assert max(senders.at_once) <= 4 * STRIDE, "two turns, as tasks run in any order"
+        assert store.stats.log_syncs == before + 1
+
+
+@pytest.mark.trio
+async def test_a_stop_amid_the_answers_gives_the_others_theirs(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with running_store(
+        tmp_path, FaultyDisk(tmp_path), flush_disk_type=SYNC, **ROOMY
+    ) as store:
+        await settle(store)
+        senders = Senders(store, mock_clock, 20 * STRIDE)
+        store.dispatch()
+        while not senders.answers:
+            await trio.lowlevel.checkpoint()
+        assert len(senders.answers) < 20 * STRIDE
+    assert senders.answers == [(number, True) for number in range(20 * STRIDE)]
+
+
+@pytest.mark.trio
+async def test_a_sync_that_fails_amid_the_answers_takes_back_none(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    async with running_store(tmp_path, disk, flush_disk_type=SYNC, clean=False, **ROOMY) as store:
+        await settle(store)
+        senders = Senders(store, mock_clock, 20 * STRIDE)
+        store.dispatch()
+        while not senders.answers:
+            await trio.lowlevel.checkpoint()
+        disk.faults.append(Fault(name="fdatasync", path="commitlog"))
+        late = Senders(store, mock_clock, 20 * STRIDE)
+        store.dispatch()
+        await until(lambda: len(late.answers) == 20 * STRIDE)
+        assert senders.answers == [(number, True) for number in range(20 * STRIDE)]
+        assert late.answers == [(number, False) for number in range(20 * STRIDE)]
+
+
+@pytest.mark.trio
+async def test_a_recovery_point_counts_no_message_that_came_during_its_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: Logged
+) -> None:
+    monkeypatch.setattr("aerobee.store.queues.consume_queues.SLICE", 2)
+    disk = FaultyDisk(tmp_path)
+    config = small_config(
+        tmp_path,
+        flush_interval_consume_queue_ms=60_000,
+        mapped_file_size_commit_log_bytes=1 << 20,
+        mapped_file_size_consume_queue_bytes=20_000,
+    )
+    store = MessageStore(config, disk=disk, clock=TrioClock())
+    store.load()
+
+    def put(queues: int) -> None:
+        for queue_id in range(queues):
+            store.put(draft(queue_id=queue_id))
+        store.dispatch()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        put(10)
+        first = store.commit_log.max_offset
+        token = trio.lowlevel.current_trio_token()
+
+        def put_more(call: Call) -> None:
+            if "consumequeue" in str(call.path):
+                token.run_sync_soon(put, 14, idempotent=True)
+
+        disk.before = put_more
+        assert await store.flush_queues()
+        end = store.commit_log.max_offset
+        nursery.cancel_scope.cancel()
+    disk.kill()
+    point = RecoveryPointFile(disk, tmp_path / RECOVERY_POINT).load()
+    assert point is not None
+    assert point.log_end == first < end
+    reopened, recovery = open_store(tmp_path, disk)
+    assert "store.recovery_point_wrong" not in events(logged)
+    assert recovery.end_offset == end
+    assert await reopened.close()
 
 
 # ── ASYNC_FLUSH ──

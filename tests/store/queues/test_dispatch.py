@@ -181,6 +181,33 @@ def test_parsing_is_done_in_batches(store: MessageStore, monkeypatch: pytest.Mon
     assert ends == [10, 20, 26]
 
 
+def test_what_a_sync_released_is_handed_over_in_batches(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aerobee.store.queues.dispatch.HAND_OVER_BATCH", 10)
+    put(store, 25)
+    ends = []
+    while store.dispatch_behind_bytes:
+        store.dispatch()
+        ends.append(store.max_offset("T", 0))
+    assert ends == [10, 20, 25]
+    assert store.stats.dispatch_parsed == 0
+
+
+@pytest.mark.trio
+async def test_what_a_round_left_over_needs_no_other_round_and_no_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mock_clock: trio.testing.MockClock
+) -> None:
+    monkeypatch.setattr("aerobee.store.queues.dispatch.HAND_OVER_BATCH", 10)
+    async with running_store(tmp_path, Disk()) as store:
+        await trio.testing.wait_all_tasks_blocked()
+        put(store, 25)
+        store.dispatch()
+        assert store.max_offset("T", 0) == 10
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.max_offset("T", 0) == 25, "the clock did not move"
+
+
 def test_a_gap_stops_only_its_queue_and_misplaces_nothing(store: MessageStore) -> None:
     put(store, 1, queue_id=0)
     put(store, 1, queue_id=1)
