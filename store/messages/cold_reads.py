@@ -126,7 +126,7 @@ class ColdReads:
         missing: list[Piece] = []
         for group in _neighbours(stretches):
             file, begin, end = group[0].file, group[0].begin, group[-1].end
-            data = self._piece(files, file.path, begin, end - begin)
+            data = self._piece(files, file.path, begin, end - begin, file.handle)
             if data is None:
                 missing.append(Piece(file.path, begin, end - begin))
             else:
@@ -139,9 +139,16 @@ class ColdReads:
 
     # ── Both ──
 
-    def _piece(self, files: OpenFiles, path: Path, position: int, size: int) -> bytes | None:
-        """None when part of it is on disk, or the file not open yet. Raises: OSError."""
+    def _piece(
+        self, files: OpenFiles, path: Path, position: int, size: int, handle: Handle | None = None
+    ) -> bytes | None:
+        """None when part of it is on disk, or the file not open yet. Raises: OSError.
+
+        `handle` is the one that a file has of its own, as the segment that takes appends does.
+        """
         data = self._known_part(path, position, size)
+        if handle is not None:
+            return self._cached(handle, position, size) if data is None else data
         if data is not None:
             # For the next call. This one has what it needs, whatever becomes of that.
             with suppress(OSError):
