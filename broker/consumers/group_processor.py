@@ -13,15 +13,17 @@ import structlog
 
 from aerobee.broker.consumers.consumer_offsets import check_not_own
 from aerobee.broker.core.lists import encoded_table
-from aerobee.broker.core.names import check_group, check_topic
-from aerobee.broker.errors import GroupNotExist
+from aerobee.broker.core.names import GROUP_MAX_CHARS, check_group, check_topic
+from aerobee.broker.errors import GroupNotExist, Refused
 from aerobee.broker.topics.topic_processor import PAGE, Durable, PageWanted, page_of, when_saved
+from aerobee.remoting.wire import relaxed_json
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.subscription_group import (
     GroupForbidden,
     SubscriptionGroupConfig,
     SubscriptionGroupConfigs,
 )
+from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import group as headers
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["GroupProcessor"]
 
 DONE: Final = Answer()
+CONFIG_BYTES_MAX: Final = 16 << 10
+CONFIG_DEPTH_MAX: Final = 32
+"""The table's file has it some levels deeper, and is read again."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -65,6 +70,7 @@ class GroupProcessor:
     ) -> Outcome:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an equal config changes nothing."""
         wanted = SubscriptionGroupConfig.from_client(command.body)
+        check_config(wanted)
         if self.groups.update(wanted, self.clock.now_ms()):
             name = wanted.group_name
             log.info("group.configured", group=name, address=connection.address)
@@ -77,6 +83,7 @@ class GroupProcessor:
         wanted = SubscriptionGroupConfigs.from_client(command.body).group_config_list
         for config in wanted:
             check_group(config.group_name)
+            check_config(config)
         self.groups.check_room(len({one.group_name for one in wanted} - self.groups.configs.keys()))
         now_ms = self.clock.now_ms()
         for config in wanted:
@@ -140,3 +147,23 @@ class GroupProcessor:
         around = msgspec.json.encode(document)
         body = yield from encoded_table(configs)
         return Answer(header=total, body=around[:-1] + b',"subscriptionGroupTable":' + body + b"}")
+
+
+def check_config(config: SubscriptionGroupConfig) -> None:
+    """Refuse a config whose free parts are too much to keep, or too deep to be read again.
+
+    Raises: Refused.
+    """
+    text = config.to_bytes()
+    if len(text) > CONFIG_BYTES_MAX:
+        raise unfit(config, f"has {len(text)} bytes, at most {CONFIG_BYTES_MAX} are taken")
+    try:
+        relaxed_json.check_depth(text, CONFIG_DEPTH_MAX)
+    except ValueError as error:
+        raise unfit(config, f"is {error}") from error
+
+
+def unfit(config: SubscriptionGroupConfig, why: str) -> Refused:
+    """A config that is not taken."""
+    name = config.group_name[:GROUP_MAX_CHARS]
+    return Refused(ResponseCode.INVALID_PARAMETER, f"the config of group [{name}] {why}")

@@ -9,7 +9,7 @@ Source: store format §1.7 (ConfigManager).
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
+REFERENCE_ESCAPED: Final = b'"$ref"', b'"\\u0024ref"'
+"""What clients call `$ref` is a name like any other; as it stands fastjson means a reference."""
 UNREADABLE = (ValueError, TypeError, AttributeError, BodyError)
 """What a reader raises for a document of another shape: a list for a table, a word for a number."""
 
@@ -100,12 +102,12 @@ class JsonFile:
         """As `write`, blocking."""
         self.disk.mkdir(self.path.parent)
         text = b"".join(content) if isinstance(content, list) else msgspec.json.encode(content)
-        self.disk.write_atomically(self.path, text)
+        self.disk.write_atomically(self.path, text.replace(*REFERENCE_ESCAPED))
 
 
 def document_of(content: bytes) -> Mapping[str, Any]:
     """Decoded JSON object. Raises: ValueError, BodyError."""
-    document = relaxed_json.decode(content)
+    document = relaxed_json.decode(content, most_brackets=None)
     if not isinstance(document, dict):
         raise ValueError("the document is no JSON object")
     return document

@@ -16,7 +16,7 @@ import msgspec
 
 from aerobee.remoting.errors import BodyError
 
-__all__ = ["MAX_DEPTH", "decode"]
+__all__ = ["MAX_DEPTH", "check_depth", "decode"]
 
 MAX_DEPTH = 64
 MAX_BRACKETS = 1_000_000
@@ -38,11 +38,14 @@ SURROGATE = re.compile(r"\\u[dD]")
 STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 
 
-def decode(data: bytes | memoryview) -> Any:
-    """The document that these bytes are, written by Java or by others. Raises: BodyError."""
+def decode(data: bytes | memoryview, most_brackets: int | None = MAX_BRACKETS) -> Any:
+    """The document that these bytes are, written by Java or by others. Raises: BodyError.
+
+    A table's file may have any number of brackets: it was taken on entry by entry.
+    """
     raw = bytes(data)
     try:
-        check_depth(raw)
+        check_depth(raw, most_brackets=most_brackets)
         document = parse(raw)
         return Resolver(document).resolved(document) if b'"$ref"' in raw else document
     except (ValueError, RecursionError) as error:
@@ -88,12 +91,14 @@ def quoted_key(found: re.Match[str]) -> str:
 # -- depth -----------------------------------------------------------------------------------------
 
 
-def check_depth(raw: bytes) -> None:
-    """Refuse nesting beyond MAX_DEPTH before anything recurses. Raises: ValueError."""
+def check_depth(
+    raw: bytes, most: int = MAX_DEPTH, *, most_brackets: int | None = MAX_BRACKETS
+) -> None:
+    """Refuse nesting beyond `most` before anything recurses. Raises: ValueError."""
     brackets = raw.translate(None, NOT_BRACKETS)
-    if len(brackets) > MAX_BRACKETS:
-        raise ValueError(f"{len(brackets)} brackets, at most {MAX_BRACKETS} are taken")
-    for _ in range(MAX_DEPTH):
+    if most_brackets is not None and len(brackets) > most_brackets:
+        raise ValueError(f"{len(brackets)} brackets, at most {most_brackets} are taken")
+    for _ in range(most):
         if not brackets:
             return
         before = len(brackets)
@@ -105,8 +110,8 @@ def check_depth(raw: bytes) -> None:
     for token in TOKEN.finditer(raw.decode("utf-8", "replace")):
         first = token[0][0]
         depth += (first in "{[") - (first in "}]")
-        if depth > MAX_DEPTH:
-            raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        if depth > most:
+            raise ValueError(f"nested deeper than {most}")
 
 
 # -- references ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from aerobee.broker.errors import Refused
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.group import (
     CreateGroup,
+    CreateGroups,
     DeleteGroup,
     GetAllGroupConfig,
     GetGroupConfig,
@@ -104,3 +105,49 @@ async def test_a_deleted_group_loses_its_offsets_when_that_is_asked(
             assert answer.code == Code.SUCCESS, "also when it is gone already"
         assert "g" not in desk.groups.configs
         assert desk.offsets.query("g", "t", 0) == left
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """A policy whose config is that deep."""
+    policy: dict[str, Any] = {}
+    for _ in range(depth - 2):
+        policy = {"deeper": policy}
+    return policy
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"groupRetryPolicy": nested(32)},
+        {"groupRetryPolicy": {"x": {"$ref": "$.nowhere"}}},
+        {"attributes": {"$ref": "$.dataVersion"}},
+    ],
+)
+async def test_whatever_a_group_is_given_is_there_after_a_start(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    async with open_desk(tmp_path) as desk:
+        for retries in (2, 3):  # The backup has it as well.
+            assert (await update(desk, retryMaxTimes=retries, **fields)).code == Code.SUCCESS
+        before = await read(desk)
+    async with open_desk(tmp_path) as desk:
+        assert await read(desk) == before
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [(nested(33), "nested deeper than 32"), ({"x": "y" * 20_000}, "at most 16384")],
+)
+async def test_a_config_that_could_not_be_read_again_is_refused(
+    tmp_path: Path, policy: dict[str, Any], why: str
+) -> None:
+    body = json.dumps({"groupConfigList": [{"groupName": "g", "groupRetryPolicy": policy}]})
+    async with open_desk(tmp_path) as desk:
+        for answer in (
+            await update(desk, groupRetryPolicy=policy),
+            await desk.ask(CreateGroups(), body.encode()),
+        ):
+            assert answer.code == Code.INVALID_PARAMETER
+            assert "the config of group [g]" in str(answer.remark)
+            assert why in str(answer.remark)
+        assert "g" not in desk.groups.configs

@@ -46,6 +46,22 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert file.load(whole) == {"offsetTable": {"t@g": {"0": 250}}, "name": "ä"}
 
 
+@pytest.mark.parametrize("value", ["x", "$", "$.configTable.other.key"])
+def test_a_name_that_fastjson_means_a_reference_by_is_a_name(tmp_path: Path, value: str) -> None:
+    document = {"configTable": {"n": {"$ref": value}, "$ref": {"k": '"$ref"'}, "other": {"key": 1}}}
+    file = json_file(tmp_path)
+    file.write_now(document)
+    assert file.load(whole) == document
+
+
+def test_a_table_of_a_million_entries_is_read(tmp_path: Path) -> None:
+    """A body of as many brackets is not."""
+    document = {"offsetTable": {f"t@g{n}": {"0": 1} for n in range(505_000)}}
+    file = json_file(tmp_path)
+    file.write_now(document)
+    assert file.load(len) == 1
+
+
 def test_integer_keys_are_written_in_quotes(tmp_path: Path) -> None:
     file = json_file(tmp_path)
     file.write_now({"offsetTable": {"t@g": {0: 250}}})
