@@ -63,8 +63,9 @@ class AdminFeature(Feature):
             Route(admin.QueryConsumeQueue, consumption.units, "admin"),
             Route(admin.GetAllProducerInfo, ask.all_producers, "admin"),
             Route(admin.QuerySubscriptionByConsumer, ask.subscription, "admin"),
-            Route(admin.GetConsumerRunningInfo, calls.running_info, "admin"),
-            Route(admin.ConsumeMessageDirectly, calls.consume_directly, "admin"),
+            # Nobody else waits in this pool: clients that are silent keep their places for long.
+            Route(admin.GetConsumerRunningInfo, calls.running_info, "client_manager"),
+            Route(admin.ConsumeMessageDirectly, calls.consume_directly, "client_manager"),
             Route(admin.GetBrokerHaStatus, ask.ha_status, "admin"),
             Route(admin.ViewBrokerStatsData, ask.stats_data, "admin"),
             Route(cleanup.DeleteExpiredCommitLog, clean.delete_expired_log, "admin"),

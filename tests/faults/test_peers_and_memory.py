@@ -5,6 +5,7 @@ Over the wire, against the broker as a process. Private memory is what counts: `
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import urllib.request
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.faults
 MiB = 1_048_576
 SEND, PULL, CREATE_TOPIC, POP = 310, 11, 17, 200_050
 DELETE_TOPIC, DELETE_GROUP = 215, 207
+HEART_BEAT, GET_CONSUMER_RUNNING_INFO, SYSTEM_ERROR = 34, 307, 1
 UPDATE_OFFSET, QUERY_OFFSET = 15, 14
 COMMIT, HOLD, OWN_SUBSCRIPTION = 1, 2, 4
 QUERY_NOT_FOUND, INVALID_PARAMETER = 22, 29
@@ -242,3 +244,17 @@ def test_a_full_table_of_offsets_says_what_makes_room_and_then_has_it(
         assert commit("late", "quiet", 0).code == 0
         for group in (*groups, "SPARK_SINK_more", "late"):
             delete(group)
+
+
+def test_a_silent_consumer_keeps_only_those_waiting_that_ask_it(broker: BrokerProcess) -> None:
+    member = {"clientID": "silent", "consumerDataSet": [{"groupName": "g"}]}
+    asked = {"consumerGroup": "g", "clientId": "silent"}
+    with RawConnection(broker.address) as silent, RawConnection(broker.address) as asker:
+        assert silent.call(HEART_BEAT, None, json.dumps(member).encode()).code == 0
+        for _ in range(20):
+            asker.ask(GET_CONSUMER_RUNNING_INFO, asked)
+        with RawConnection(broker.address, timeout_s=5) as admin:
+            assert admin.call(CREATE_TOPIC, topic_fields("meanwhile")).code == 0
+            assert admin.call(DELETE_TOPIC, {"topic": "meanwhile"}).code == 0
+        silent.close()
+        assert {asker.hear().code for _ in range(20)} == {SYSTEM_ERROR}
