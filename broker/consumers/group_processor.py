@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
     from aerobee.broker.metrics.stats import BrokerStats
     from aerobee.remoting.server.connection import Connection
-    from aerobee.remoting.server.routes import Outcome, Steps
+    from aerobee.remoting.server.routes import Outcome, Plain, Steps
     from aerobee.remoting.wire.command import Command
     from aerobee.store.clock import Clock
 
@@ -78,18 +78,16 @@ class GroupProcessor:
 
     def update_all(
         self, header: headers.CreateGroups, command: Command, connection: Connection
-    ) -> Outcome:
+    ) -> Steps:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none when one is refused."""
         wanted = SubscriptionGroupConfigs.from_client(command.body).group_config_list
         for config in wanted:
             check_group(config.group_name)
             check_config(config)
-        self.groups.check_room(len({one.group_name for one in wanted} - self.groups.configs.keys()))
-        now_ms = self.clock.now_ms()
-        for config in wanted:
-            if self.groups.update(config, now_ms):
-                name = config.group_name
-                log.info("group.configured", group=name, address=connection.address)
+            yield
+        changed = self.groups.put_all(wanted, self.clock.now_ms())
+        if changed:
+            log.info("group.list_updated", groups=len(changed), address=connection.address)
         return self.done()
 
     async def forbid(
@@ -122,7 +120,7 @@ class GroupProcessor:
         self.stats.forget_group(name)
         return self.done()
 
-    def done(self) -> Outcome:
+    def done(self) -> Plain:
         """Also without a change of ours: the same group may be on its way to the disk."""
         return DONE if self.saved.clean else when_saved(self.saved, "group")
 

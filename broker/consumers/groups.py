@@ -34,6 +34,7 @@ BUILT_IN: Final = (
     "CID_RMQ_SYS_TRANS",
 )
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+ALLOWED_AGAIN: Final = "let groups read topics again, or delete groups that nobody uses"
 READ_FORBIDDEN: Final = 1 << 2
 """The bit index is that of the permission bit: READ is 1 << 2 in a topic's permissions."""
 OUR_KEYS: Final = frozenset({"dataVersion", "subscriptionGroupTable", "forbiddenTable"})
@@ -55,10 +56,12 @@ class GroupTable:
         *,
         now_ms: int = 0,
         max_groups: int = 10_000,
+        max_forbidden: int = 100_000,
         on_change: Callable[[Iterable[str]], None] = lambda names: None,
     ) -> None:
         self.settings = settings
         self.max_groups = max_groups
+        self.max_forbidden = max_forbidden
         self.on_change = on_change
         self.rate = RateLimit()
         self.version = DataVersion(timestamp=now_ms)
@@ -115,21 +118,30 @@ class GroupTable:
 
     def check_room(self, count: int) -> None:
         """Refuse `count` more groups when they would be too many. Raises: LimitReached."""
-        if len(self.configs) + count > self.max_groups:
+        if count and len(self.configs) + count > self.max_groups:
             raise LimitReached("consumer group", self.max_groups, "delete those that nobody uses")
 
     def update(self, config: SubscriptionGroupConfig, now_ms: int) -> bool:
         """Set a config; whether that changed anything. Raises: NameIllegal, LimitReached."""
-        group = config.group_name
-        known = self.configs.get(group)
-        if config == known:
-            return False
-        if known is None:
-            names.check_group(group)
-            self.check_room(1)
-        self.configs[group] = config
-        self.changed(group, now_ms)
-        return True
+        if config.group_name not in self.configs:
+            names.check_group(config.group_name)
+        return bool(self.put_all([config], now_ms))
+
+    def put_all(self, configs: Iterable[SubscriptionGroupConfig], now_ms: int) -> list[str]:
+        """Set groups whose names are good: those that changed, or none when it raises.
+
+        Raises: LimitReached.
+        """
+        changed = {
+            config.group_name: config
+            for config in configs
+            if config != self.configs.get(config.group_name)
+        }
+        self.check_room(len(changed.keys() - self.configs.keys()))
+        self.configs.update(changed)
+        if changed:
+            self.changed(tuple(changed), now_ms)
+        return list(changed)
 
     def delete(self, group: str, now_ms: int) -> bool:
         """Forget a group and what it may not read; whether it was there."""
@@ -137,13 +149,13 @@ class GroupTable:
         self.kept.drop(group)
         if self.configs.pop(group, None) is None:
             return False
-        self.changed(group, now_ms)
+        self.changed((group,), now_ms)
         return True
 
-    def changed(self, group: str, now_ms: int) -> None:
+    def changed(self, groups: Iterable[str], now_ms: int) -> None:
         """Move the version and notify who saves."""
         self.version = bumped(self.version, now_ms)
-        self.on_change((group,))
+        self.on_change(groups)
 
     # -- what a group may not read ---------------------------------------------------------------
 
@@ -153,15 +165,23 @@ class GroupTable:
         return topics is None or not topics.get(topic, 0) & READ_FORBIDDEN
 
     def forbid_read(self, group: str, topic: str, forbidden: bool, now_ms: int) -> None:
-        """Forbid or allow one group to read one topic; its other topics stay as they are."""
-        topics = self.forbidden.setdefault(group, {})
+        """Forbid or allow one group to read one topic; its other topics stay as they are.
+
+        Raises: LimitReached.
+        """
+        if forbidden is not self.may_read(group, topic):
+            return
+        topics = self.forbidden.get(group, {})
         bits = topics.get(topic, 0)
+        if not bits and sum(map(len, self.forbidden.values())) >= self.max_forbidden:
+            raise LimitReached("forbidden topic of a group", self.max_forbidden, ALLOWED_AGAIN)
         topics[topic] = bits | READ_FORBIDDEN if forbidden else bits & ~READ_FORBIDDEN
         if not topics[topic]:
             del topics[topic]
+        self.forbidden[group] = topics
         if not topics:
             del self.forbidden[group]
-        self.changed(group, now_ms)
+        self.changed((group,), now_ms)
 
     # -- the file --------------------------------------------------------------------------------
 

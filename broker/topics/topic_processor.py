@@ -88,23 +88,18 @@ class TopicProcessor:
 
     def update_all(
         self, header: headers.CreateTopics, command: Command, connection: Connection
-    ) -> Outcome:
+    ) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none when one is refused.
 
         The Java broker ends at the first topic that is as it was, and says success.
         """
-        wanted = [
-            (config, signed_edits(config.attributes))
-            for config in TopicConfigs.from_client(command.body).topic_config_list
-        ]
-        for config, edits in wanted:
-            self.topics.check_update(config, edits)
-        now_ms = self.clock.now_ms()
-        changed = [
-            config.topic_name
-            for config, edits in wanted
-            if self.topics.update(config, edits, now_ms)
-        ]
+        configs: dict[str, TopicConfig] = {}
+        for wanted in TopicConfigs.from_client(command.body).topic_config_list:
+            name = wanted.topic_name
+            known = configs.get(name) or self.topics.get(name)
+            configs[name] = self.topics.edited(wanted, signed_edits(wanted.attributes), known)
+            yield
+        changed = self.topics.put_all(configs.values(), self.clock.now_ms())
         if changed:
             log.info("topic.list_updated", topics=len(changed), address=connection.address)
         return DONE if self.saved.clean else when_saved(self.saved, "topics")

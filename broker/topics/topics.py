@@ -22,7 +22,7 @@ from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 __all__ = [
     "PERM_INHERIT",
@@ -120,12 +120,12 @@ class TopicTable:
     def changed(self, config: TopicConfig, now_ms: int) -> None:
         """Set one topic, move the version and notify who saves and registers it."""
         self.put(config)
-        self.version = bumped(self.version, now_ms)
-        self._tell(config.topic_name)
+        self._tell((config.topic_name,), now_ms)
 
-    def _tell(self, topic: str) -> None:
+    def _tell(self, topics: Collection[str], now_ms: int) -> None:
+        self.version = bumped(self.version, now_ms)
         for listener in self.listeners:
-            listener((topic,))
+            listener(topics)
 
     def is_known(self, topic: str) -> bool:
         """Whether there is such a topic."""
@@ -247,23 +247,26 @@ class TopicTable:
         if new and len(self.group_topics) + new > self.max_topics:
             raise LimitReached("topic", self.max_topics, UNUSED)
 
-    def check_room(self, topic: str) -> None:
-        """Refuse a topic when it would be one too many.
+    def check_room(self, *topics: str) -> None:
+        """Refuse topics that cannot all be made.
 
-        Raises: LimitReached when `topic` would be one too many, Refused while it is deleted.
+        Raises: LimitReached when they would be too many, Refused while one of them is deleted.
 
         Topics of groups have a limit of their own, so that many groups leave room for topics.
         """
-        if topic in self.configs:
-            return
-        if topic in self._leaving:
+        new = {topic for topic in topics if topic not in self.configs}
+        for topic in new & self._leaving:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY, f"the topic[{topic}] is being deleted: try again"
             )
+        new_of_groups = sum(topic.startswith(GROUP_PREFIXES) for topic in new)
         of_groups = len(self.group_topics)
-        of_kind = of_groups if topic.startswith(GROUP_PREFIXES) else len(self.configs) - of_groups
-        if of_kind >= self.max_topics:
-            raise LimitReached("topic", self.max_topics, UNUSED)
+        for there, more in (
+            (of_groups, new_of_groups),
+            (len(self.configs) - of_groups, len(new) - new_of_groups),
+        ):
+            if more and there + more > self.max_topics:
+                raise LimitReached("topic", self.max_topics, UNUSED)
 
     # -- topics made by people -------------------------------------------------------------------
 
@@ -273,20 +276,35 @@ class TopicTable:
         `wanted.attributes` is ignored: `edits` (see `attributes.parse_edits`) change those
         that the topic has. Raises: NameIllegal, Refused, AttributesIllegal, LimitReached.
         """
-        topic = wanted.topic_name
+        known = self.configs.get(wanted.topic_name)
+        return bool(self.put_all([self.edited(wanted, edits, known)], now_ms))
+
+    def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> list[str]:
+        """Set topics as `edited` made them: the names that changed, or nothing when it raises.
+
+        Raises: LimitReached, Refused.
+        """
+        changed = {
+            config.topic_name: config
+            for config in configs
+            if config != self.configs.get(config.topic_name)
+        }
+        self.check_room(*changed)
+        for config in changed.values():
+            self.put(config)
+        if changed:
+            self._tell(tuple(changed), now_ms)
+        return list(changed)
+
+    def edited(
+        self, wanted: TopicConfig, edits: Mapping[str, str], known: TopicConfig | None
+    ) -> TopicConfig:
+        """What becomes of a topic that is `known` so. Raises: as `update`, but for the limit."""
         self.check_update(wanted, edits)
-        known = self.configs.get(topic)
-        config = msgspec.structs.replace(
-            wanted,
-            attributes=attributes.edited(
-                known.attributes if known else {}, edits, creating=known is None
-            ),
+        current = known.attributes if known else {}
+        return msgspec.structs.replace(
+            wanted, attributes=attributes.edited(current, edits, creating=known is None)
         )
-        if config == known:
-            return False
-        self.check_room(topic)
-        self.changed(config, now_ms)
-        return True
 
     def check_update(self, wanted: TopicConfig, edits: Mapping[str, str]) -> None:
         """What can be refused without knowing the topic. Raises: NameIllegal, Refused."""
@@ -318,8 +336,7 @@ class TopicTable:
         self.open_configs.pop(topic, None)
         self.group_topics.discard(topic)
         self.kept.drop(topic)
-        self.version = bumped(self.version, now_ms)
-        self._tell(topic)
+        self._tell((topic,), now_ms)
         return True
 
     @contextmanager

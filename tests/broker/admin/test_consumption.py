@@ -56,11 +56,18 @@ async def test_topics_are_changed_together_or_not_at_all(tmp_path: Path) -> None
             {"topicName": "TBW102"},
             {"topicName": "c", "readQueueNums": -1},
             {"topicName": "c", "attributes": {"message.type": "FIFO"}},
+            {"topicName": "c", "attributes": {"+nonsense": "x"}},
+            {"topicName": "same", "attributes": {"-message.type": ""}},
         ]
         for wrong in bad:
             body = encoded("topicConfigList", {"topicName": "new"}, wrong)
             assert (await desk.ask(topic.CreateTopics(), body)).code != Code.SUCCESS, wrong
             assert desk.topics.get("new") is None
+        desk.topics.max_topics = len(desk.topics.configs) + 1
+        body = encoded("topicConfigList", {"topicName": "new"}, {"topicName": "newer"})
+        answer = await desk.ask(topic.CreateTopics(), body)
+        assert "is the limit" in str(answer.remark)
+        assert desk.topics.get("new") is None
 
 
 async def test_the_brokers_own_topics_are_listed(tmp_path: Path) -> None:

@@ -166,3 +166,19 @@ def test_a_saved_table_loads_as_it_was_with_fields_that_only_others_know() -> No
     again = GroupTable(OPTIONS)
     again.load(saved)
     assert again.configs == groups.configs
+
+
+def test_what_groups_may_not_read_has_a_limit() -> None:
+    saved: list[object] = []
+    groups = GroupTable(OPTIONS, max_forbidden=2, on_change=saved.append)
+    for topic in ("a", "b"):
+        groups.forbid_read("g", topic, True, 0)
+    with pytest.raises(LimitReached, match="forbidden topic of a group: 2 is the limit"):
+        groups.forbid_read("h", "a", True, 0)
+    assert groups.may_read("h", "a")
+    groups.forbid_read("g", "a", True, 0)
+    groups.forbid_read("h", "a", False, 0)
+    assert len(saved) == 2, "what is so already is not saved again"
+    groups.forbid_read("g", "b", False, 0)
+    groups.forbid_read("h", "a", True, 0)
+    assert groups.forbidden == {"g": {"a": 4}, "h": {"a": 4}}
