@@ -128,16 +128,24 @@ class ConsumerOffsetTable:
 
     def _count_new(self, group: str) -> None:
         """One entry more. Raises: LimitReached, but not for the few of the broker itself."""
-        of_group = self.by_group.get(group, 0)
         if group not in OWN_GROUPS:
-            left = self.max_entries - self.count
-            if left <= 0:
-                raise LimitReached("consumer offset", self.max_entries, self._remedy(0))
-            if of_group >= (most := share(self.max_of_group, left, LEAST_OF_GROUP)):
-                what = f"consumer offset of group {group[:120]}"
-                raise LimitReached(what, most, self._remedy(left))
+            self.check_room(group, 1)
         self.count += 1
-        self.by_group[group] = of_group + 1
+        self.by_group[group] = self.by_group.get(group, 0) + 1
+
+    def check_room(self, group: str, new: int) -> None:
+        """That a group can have so many entries more, the last one included. Raises: LimitReached.
+
+        The more a group has, the less is left, of which it may have a share.
+        """
+        before = max(0, new - 1)
+        left = self.max_entries - self.count - before
+        if new and left <= 0:
+            raise LimitReached("consumer offset", self.max_entries, self._remedy(0))
+        most = share(self.max_of_group, left, LEAST_OF_GROUP)
+        if new and self.by_group.get(group, 0) + before >= most:
+            what = f"consumer offset of group {group[:120]}"
+            raise LimitReached(what, most, self._remedy(left))
 
     def _remedy(self, left: int) -> str:
         return (

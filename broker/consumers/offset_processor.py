@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET
+from aerobee.broker.consumers.consumer_offsets import MARKS, NO_OFFSET, check_not_own
 from aerobee.broker.core.lists import size_with
 from aerobee.broker.errors import GroupNotExist, Refused, TopicNotExist
 from aerobee.remoting.wire.answer import Answer
@@ -126,24 +126,28 @@ class OffsetProcessor:
 
     def clone(
         self, header: headers.CloneGroupOffset, command: Command, connection: Connection
-    ) -> Answer:
-        """CLONE_GROUP_OFFSET: of one topic, or without one of all of them.
+    ) -> Steps:
+        """CLONE_GROUP_OFFSET: of one topic, or without one of all of them, if there is room.
 
         The Java broker copies nothing where no topic is named.
         """
         if self.groups.get(header.dest_group) is None:
             raise GroupNotExist(header.dest_group)
         topics = [header.topic] if header.topic else self.offsets.topics_of(header.src_group)
-        copies = [
-            (topic, queue_id, at)
-            for topic in topics
-            for queue_id, at in self.offsets.queues(header.src_group, topic).items()
-        ]
-        if not copies:
+        copies = {topic: dict(self.offsets.queues(header.src_group, topic)) for topic in topics}
+        if not any(copies.values()):
             raise never_committed(header.src_group, header.topic)
+        check_not_own(header.dest_group)
+        new = 0
+        for topic, queues in copies.items():
+            new += len(queues.keys() - self.offsets.queues(header.dest_group, topic).keys())
+            yield
+        self.offsets.check_room(header.dest_group, new)
         now_ms = self.clock.now_ms()
-        for topic, queue_id, at in copies:
-            self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
+        for topic, queues in copies.items():
+            for queue_id, at in queues.items():
+                self.offsets.commit(header.dest_group, topic, queue_id, at, now_ms)
+            yield
         return DONE
 
     def all_offsets(

@@ -108,6 +108,24 @@ async def test_all_offsets_are_those_of_the_file(tmp_path: Path) -> None:
         assert table["offsetTable"] == {"t@g": {"1": 7}}
 
 
+async def test_offsets_are_cloned_together_or_not_at_all(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        for number in range(300):
+            desk.offsets.commit("from", f"t{number % 3}", number, 1, 0)
+        desk.offsets.commit("TOOLS_CONSUMER", "t0", 0, 5, 0)
+        every = offset.CloneGroupOffset(src_group="from", dest_group="TOOLS_CONSUMER")
+        for of_group, of_all in ((299, 1_000_000), (1_000, 599), (1_000, 2_000)):
+            desk.offsets.max_of_group, desk.offsets.max_entries = of_group, of_all
+            answer = await desk.ask(every)
+            assert "no room for another consumer offset" in str(answer.remark)
+            assert desk.offsets.by_group["TOOLS_CONSUMER"] == 1
+            assert desk.offsets.query("TOOLS_CONSUMER", "t0", 0) == 5
+        desk.offsets.max_of_group, desk.offsets.max_entries = 300, 1_000_000
+        assert (await desk.ask(every)).code == Code.SUCCESS
+        assert desk.offsets.by_group["TOOLS_CONSUMER"] == 300
+        assert (await desk.ask(every)).code == Code.SUCCESS, "nothing new needs no room"
+
+
 async def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         for name in ("t", "u"):
@@ -121,6 +139,8 @@ async def test_a_group_goes_on_where_another_one_is(tmp_path: Path) -> None:
         assert desk.offsets.query("TOOLS_CONSUMER", "u", 2) == 9
         nothing = offset.CloneGroupOffset(src_group="none", dest_group="TOOLS_CONSUMER", topic="t")
         assert (await desk.ask(nothing)).remark == "the group [none] has no offset of topic [t]"
+        own = offset.CloneGroupOffset(src_group="from", dest_group="CID_RMQ_SYS_TRANS")
+        assert (await desk.ask(own)).code == Code.NO_PERMISSION
         unknown = offset.CloneGroupOffset(src_group="from", dest_group="none", topic="t")
         assert (await desk.ask(unknown)).code == Code.SUBSCRIPTION_GROUP_NOT_EXIST
 
