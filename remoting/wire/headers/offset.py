@@ -162,10 +162,10 @@ class CloneGroupOffset(Header):
     offline: bool | None = None
 
 
-class QueryCorrectionOffset(Header):
+class QueryCorrectionOffset(Header, kw_only=True):
     """QUERY_CORRECTION_OFFSET (308): the least offset of the groups, `filter_groups` left out."""
 
     code = RequestCode.QUERY_CORRECTION_OFFSET
+    filter_groups: str | None = None
     compare_group: str
     topic: str
-    filter_groups: str | None = None
