@@ -68,6 +68,7 @@ class Background:
         self._order = count()
         self._many = DEADLINES
         self._started = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -92,12 +93,16 @@ class Background:
     @property
     def failed(self) -> bool:
         """Whether a bug ended the thread; its traceback is where Python shows those of threads."""
-        return self._started and not self._thread.is_alive()
+        # Not `is_alive`: interrupted by Ctrl-C, that takes a living thread for dead from then on.
+        return self._started and self._ended
 
     def _run(self) -> None:
-        while (wake_up := self._next()) is not None:
-            if wake_up.turn == wake_up.job.turn:
-                self._advance(wake_up)
+        try:
+            while (wake_up := self._next()) is not None:
+                if wake_up.turn == wake_up.job.turn:
+                    self._advance(wake_up)
+        finally:
+            self._ended = True
 
     def _next(self) -> WakeUp | None:
         """The next wake-up, a deadline if one is due; None to stop."""

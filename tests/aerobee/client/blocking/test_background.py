@@ -1,8 +1,9 @@
 """The one background thread: many jobs, answers in any order, deadlines, and a bug."""
 
+import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -158,6 +159,20 @@ def test_a_bug_ends_the_thread_and_can_be_seen() -> None:
         thread.spawn(buggy())
         thread._thread.join(WITHIN_S)
         assert thread.failed
+
+
+def test_ctrl_c_takes_no_living_thread_for_dead() -> None:
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with background(Peer()) as thread:
+            for _ in range(300):
+                with suppress(KeyboardInterrupt):
+                    signal.setitimer(signal.ITIMER_REAL, 0.0002)
+                    while True:
+                        assert not thread.failed
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_stopping_is_no_failure() -> None:
