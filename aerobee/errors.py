@@ -272,7 +272,8 @@ class BatchSendError(AerobeeError):
 class UndeliveredError(AerobeeError):
     """What `send_soon` took is not stored, and nobody has asked for its result yet.
 
-    `failed` has each message with its error. Of very many only the last 10,000 are there.
+    `failed` has each message with its error. Of very many only the last are there: 10,000, and
+    no more than `outbox_bytes` holds.
     """
 
     retryable = True

@@ -49,6 +49,8 @@ class PendingSend:
         return self._outgoing.outcome is not None
 
     def __await__(self) -> Generator[Any, Any, SendResult]:
+        if not self.done:
+            self._client.working_group()
         return self._client.perform(self._outbox.outcome(self._outgoing)).__await__()
 
 
@@ -84,12 +86,17 @@ class Producer(Part):
             self._client.spawn(self._tracing.run())
 
     async def _end(self) -> None:
+        await self._client.perform(self._outbox.close())
+        if self._tracing:
+            await self._client.perform(self._tracing.close())
+        await self._leave()
+
+    async def _end_part(self) -> None:
         try:
-            await self._client.perform(self._outbox.close())
+            await super()._end_part()
         finally:
-            if self._tracing:
-                await self._client.perform(self._tracing.close())
-            await self._leave()
+            # Behind the time that the end may last, which would take the error with it.
+            self._outbox.tell_failures()
 
     async def _leave(self) -> None:
         await self._client.perform(self._sender.close())

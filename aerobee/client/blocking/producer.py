@@ -47,6 +47,8 @@ class PendingSend:
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Wait until it is stored. Raises: why it is not; RequestTimeoutError after `timeout`."""
+        if not self.done:
+            self._client.check_works()
         return self._client.perform(self._outbox.outcome(self._outgoing, timeout))
 
 
@@ -82,12 +84,14 @@ class Producer(Part):
             self._client.spawn(self._tracing.run())
 
     def _end(self) -> None:
+        self._client.perform(self._outbox.close())
         try:
-            self._client.perform(self._outbox.close())
-        finally:
             if self._tracing:
                 self._client.perform(self._tracing.close())
             self._leave()
+        finally:
+            with self._client.lock:
+                self._outbox.tell_failures()
 
     def _leave(self) -> None:
         self._client.perform(self._sender.close())

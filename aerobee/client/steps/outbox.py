@@ -47,7 +47,7 @@ TURN_MESSAGES = 128
 SETTLE_WITHIN_S = 3.0
 """How long `close` waits for what was accepted."""
 FAILED_MAX = 10_000
-"""Failures kept for who asks; of the oldest ones beyond that only the number."""
+"""Failures kept for who asks, as far as the outbox would hold them; of older ones their number."""
 SLICE_S = 60.0
 
 
@@ -72,8 +72,8 @@ class Lane:
     under_way: int = 0
 
 
-Place: TypeAlias = "tuple[MessageQueue | str, bool]"
-"""A queue or a topic, and whether to wait for the disk: a request says that once."""
+Place: TypeAlias = "MessageQueue | tuple[str, bool]"
+"""A queue; or a topic, and whether to wait for the disk, which a request says once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +91,7 @@ class Outbox:
     """Set when something was settled."""
     _failed: dict[Outgoing, None] = field(default_factory=dict)
     """Errors that nobody has been told of yet."""
+    _failed_bytes: int = 0
     _forgotten: int = 0
     """As many more, dropped from there."""
     _closed: bool = False
@@ -154,7 +155,7 @@ class Outbox:
         yield Wait(self._room, left_s)
 
     def _put(self, one: Outgoing, queue: MessageQueue | None, message: Message) -> None:
-        place = (queue or message.topic, message.wait_store_ok)
+        place = queue or (message.topic, message.wait_store_ok)
         lane = self._lanes.get(place)
         if lane is None:
             lane = self._lanes[place] = Lane(queue)
@@ -208,12 +209,24 @@ class Outbox:
         self._bytes -= one.size_bytes
         one.outcome = outcome
         if isinstance(outcome, AerobeeError):
-            self._failed[one] = None
-            if len(self._failed) > FAILED_MAX:
-                del self._failed[next(iter(self._failed))]
-                self._forgotten += 1
+            self._keep_failure(one)
         if one.settled is not None:
             one.settled.set()
+
+    def _keep_failure(self, one: Outgoing) -> None:
+        self._failed[one] = None
+        self._failed_bytes += one.size_bytes
+        most = self.sender.config.outbox_bytes
+        while len(self._failed) > FAILED_MAX or self._failed_bytes > most:
+            if len(self._failed) == 1:
+                return
+            self._drop_failure(next(iter(self._failed)))
+            self._forgotten += 1
+
+    def _drop_failure(self, one: Outgoing) -> None:
+        if one in self._failed:
+            del self._failed[one]
+            self._failed_bytes -= one.size_bytes
 
     # ── What became of them ──
 
@@ -229,7 +242,7 @@ class Outbox:
                     "and still under way"
                 )
             yield from self._wait(one, left_s)
-        self._failed.pop(one, None)
+        self._drop_failure(one)
         if isinstance(one.outcome, AerobeeError):
             raise one.outcome
         return one.outcome
@@ -247,10 +260,13 @@ class Outbox:
         for one in tuple(self._open):
             while one.outcome is None:
                 yield from self._wait(one, SLICE_S)
-        self._tell_failures()
+        self.tell_failures()
 
     def close(self) -> Steps[None]:
-        """As `flush`, for some seconds; what is not settled by then is given up."""
+        """Wait as `flush`, for some seconds; what is not settled by then is given up.
+
+        Raises nothing: `tell_failures` comes when all else of the end is done.
+        """
         self._closed = True
         clock = self.sender.instance.clock
         deadline = clock.monotonic() + SETTLE_WITHIN_S
@@ -260,7 +276,6 @@ class Outbox:
         if self._unlisten is not None:
             self._unlisten()
         self._abandon()
-        self._tell_failures()
 
     def _abandon(self) -> None:
         """The client ends: what is not settled now will not be."""
@@ -273,8 +288,9 @@ class Outbox:
             self._settle(one, ClientClosedError(text))
         self._room.set()
 
-    def _tell_failures(self) -> None:
-        failed, self._failed = self._failed, {}
+    def tell_failures(self) -> None:
+        """Tell of the failures that nobody asked for, once. Raises: UndeliveredError with them."""
+        failed, self._failed, self._failed_bytes = self._failed, {}, 0
         more, self._forgotten = self._forgotten, 0
         told = [
             (one.parcel.messages[0], one.outcome)
@@ -291,7 +307,10 @@ def taken(waiting: deque[Outgoing]) -> list[Outgoing]:
     size_bytes = chunk[0].size_bytes
     if chunk[0].parcel.alone:
         return chunk
+    waits = chunk[0].parcel.messages[0].wait_store_ok
     while waiting and not waiting[0].parcel.alone:
+        if waiting[0].parcel.messages[0].wait_store_ok is not waits:
+            break
         size_bytes += waiting[0].size_bytes
         if size_bytes > BATCH_BYTES:
             break

@@ -1,8 +1,10 @@
 """Producers against a real broker, on every front."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -15,11 +17,14 @@ from aerobee import (
     RetryPolicy,
     SendStatus,
 )
+from aerobee.client.aio import part
+from aerobee.client.steps import outbox, sending
 from aerobee.errors import (
     BrokerError,
     ClientClosedError,
     ClientStateError,
     ConfigurationError,
+    ForkedClientError,
     MessageIllegalError,
     NoNameServerError,
     ReplyTimeoutError,
@@ -29,6 +34,9 @@ from tests.aerobee.client.fronts import Front, outcome_of
 from tests.conftest import AnyBroker, StartBroker
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.ports import free_port
+
+if TYPE_CHECKING:
+    from aerobee.client.steps.effects import Steps
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -332,3 +340,45 @@ async def test_sends_leave_a_broker_alone_that_stands_still(
     assert {result.queue.broker_name for result in sent}.isdisjoint({"broker-second"})
     # One send had to find out.
     assert sorted(result.attempts for result in sent) == [1] * 7 + [2]
+
+
+@pytest.mark.ours
+async def test_an_end_that_runs_out_of_time_still_says_what_is_not_stored(
+    front_name: str, second: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part, "CLOSE_WITHIN_S", 0.5)
+    monkeypatch.setattr(outbox, "SETTLE_WITHIN_S", 0.2)
+    monkeypatch.setattr(sending, "SETTLE_WITHIN_S", 0.5)
+    front = Front(front_name, str(second.namesrv))
+    queue = MessageQueue("Kept", "broker-second", 0)
+    async with front.admin() as admin:
+        await admin.create_topic("Kept")
+    producer = front.producer()
+    await producer.__aenter__()
+    await producer.send(Message("Kept", b"x"), queue=queue)
+    second.child.signal(signal.SIGSTOP)
+    try:
+        pending = await producer.send_soon(Message("Kept", b"y"), queue=queue)
+        with pytest.raises(UndeliveredError, match="closed before the broker answered") as raised:
+            await producer.__aexit__(None, None, None)
+    finally:
+        second.child.signal(signal.SIGCONT)
+    assert [message for message, _ in raised.value.failed] == [pending.message]
+
+
+async def test_a_result_under_way_is_not_waited_for_in_a_child_process(
+    front: Front, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with front.producer() as producer:
+        inner = getattr(producer, "wrapped", producer)
+        jobs: list[Steps[None]] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(inner._outbox, "spawn", jobs.append)
+            pending = await producer.send_soon(Message(fresh("topic"), b"x"))
+        config = inner._client.instance.config
+        object.__setattr__(config, "process_id", -1)
+        with anyio.fail_after(WITHIN_S), pytest.raises(ForkedClientError):
+            await outcome_of(pending)
+        object.__setattr__(config, "process_id", os.getpid())
+        inner._client.spawn(jobs.pop())
+        assert (await outcome_of(pending)).ok

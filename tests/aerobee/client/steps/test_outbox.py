@@ -130,6 +130,17 @@ def test_equal_keys_share_a_queue_and_keep_their_order_through_a_retry(stage: St
     assert len({header.queue_id for header in headers}) == 1
 
 
+def test_a_key_keeps_its_order_whichever_of_its_messages_wait_for_the_disk(stage: Stage) -> None:
+    on = play(stage)
+    flags = (True, False, False, True)
+    on.accept(
+        *(Message("T", b"%d" % n, ordering_key="k", wait_store_ok=w) for n, w in enumerate(flags))
+    )
+    assert len(on.jobs) == 1
+    on.work()
+    assert on.sent() == [[b"0"], [b"1", b"2"], [b"3"]]
+
+
 def rest(job: Steps[None], effect: Any) -> Steps[None]:
     """What is left of steps that have yielded an effect."""
     while True:
@@ -219,6 +230,22 @@ def test_a_failure_that_was_asked_for_is_told_once(stage: Stage) -> None:
     stage.perform(on.outbox.flush())
 
 
+def test_failures_that_nobody_asks_for_take_no_more_than_the_outbox_holds(stage: Stage) -> None:
+    stage.answers(SendMessageV2, *[answer(16, remark="not yours")] * 9)
+    on = play(stage, outbox_bytes=10_000, compression=None)
+    accepted = []
+    for _ in range(9):
+        accepted += on.accept(Message("T", bytes(3000)))
+        on.work()
+    with pytest.raises(PermissionDeniedError):
+        stage.perform(on.outbox.outcome(accepted[-1]))
+    with pytest.raises(UndeliveredError, match="8 messages not sent") as raised:
+        on.outbox.tell_failures()
+    assert [message for message, _ in raised.value.failed] == [
+        one.parcel.messages[0] for one in accepted[-3:-1]
+    ]
+
+
 def test_who_waits_for_a_result_may_give_up_and_ask_again(stage: Stage) -> None:
     on = play(stage)
     (one,) = on.accept(Message("T", b"x"))
@@ -232,9 +259,11 @@ def test_a_close_gives_up_what_does_not_end_and_says_so(stage: Stage) -> None:
     on = play(stage)
     (one,) = on.accept(Message("T", b"x"))
     began_s = stage.now_s
-    with pytest.raises(UndeliveredError, match="closed before the broker answered"):
-        stage.perform(on.outbox.close())
+    stage.perform(on.outbox.close())
     assert stage.now_s - began_s == pytest.approx(3.0)
+    with pytest.raises(UndeliveredError, match="closed before the broker answered"):
+        on.outbox.tell_failures()
+    on.outbox.tell_failures()
     with pytest.raises(ClientClosedError, match="it may be stored"):
         stage.perform(on.outbox.outcome(one))
     with pytest.raises(ClientClosedError, match="this producer is closed"):
