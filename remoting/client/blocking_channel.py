@@ -94,7 +94,8 @@ class BlockingChannel:
     Law: `_turn` is held from making a frame to its last byte, so frames leave whole and in the
     order of their numbers. `_lock` guards the table of calls and is never held while anything
     waits; who needs both takes `_turn` first. Callbacks run with `_lock` free. One thread receives
-    at a time: the reader while `_reader_in`, else `_borrower`, which change under `_lock`.
+    at a time: the reader while `_reader_in`, else `_borrower`, which change under `_lock`; but
+    who has borrowed ends that without.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class BlockingChannel:
         self._socket = sock
         self._calls: Calls[Done] = Calls(encoding, dress)
         self._lock = threading.Lock()
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
+        self._sending = False
         self._ended: str | None = None
         self._most = RECEIVE_BYTES
         # With TLS a readable socket may have nothing to read.
@@ -181,7 +183,10 @@ class BlockingChannel:
                 else:
                     call.wait(min(SLICE_S, left_s))
         finally:
-            self._give_back(call)
+            # No second Ctrl-C gets between these two: the reader would wait for this call forever.
+            if mine := self._borrower is call:
+                self._borrower = None
+            self._give_back(call, mine)
         if call.answer is not None:
             return call.answer
         raise call.error or CallTimedOut(
@@ -253,11 +258,24 @@ class BlockingChannel:
 
     def _send(self, make: Callable[[], bytes], deadline: float) -> None:
         """Write one frame. Raises: CallTimedOut, ChannelClosed, and what `make` raises."""
-        while not self._turn.acquire(timeout=max(0.0, min(SLICE_S, deadline - monotonic()))):
-            self._check_open()
-            if monotonic() >= deadline:
-                raise CallTimedOut(f"{self.address}: no turn to send in time")
         try:
+            while not self._turn.acquire(timeout=max(0.0, min(SLICE_S, deadline - monotonic()))):
+                self._check_open()
+                if monotonic() >= deadline:
+                    raise CallTimedOut(f"{self.address}: no turn to send in time")
+            self._send_in_turn(make, deadline)
+        finally:
+            # Ctrl-C may come behind the acquisition, and before whatever would note it down.
+            try:  # noqa: SIM105 (a call in front of the release would let another one in)
+                self._turn.release()
+            except RuntimeError:
+                pass
+
+    def _send_in_turn(self, make: Callable[[], bytes], deadline: float) -> None:
+        if self._sending:
+            raise RemotingError(f"{self.address}: a signal handler cannot call while this sends")
+        try:
+            self._sending = True
             with self._lock:
                 self._check_open()
                 frame = make()
@@ -270,7 +288,7 @@ class BlockingChannel:
                     raise ChannelClosed(f"{self.address}: {self._ended}") from error
                 raise
         finally:
-            self._turn.release()
+            self._sending = False
 
     def _write(self, frame: bytes, deadline: float) -> None:
         """Write a whole frame.
@@ -344,14 +362,13 @@ class BlockingChannel:
             self._end(reason)
             raise
 
-    def _give_back(self, call: Call) -> None:
+    def _give_back(self, call: Call, borrowed: bool) -> None:
         """The call is over, or given up: the reader receives what others wait for."""
         with self._lock:
             if not call.over:
                 self._calls.forget(call.opaque)
-            if self._borrower is not call:
+            if not borrowed:
                 return
-            self._borrower = None
             wanted = len(self._calls) or self._waits_long or self._ended is not None
             self._waits_long = False
         if wanted:

@@ -7,13 +7,19 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aerobee.remoting.client import blocking_channel as module
 from aerobee.remoting.client.blocking_channel import BlockingChannel
-from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, FrameError
+from aerobee.remoting.errors import (
+    CallTimedOut,
+    ChannelClosed,
+    ConnectFailed,
+    FrameError,
+    RemotingError,
+)
 from aerobee.remoting.wire.codes import Encoding
 from aerobee.remoting.wire.headers.client import NotifyConsumerIdsChanged
 from aerobee.remoting.wire.headers.namesrv import GetBrokerClusterInfo, GetRouteInfo
@@ -23,7 +29,6 @@ from tests.remoting.client.peer import Peer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aerobee.remoting.errors import RemotingError
     from aerobee.remoting.wire.command import Command
 
 CLUSTER = GetBrokerClusterInfo()
@@ -339,6 +344,62 @@ def test_ctrl_c_while_it_receives_leaves_the_connection_usable(
     peer.answer(interrupted.result(PATIENCE_S), b"late")
     answering = pool.submit(echo, peer, 1)
     assert bytes(channel.call(CLUSTER, b"right", LONG_S).body) == b"right"
+
+
+class InterruptedLock:
+    """Ctrl-C as soon as it is acquired, before the caller knows of that."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+        self.release = lock.release
+
+    def acquire(self, timeout: float) -> bool:
+        self.lock.acquire(timeout=timeout)
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_as_soon_as_it_may_send_holds_up_nobody(
+    peer: Peer,
+    channel: BlockingChannel,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "_turn", InterruptedLock(channel._turn))
+        with pytest.raises(KeyboardInterrupt):
+            channel.call(CLUSTER, b"", LONG_S)
+    pool.submit(echo, peer, 1)
+    other = pool.submit(channel.call, CLUSTER, b"right", 2.0)
+    assert bytes(other.result(PATIENCE_S).body) == b"right"
+
+
+def test_a_second_ctrl_c_at_the_end_of_a_call_holds_up_nobody(
+    peer: Peer,
+    channel: BlockingChannel,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool.submit(echo, peer, 5)
+    for _ in range(3):
+        channel.call(CLUSTER, b"", LONG_S)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(channel, "_give_back", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            channel.call(CLUSTER, b"", LONG_S)
+    other = pool.submit(channel.call, CLUSTER, b"right", 2.0)
+    assert bytes(other.result(PATIENCE_S).body) == b"right"
+
+
+def test_a_signal_handler_cannot_write_into_the_frame_that_its_thread_sends(
+    channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "_write", lambda *_: channel.oneway(CLUSTER))
+    with pytest.raises(RemotingError, match="a signal handler cannot call"):
+        channel.oneway(CLUSTER)
 
 
 def test_a_borrowed_connection_ends_with_the_peer(
