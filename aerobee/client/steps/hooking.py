@@ -56,15 +56,21 @@ def around_send(
 
 
 def with_properties(parcel: Parcel, context: SendContext) -> Parcel:
-    """The parcel with what the hooks added; as it was if that cannot be stored."""
+    """The parcel with what the hooks added, as far as that can be stored."""
     if not context.properties:
         return parcel
-    try:
-        for name, value in context.properties.items():
+    kept: dict[str, str] = {}
+    for name, value in context.properties.items():
+        try:
             check_property(name, value)
-        return dressed(parcel, context.properties)
-    except (ConfigurationError, TypeError) as error:
-        log.error("properties of a hook are left out: %s", error)
+        except (ConfigurationError, TypeError) as error:
+            log.error("a property of a hook is left out: %s", error)
+        else:
+            kept[name] = value
+    try:
+        return dressed(parcel, kept)
+    except ConfigurationError as error:
+        log.error("properties of hooks are left out: %s", error)
         return parcel
 
 

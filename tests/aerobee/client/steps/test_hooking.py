@@ -151,7 +151,13 @@ def test_a_property_that_cannot_be_is_left_out(
     assert stage.perform(one.send(Message("T", b"x"), None, None, False)).ok
     assert len(stage.perform(one.send_batch([Message("T", b"x"), Message("T", b"y")], None))) == 2
     assert [set(named) for named in stored(stage)] == [{"UNIQ_KEY", "WAIT"}]
-    assert caplog.text.count("properties of a hook are left out") == 2
+    assert caplog.text.count("left out") == 2
+
+
+def test_the_properties_of_other_hooks_stay_where_one_is_left_out(stage: Stage) -> None:
+    one = sender(stage, Recorder("TAGS", "A"), Recorder("traceparent", "00-1"))
+    assert stage.perform(one.send(Message("T", b"x"), None, None, False)).ok
+    assert [set(named) for named in stored(stage)] == [{"UNIQ_KEY", "WAIT", "traceparent"}]
 
 
 def test_what_is_no_hook_is_refused() -> None:
