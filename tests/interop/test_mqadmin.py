@@ -63,7 +63,7 @@ brokerStatus -b $B | putTps +: [\\d.]+ [\\d.]+ [\\d.]+
 brokerStatus -c $C | $B +msgPutTotalTodayNow +: \\d+
 brokerConsumeStats -b $B | T +G +b1 +0 +5 +5|Diff Total: 0
 statsAll | T +G +0
-statsAll -a -t T | T +G +0
+statsAll -a -t T | #Topic +#Consumer Group
 getBrokerConfig -b $B | brokerName += +b1
 getBrokerConfig -c $C | Master: $B
 skipAccumulatedMessage -g G -t T | b1 +0 +5
