@@ -126,14 +126,16 @@ def answered(call: Callable[[], Any]) -> Any:
 class Desk:
     """A broker whose parts have names; `ask` is what happens to one request, waits included."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, *, prepares: bool = False) -> None:
+        """With `prepares` log segments are made ahead, and a send may find one late."""
         self.broker = broker
         self.load = broker.load
         self.saver = broker.saver
         self._name_core(broker)
         self._name_tables(broker)
         self._name_services(broker)
-        roll_at_once(self.store)
+        if not prepares:
+            roll_at_once(self.store)
         self.peer = Caller()
         self.handlers = {int(route.header.code): route.handler for route in broker.routes}
 

@@ -130,6 +130,7 @@ async def live(run: Run, cycle: Cycle, clock: MockClock) -> None:
             assert await store.flush_queues()
             await pass_s(clock, rng.randint(0, PASS_MAX_H) * HOUR_S, step=HOUR_S)
             await pass_s(clock, ROOM_S)
+            store.reader.cold.waits = True
             life.check()
         run.counts["sent"] += sum(len(sent) for sent in life.sent.values())
         run.counts["segments deleted"] += store.stats.segments_deleted
