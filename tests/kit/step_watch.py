@@ -5,13 +5,18 @@ ends, one line per step of at least KEEP_MS to FILE: monotonic seconds, CPU ms, 
 what a task of the loop does between two of its waits; nobody else gets a turn meanwhile. What
 others do to the machine does not count in it, only what the loop itself computed or made the kernel
 do; the collector of cyclic garbage runs inside of steps and is told apart by its own lines.
+
+The CPU clock of a virtual machine goes on while the host runs others: a loop that does nothing but
+read it sees jumps of 70 ms. `StolenTime` beside it knows when that was, and how much.
 """
 
 import gc
 import os
 import signal
 import sys
+import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +28,7 @@ import trio
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.odd_broker import ODD_BROKER, become
 
-__all__ = ["Step", "SteppedBroker", "steps_in"]
+__all__ = ["Step", "SteppedBroker", "StolenTime", "steps_in"]
 
 KEEP_MS = 2.0
 """Shorter steps are not worth a line."""
@@ -32,6 +37,10 @@ SAMPLE_S = 0.001
 STACKS = "STEP_WATCH_STACKS"
 """In the environment: also say where the long steps were."""
 STACK_AFTER_MS = 5.0
+LOOK_S = 0.01
+"""How often the stolen time is read."""
+LATE_S = 0.02
+"""By how much the kernel may be late to account for it: two ticks."""
 FRAMES = 6
 
 
@@ -51,6 +60,37 @@ def steps_in(path: Path) -> list[Step]:
     return [Step(float(at), float(cpu), task) for at, cpu, task in lines]
 
 
+def stolen_s() -> float:
+    """What the host kept from all processors so far: the eighth number of the first line."""
+    with Path("/proc/stat").open() as stat:
+        return int(stat.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
+
+
+class StolenTime(threading.Thread):
+    """Looks how much time the host takes from this machine, until it is told to end."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.over = threading.Event()
+        self.looks: list[tuple[float, float]] = [(time.monotonic(), stolen_s())]
+
+    def run(self) -> None:
+        while not self.over.wait(LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Once more."""
+        self.looks.append((time.monotonic(), stolen_s()))
+
+    def within(self, step: Step) -> float:
+        """Milliseconds that were taken while this step ran, or shortly before or after."""
+        first = bisect_left(self.looks, (step.at_s - step.cpu_ms / 1_000 - LATE_S,))
+        last = bisect_left(self.looks, (step.at_s + LATE_S,))
+        _, before = self.looks[max(0, first - 1)]
+        _, after = self.looks[min(last, len(self.looks) - 1)]
+        return (after - before) * 1_000
+
+
 @dataclass(slots=True, kw_only=True)
 class SteppedBroker(BrokerProcess):
     """A broker process whose long steps can be read after it has stopped."""
@@ -59,6 +99,12 @@ class SteppedBroker(BrokerProcess):
     def steps_path(self) -> Path:
         """Where the steps of the last run are."""
         return self.data.parent / f"{self.data.name}.steps"
+
+    def loop_s(self) -> float:
+        """Seconds that the loop of the running broker has had a processor."""
+        pid = self.child.pid
+        spent_ns, _, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+        return int(spent_ns) / 1e9
 
     def command(self) -> list[str]:
         """As `BrokerProcess`, through this module."""
