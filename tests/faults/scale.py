@@ -194,11 +194,11 @@ def pump(address: str, frames: list[bytes], *, seconds: float = 0.0) -> float:
         began = time.monotonic()
         sent = heard = 0
         pending = b""
-        while heard < sent or (
-            time.monotonic() - began < seconds if seconds else sent < len(frames)
-        ):
-            wanted = seconds == 0.0 or time.monotonic() - began < seconds
-            if wanted and sent - heard < WINDOW and (seconds or sent < len(frames)):
+        while True:
+            wanted = time.monotonic() - began < seconds if seconds else sent < len(frames)
+            if heard == sent and not wanted:
+                break
+            if wanted and sent - heard < WINDOW:
                 some = [frames[n % len(frames)] for n in range(sent, sent + WINDOW)]
                 some = some if seconds else some[: len(frames) - sent]
                 connection.send_bytes(b"".join(some))
