@@ -172,7 +172,7 @@ def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
         return all(word in said for word in ("Pub", "Sub", topic, *readers, "success"))
 
     # What follows the log into the index may take a moment.
-    eventually(found, within_s=30, what="the trace")
+    eventually(found, within_s=90, what="the trace")
     with reading(broker, "RMQ_SYS_TRACE_TOPIC") as consumer:
         kinds: set[bytes] = set()
 
