@@ -44,6 +44,7 @@ class TopicDeletion:
         self.topics = topics.table
         self.saved = topics.file
         self.offsets = consumers.offsets
+        self.clients = consumers.clients
 
     def delete(
         self, header: headers.DeleteTopicInBroker, command: Command, connection: Connection
@@ -64,6 +65,13 @@ class TopicDeletion:
                 if self.topics.get(retry) is not None:
                     yield retry
 
+    def _running_ahead(self, topic: str) -> Iterator[tuple[str, list[int]]]:
+        """Groups whose members run, and the queues in which they would skip what comes next."""
+        for group in self.offsets.groups_of(topic):
+            if self.clients.group(group) is not None:
+                queues = self.offsets.queues(group, topic)
+                yield group, [queue_id for queue_id, at in queues.items() if at > 0]
+
     async def _delete(self, doomed: list[str], address: str) -> Answer:
         names = frozenset(doomed)
         with self.topics.leaving(names):
@@ -81,6 +89,9 @@ class TopicDeletion:
             # A recovery walks the log from its last point: behind this one no record is of them.
             await self.store.flush_queues()
             for topic in doomed:
+                running = list(self._running_ahead(topic))
                 self.offsets.delete_topic(topic)
+                for group, queue_ids in running:
+                    self.offsets.begin_again(group, topic, queue_ids)
                 self.stats.forget_topic(topic)
         return DONE

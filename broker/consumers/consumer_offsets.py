@@ -30,6 +30,8 @@ OF_GROUP_PART: Final = 10
 """No group has more than one in so many of the places, whoever else is there."""
 LEAST_OF_GROUP: Final = 256
 """Offsets that a group may have though the table is nearly full."""
+RESETS_MAX: Final = 100_000
+"""Resets that wait for a pull of a queue that may never come."""
 MARKS: Final = "SPARK_SINK_"
 """Groups of these names keep no positions: batch numbers, by the number of a Spark partition."""
 
@@ -203,6 +205,15 @@ class ConsumerOffsetTable:
     def delete_topic(self, topic: str) -> None:
         """Forget what every group consumed of `topic`."""
         self.delete_pairs([(topic, group) for group in self.groups_of(topic)])
+
+    def begin_again(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
+        """A member that runs gets the first message of a topic made anew, wherever it was before.
+
+        Nothing is stored: a group of which nobody runs begins as it says itself.
+        """
+        for queue_id in queue_ids:
+            if len(self.resets) < RESETS_MAX:
+                self.resets[group, topic, queue_id] = 0
 
     def delete_group(self, group: str) -> None:
         """Forget everything `group` consumed. Raises: NoPermission."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,9 @@ import trio
 
 from aerobee.blocking import AdminClient, Message, Producer
 from aerobee.remoting.wire.codes import ResponseCode as Code
+from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.topic import DeleteTopicInBroker
-from tests.broker.desk import open_desk
+from tests.broker.desk import open_desk, said
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.faulty_disk import FaultyDisk
 from tests.kit.store_model import draft
@@ -44,6 +46,26 @@ async def test_config_queues_offsets_and_pop_retry_topics_go(tmp_path: Path) -> 
         assert (await delete(desk, "t")).code == Code.SUCCESS, "it is gone, as was asked"
         assert (await desk.send("t")).code == Code.SUCCESS, "made anew by the next message"
         assert desk.store.max_offset("t", 0) == 1
+
+
+@pytest.mark.trio
+async def test_who_runs_gets_the_first_message_of_the_topic_made_anew(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        desk.topic("t")
+        for _ in range(5):
+            await desk.send("t")
+        data = {"topic": "t", "subString": "*", "subVersion": 1}
+        group = {"groupName": "g", "subscriptionDataSet": [data]}
+        body = {"clientID": "c", "producerDataSet": [], "consumerDataSet": [group]}
+        assert (await desk.ask(Heartbeat(), json.dumps(body).encode())).code == Code.SUCCESS
+        for name in ("g", "away"):
+            desk.offsets.commit(name, "t", 0, 5, 0)
+        assert (await delete(desk, "t")).code == Code.SUCCESS
+        await desk.send("t")
+        assert not desk.offsets.commit("g", "t", 0, 5, 0), "where it was does not count any more"
+        moved = await desk.pull("t", 5)
+        assert (moved.code, said(moved)["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "0")
+        assert desk.offsets.take_reset("away", "t", 0) is None
 
 
 @pytest.mark.trio
