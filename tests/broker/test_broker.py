@@ -249,7 +249,12 @@ POOLS = {
     "reply": {"SEND_REPLY_MESSAGE", "SEND_REPLY_MESSAGE_V2"},
     "query": {"QUERY_MESSAGE", "VIEW_MESSAGE_BY_ID"},
     "heartbeat": {"HEART_BEAT"},
-    "client_manager": {"UNREGISTER_CLIENT", "CHECK_CLIENT_CONFIG"},
+    "client_manager": {
+        "UNREGISTER_CLIENT",
+        "CHECK_CLIENT_CONFIG",
+        "GET_CONSUMER_RUNNING_INFO",
+        "CONSUME_MESSAGE_DIRECTLY",
+    },
     "consumer_manager": {
         "QUERY_CONSUMER_OFFSET",
         "UPDATE_CONSUMER_OFFSET",

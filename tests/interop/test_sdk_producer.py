@@ -2,7 +2,7 @@
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -159,12 +159,21 @@ def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
         producer.send_in_transaction(Message(topic, b"x"), lambda _: COMMIT)
     readers = [f"{topic}-push", f"{topic}-pull"]
     handled = threading.Event()
+
+    def handle(messages: Sequence[ReceivedMessage]) -> None:
+        if sent.message_id in [message.message_id for message in messages]:
+            handled.set()
+
     first = ConsumeFrom.FIRST
     push = PushConsumer(readers[0], names, start_from=first, trace=True)
-    push.subscribe(topic, handler=lambda _: handled.set())
+    push.subscribe(topic, handler=handle)
     with push, PullConsumer(readers[1], names, start_from=first, trace=True) as pull:
         pull.subscribe(topic)
-        eventually(lambda: bool(pull.poll(timeout=0.5)), within_s=WITHIN_S, what="a message")
+
+        def pulled() -> bool:
+            return sent.message_id in [message.message_id for message in pull.poll(timeout=0.5)]
+
+        eventually(pulled, within_s=WITHIN_S, what="the message")
         assert handled.wait(WITHIN_S)
 
     def found() -> bool:
@@ -172,7 +181,7 @@ def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
         return all(word in said for word in ("Pub", "Sub", topic, *readers, "success"))
 
     # What follows the log into the index may take a moment.
-    eventually(found, within_s=90, what="the trace")
+    eventually(found, within_s=60, what="the trace")
     with reading(broker, "RMQ_SYS_TRACE_TOPIC") as consumer:
         kinds: set[bytes] = set()
 
