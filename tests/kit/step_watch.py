@@ -100,12 +100,6 @@ class SteppedBroker(BrokerProcess):
         """Where the steps of the last run are."""
         return self.data.parent / f"{self.data.name}.steps"
 
-    def loop_s(self) -> float:
-        """Seconds that the loop of the running broker has had a processor."""
-        pid = self.child.pid
-        spent_ns, _, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
-        return int(spent_ns) / 1e9
-
     def command(self) -> list[str]:
         """As `BrokerProcess`, through this module."""
         python, _, _, *rest = super(SteppedBroker, self).command()
