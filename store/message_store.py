@@ -278,7 +278,8 @@ class MessageStore:
         except OSError as error:
             log.error("store.close_failed", error=str(error))
             clean = False
-        self.let_go()
+        # To unmap a segment takes milliseconds for each GiB that was touched.
+        await self._disk.in_thread(self.let_go)
         log.info("store.closed", clean=clean)
         return clean
 
