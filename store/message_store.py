@@ -411,6 +411,15 @@ class MessageStore:
         """The record that begins there; None for any other offset. Raises: NotInMemory, OSError."""
         return self.reader.record(physical_offset, size)
 
+    def stored_message(self, physical_offset: int) -> memoryview | None:
+        """The stored bytes of the message that begins there; None for any other offset.
+
+        The bytes of a record inside a body are no message: a unit of its queue leads to one.
+        Raises: NotInMemory, OSError.
+        """
+        known = self.message(physical_offset)
+        return None if known is None else self.read(physical_offset)
+
     # ── State ──
 
     def reconfigure(self, config: StoreConfig) -> None:

@@ -72,9 +72,7 @@ class ClientCalls:
                 ResponseCode.INVALID_PARAMETER,
                 f"msgId [{message_id[:64]}] is no offset id: ask for the one that sends return",
             ) from error
-        # The bytes of a record inside a body are no message: a unit of its queue leads to one.
-        known = self.store.message(physical_offset)
-        record = None if known is None else self.store.read(physical_offset)
+        record = self.store.stored_message(physical_offset)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message [{message_id}] any more")
         return bytes(record)

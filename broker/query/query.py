@@ -54,9 +54,7 @@ class QueryProcessor:
         """VIEW_MESSAGE_BY_ID: the message that begins there, if one does."""
 
         def look() -> Answer:
-            # The bytes of a record inside a body are no message: a unit of its queue leads to one.
-            known = self.store.message(header.offset)
-            record = None if known is None else self.store.read(header.offset)
+            record = self.store.stored_message(header.offset)
             if record is None:
                 raise Refused(
                     ResponseCode.SYSTEM_ERROR,

@@ -18,7 +18,6 @@ __all__ = [
     "OffsetResponse",
     "QueryConsumerOffset",
     "QueryConsumerOffsetResponse",
-    "QueryCorrectionOffset",
     "ResetOffset",
     "ResetOffsetInClient",
     "SearchOffset",
@@ -160,12 +159,3 @@ class CloneGroupOffset(Header):
     dest_group: str
     topic: str | None = None
     offline: bool | None = None
-
-
-class QueryCorrectionOffset(Header, kw_only=True):
-    """QUERY_CORRECTION_OFFSET (308): the least offset of the groups, `filter_groups` left out."""
-
-    code = RequestCode.QUERY_CORRECTION_OFFSET
-    filter_groups: str | None = None
-    compare_group: str
-    topic: str

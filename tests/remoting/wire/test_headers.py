@@ -59,7 +59,6 @@ ORDER: dict[type[Header], str] = {
     offset.ResetOffset: "topic group timestamp isForce queueId offset",
     offset.GetAllConsumerOffset: "",
     offset.CloneGroupOffset: "srcGroup destGroup topic offline",
-    offset.QueryCorrectionOffset: "filterGroups compareGroup topic",
     offset.ResetOffsetInClient: "topic group timestamp queueId isForce",
     pop.PopMessage: "consumerGroup topic queueId maxMsgNums invisibleTime pollTime bornTime"
     " initMode expType exp order attemptId",
