@@ -114,12 +114,9 @@ class ConsumptionProcessor:
                 continue
             if len(table) + topic.read_queue_nums > QUEUES_MAX:
                 raise too_many_queues("topic by topic")
-            for queue_id in range(topic.read_queue_nums):
-                await turns.give_way()
-                progress = await self.progress(header.consumer_group, name, queue_id)
-                table.append(by_queue(self.queue(name, queue_id), progress))
-            got = self.samples.growth("GROUP_GET", f"{name}@{header.consumer_group}")
-            tps += got.per_s if got else 0.0
+            queues = await self.queues_in(header.consumer_group, name, topic.read_queue_nums)
+            table += self.by_queues(name, queues)
+            tps += self.got_per_s(header.consumer_group, name)
         return Answer(body=consume_stats(table, tps))
 
     def topics_of(self, header: headers.GetConsumeStats) -> Iterable[str]:
@@ -155,6 +152,24 @@ class ConsumptionProcessor:
         """QUERY_TOPICS_BY_CONSUMER: none for an unknown group."""
         names = self.offsets.topics_of(header.group)
         return Answer(body=TopicList(topic_list=names, broker_addr=self.broker_address).to_bytes())
+
+    async def queues_in(self, group: str, topic: str, count: int) -> list[OffsetWrapper]:
+        """How far a group is in the first `count` queues of a topic."""
+        queues = []
+        turns = Turns()
+        for queue_id in range(count):
+            await turns.give_way()
+            queues.append(await self.progress(group, topic, queue_id))
+        return queues
+
+    def by_queues(self, topic: str, queues: Iterable[OffsetWrapper]) -> list[bytes]:
+        """The entries of these queues, in the order of their ids from 0 on."""
+        return [by_queue(self.queue(topic, number), one) for number, one in enumerate(queues)]
+
+    def got_per_s(self, group: str, topic: str) -> float:
+        """Messages of a topic that a group was given, per second of the last minute."""
+        got = self.samples.growth("GROUP_GET", f"{topic}@{group}")
+        return got.per_s if got else 0.0
 
     async def progress(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
         """How far a group is in one queue."""
@@ -206,17 +221,12 @@ class ConsumptionProcessor:
 
     async def progress_in(self, group: str, topic: TopicConfig) -> Progress:
         """How far a group is in the queues of a topic that are written."""
-        table = []
-        behind = in_flight = 0
-        turns = Turns()
-        for queue_id in range(topic.write_queue_nums):
-            await turns.give_way()
-            one = await self.progress(group, topic.topic_name, queue_id)
-            table.append(by_queue(self.queue(topic.topic_name, queue_id), one))
-            behind += one.broker_offset - one.consumer_offset
-            in_flight += one.pull_offset - one.consumer_offset
-        got = self.samples.growth("GROUP_GET", f"{topic.topic_name}@{group}")
-        return Progress(consume_stats(table, got.per_s if got else 0.0), behind, in_flight)
+        name = topic.topic_name
+        queues = await self.queues_in(group, name, topic.write_queue_nums)
+        body = consume_stats(self.by_queues(name, queues), self.got_per_s(group, name))
+        behind = sum(one.broker_offset - one.consumer_offset for one in queues)
+        in_flight = sum(one.pull_offset - one.consumer_offset for one in queues)
+        return Progress(body, behind, in_flight)
 
     async def time_spans(
         self, header: headers.QueryConsumeTimeSpan, command: Command, connection: Peer
