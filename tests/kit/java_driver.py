@@ -73,7 +73,7 @@ class JavaClient:
         option = f"-Drocketmq.serialize.type={headers}"
         command = toolkit.command("Driver", option, heap_mib=heap_mib, home=home)
         home.mkdir(parents=True, exist_ok=True)
-        self.child = Child(command, log=home / "driver.log")
+        self.child = Child(command, log=home / "driver.log", at=home)
         self._number = 0
         self.child.read_until("0 ok", within_s=START_WITHIN_S)
 

@@ -30,10 +30,18 @@ class DidNotStart(Exception):
 
 
 class Child:
-    """One process with its output: `read_line` from its stdout, `errors()` from its stderr."""
+    """One process with its output: `read_line` from its stdout, `errors()` from its stderr.
+
+    It runs in the folder `at`, which programs that write files where they stand need.
+    """
 
     def __init__(
-        self, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        at: Path | None = None,
     ) -> None:
         self.log = log
         with log.open("ab") as errors:
@@ -43,6 +51,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=None if env is None else dict(env),
+                cwd=at,
             )
         self._output = b""
         atexit.register(self.kill)
