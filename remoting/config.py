@@ -59,35 +59,31 @@ class RemotingConfig:
     write_stall_timeout_ms: int = setting(
         "writeStallTimeout", 10_000, ge=100, le=3_600_000, unit="ms", own=True
     )
-    """How long a peer may take nothing of what waits for it."""
+    """How long a peer may read nothing while answers wait for it."""
     write_least_rate: int = setting("writeLeastRate", 4_096, ge=0, le=1_073_741_824, own=True)
-    """Bytes that a peer must take in a second, over the time of writeStallTimeout, while
-    answers wait for it; 0: any. A slower one is closed.
-    """
+    """Bytes per second that a peer must read, averaged over writeStallTimeout, while answers wait
+    for it; 0: no minimum. A slower one is closed."""
     max_outbound_buffer_bytes: int = setting(
         "maxOutboundBufferBytes", 268_435_456, ge=1_048_576, le=17_179_869_184, unit="B", own=True
     )
-    """What all connections together may have unsent. Beyond it one that has more than its share
-    is not read; at twice as much the one that has most is closed.
-    """
+    """The most that all connections together may have unsent. Beyond it, a connection with more
+    than its share is not read; at twice as much, the one with most is closed."""
     max_frame_bytes: int = setting(
         "maxFrameBytes", 16_777_216, ge=65_536, le=268_435_456, unit="B", own=True
     )
-    """Largest frame that is read."""
+    """Largest frame that is accepted."""
     max_header_bytes: int = setting(
         "maxHeaderBytes", 262_144, ge=32_768, le=16_777_215, unit="B", own=True
     )
-    """Largest header that is read."""
+    """Largest header that is accepted."""
     max_inbound_buffer_bytes: int = setting(
         "maxInboundBufferBytes", 134_217_728, ge=1_048_576, le=17_179_869_184, unit="B", own=True
     )
-    """What all connections together may keep of frames that have not ended, and of whole ones
-    that wait. Beyond it only who has most is read, and closed in the end.
-    """
+    """The most that all connections together may hold of incomplete frames and of frames that wait
+    to be served. Beyond it, only the connection with most is read, and closed in the end."""
     max_connections: int = setting("maxConnections", 0, ge=0, le=10_000_000, own=True)
-    """Connections at once; the next is closed as it comes. 0: as many as the limit on open
-    files allows, but for a reserve of the store.
-    """
+    """Open connections; one more is closed at once. 0: as the limit on open files allows, less a
+    reserve for the store."""
 
     # As a client of name servers
     connect_timeout_ms: int = setting("connectTimeoutMillis", 3_000, ge=1, le=600_000, unit="ms")

@@ -1,4 +1,4 @@
-"""What goes wrong between two peers.
+"""Errors between two peers.
 
 RemotingError
 ├── FrameError            the byte stream cannot be trusted any more: close the connection
@@ -6,9 +6,9 @@ RemotingError
 ├── BodyError             a JSON body does not decode: refuse this request
 ├── Postponed             nothing of the request has happened yet: serve it again later
 └── client side
-    ├── ConnectFailed     no connection came about
-    ├── ChannelClosed     the connection went while a call waited, or before it began
-    └── CallTimedOut      no answer came in time; the connection stays
+    ├── ConnectFailed     no connection could be made
+    ├── ChannelClosed     the connection was lost while a call waited, or before it began
+    └── CallTimedOut      no response came in time; the connection stays open
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 
 
 class RemotingError(Exception):
-    """The root of what this package raises."""
+    """The root of the errors of this package."""
 
 
 class FrameError(RemotingError):
-    """A frame or its header is malformed; what follows in the stream means nothing.
+    """A frame or its header is malformed, so the rest of the stream cannot be decoded.
 
-    `frames` holds the whole frames that stood before it in the same feed and are still good.
+    `frames` holds the complete frames that came before it in the same feed; they are valid.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class HeaderError(RemotingError):
 
 
 class BodyError(RemotingError):
-    """A body is not the JSON document that its request calls for."""
+    """A body is not the JSON document that its request needs."""
 
 
 class Postponed(RemotingError):
-    """A handler cannot do anything yet, and has done nothing: it is called again for the request.
+    """A handler cannot act yet and has done nothing: it is called again for the same request.
 
-    That is when `Reactor.resume` is called; what its peer sent behind it waits until then.
+    That is when `Reactor.resume` is called; later requests of the connection wait until then.
     """
 
 
@@ -71,8 +71,8 @@ class ConnectFailed(RemotingError):
 
 
 class ChannelClosed(RemotingError):
-    """The connection is gone; whether a request in flight was served is not known."""
+    """The connection is lost; whether a request in flight was served is unknown."""
 
 
 class CallTimedOut(RemotingError):
-    """The answer did not come in time; whether the request was served is not known."""
+    """The response did not come in time; whether the request was served is unknown."""

@@ -6,7 +6,7 @@ __all__ = ["RemotingStats"]
 
 
 class RemotingStats:
-    """What all connections of one process did. Bytes are counted on the wire, frames included."""
+    """Counters over all connections of a process. Bytes are those on the wire, frames included."""
 
     __slots__ = (
         "accept_failures",

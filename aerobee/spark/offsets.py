@@ -1,8 +1,8 @@
 """Queues, offsets, positions: what they are, and how they are written as JSON. Pure.
 
 An offset is a number per (topic, broker, queue), always the next one to read; ends are exclusive.
-Law: offsets leave here in one order (topic, broker, queue number), because Spark compares them as
-text and takes the same offsets in another order for news.
+Invariant: offsets leave here in one order (topic, broker, queue number), because Spark compares
+them as text and takes the same offsets in another order for news.
 """
 
 from __future__ import annotations

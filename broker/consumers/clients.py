@@ -149,7 +149,8 @@ class ConsumerGroup:
 class ClientTable:
     """Producer groups and consumer groups.
 
-    Law: a group in the table has at least one client; a client id in it at least one producer.
+    Invariant: a group in the table has at least one client; a client id in it at least one
+    producer.
     """
 
     def __init__(

@@ -58,10 +58,10 @@ class Clamped(NamedTuple):
 class ConsumerOffsetTable:
     """Committed offsets of all groups.
 
-    Law: `count` is the number of (topic, group, queue) entries and never passes `max_entries`;
-    `by_group` has those of each group, and none grows past its share of what is left;
-    `topics_by_group` and `groups_by_topic` say which topics and groups have entries; `changes`
-    moves with every change, so that an unchanged table need not be saved.
+    Invariant: `count` is the number of (topic, group, queue) entries and never passes
+    `max_entries`; `by_group` has those of each group, and none grows past its share of what is
+    left; `topics_by_group` and `groups_by_topic` say which topics and groups have entries;
+    `changes` moves with every change, so that an unchanged table need not be saved.
     """
 
     def __init__(

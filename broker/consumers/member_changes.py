@@ -59,7 +59,8 @@ class Round:
 class MemberChanges:
     """The service. `changed` may be called from anywhere in the loop; `flush` sends what is queued.
 
-    Law: a group that changed is in `_rounds` until a round that began later has notified everybody.
+    Invariant: a group that changed is in `_rounds` until a round that began later has notified
+    everybody.
     """
 
     def __init__(

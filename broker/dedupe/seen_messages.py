@@ -47,7 +47,7 @@ class Firsts:
 class DedupeTable:
     """The first messages of every topic with a rule.
 
-    Law: `count` is the number of entries, and not above `max_entries` after `note`.
+    Invariant: `count` is the number of entries, and not above `max_entries` after `note`.
     """
 
     def __init__(self, rules: Iterable[DedupeRule], *, max_entries: int) -> None:

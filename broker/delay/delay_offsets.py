@@ -28,7 +28,9 @@ class Moved(NamedTuple):
 
 
 class DelayOffsetTable:
-    """Law: `changes` moves with every change, so that an unchanged table need not be saved."""
+    """Invariant: `changes` moves with every change, so that an unchanged table need not be
+    saved.
+    """
 
     def __init__(self, *, version_step: int = 200, now_ms: int = 0) -> None:
         self.offsets: dict[int, int] = {}

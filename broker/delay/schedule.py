@@ -5,10 +5,10 @@ due goes on in slices with a rest behind each, so that a hundred thousand messag
 leave the loop to others. A level whose next message cannot be stored keeps its offset and tries
 again; the others go on.
 
-Law: the offset of a level moves in the same step in which its message is stored elsewhere. Its
-file is written only once that copy is on disk, so an offset never outlives what it refers to, and
-a crash repeats what was delivered since the last save.
-Source: semantics §8 (ScheduleMessageService).
+Invariant: the offset of a level moves in the same step in which its message is stored elsewhere.
+Its file is written only once that copy is on disk, so an offset never outlives what it refers to,
+and a crash repeats what was delivered since the last save. Source: semantics §8
+(ScheduleMessageService).
 """
 
 from __future__ import annotations

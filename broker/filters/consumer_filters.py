@@ -64,7 +64,7 @@ class ConsumerFilter:
 class ConsumerFilterTable:
     """Topic → group → filter. `changes` counts what a save must not miss.
 
-    Law: `topics_of` has a group exactly for the topics where it has a filter.
+    Invariant: `topics_of` has a group exactly for the topics where it has a filter.
     """
 
     def __init__(self) -> None:

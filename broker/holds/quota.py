@@ -49,7 +49,9 @@ class Share(Generic[H]):
 
 
 class HoldQuota(Generic[H]):
-    """Law: `weight` is the sum over `by_connection`, and over `by_group`; `count` the requests."""
+    """Invariant: `weight` is the sum over `by_connection`, and over `by_group`; `count` the
+    requests.
+    """
 
     def __init__(self, limits: HoldLimits) -> None:
         self.limits = limits

@@ -3,9 +3,9 @@
     stats.topic_in("orders").messages_in += 1
     stats.group_out("billing", "orders").messages_out += 32
 
-Law: a counter never goes back while its topic exists; `forget_topic` and `forget_group` take its
-series away with it. The number of series is bounded: past `series_limit` whatever is new is counted
-together, so a flood of names costs no memory and the sums stay right.
+Invariant: a counter never goes back while its topic exists; `forget_topic` and `forget_group` take
+its series away with it. The number of series is bounded: past `series_limit` whatever is new is
+counted together, so a flood of names costs no memory and the sums stay right.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ TOPICS_STEP: Final = 500
 
 
 class Departures:
-    """Law: what the topics say of a broker in `gone` is older than its leaving."""
+    """Invariant: what the topics say of a broker in `gone` is older than its leaving."""
 
     def __init__(self, queues: dict[str, dict[str, QueueData]]) -> None:
         self.queues = queues

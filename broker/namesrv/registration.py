@@ -141,7 +141,8 @@ class Registration:
 class Link:
     """One name server elsewhere.
 
-    Law: `changed` holds the topics that were not sent to it since its last whole registration.
+    Invariant: `changed` holds the topics that were not sent to it since its last whole
+    registration.
     """
 
     def __init__(self, registrar: Registration, address: str) -> None:

@@ -59,7 +59,7 @@ UNFINISHED: Final = -1
 class RouteTable:
     """topic → broker name → queues; broker name → addresses; (cluster, address) → liveness.
 
-    Law: every broker has an address, and every queue entry a broker, or one that is gone.
+    Invariant: every broker has an address, and every queue entry a broker, or one that is gone.
     """
 
     def __init__(

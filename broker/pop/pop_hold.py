@@ -3,9 +3,8 @@
 Unlike pulls, one message is for one of them. So an arrival wakes one waiter of each group whose
 filter wants it, first of those that wait for every queue of the topic. A woken one runs again; if
 others were faster it waits on until its deadline. Messages that come back arrive in a retry topic,
-and wake who waits for the topic itself.
-Law: nothing is called per message while nobody waits.
-Source: semantics §11.1 (PopLongPollingService).
+and wake who waits for the topic itself. Invariant: nothing is called per message while nobody
+waits. Source: semantics §11.1 (PopLongPollingService).
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class PopHold:
 
     `finish_round` runs what was woken by the clock, in slices.
 
-    Law: a waiter in a line counts in the quota and is not done.
+    Invariant: a waiter in a line counts in the quota and is not done.
     """
 
     at_once = WAKE_POPS

@@ -88,7 +88,7 @@ class OrderBatch:
 
 
 class PopOrderTable:
-    """Law: a batch has at least one message; `changes` moves with every change."""
+    """Invariant: a batch has at least one message; `changes` moves with every change."""
 
     def __init__(self) -> None:
         self.batches: dict[tuple[str, str], dict[int, OrderBatch]] = {}

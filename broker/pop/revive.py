@@ -4,9 +4,9 @@ Each revive queue is read once, in order. A check point stays open in memory unt
 messages are acknowledged, or its time is over: then what is left goes into the retry topic of its
 group. How far a queue is done with, the oldest open check point, is an offset of a group; a start
 reads again from there. A message that cannot be put gets a new check point, later; where that
-cannot be put either, the old one stays open.
-Law: the offset of a revive queue is never past an open check point, and reaches the disk only
-after what was put because of it. Source: semantics §11.2 (PopReviveService).
+cannot be put either, the old one stays open. Invariant: the offset of a revive queue is never past
+an open check point, and reaches the disk only after what was put because of it. Source: semantics
+§11.2 (PopReviveService).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ DRAIN_S: Final = 1.0
 class LineStream:
     """A text stream over the descriptor of another, for whole lines; callable from any thread.
 
-    Law: while something waits, all that comes waits behind it.
+    Invariant: while something waits, all that comes waits behind it.
     """
 
     def __init__(self, stream: TextIO | None) -> None:

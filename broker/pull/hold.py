@@ -1,11 +1,11 @@
 """Long polling: pulls that found nothing wait here until a message comes or their time is up.
 
-Law: a pull is parked in the same step in which it saw the end of its queue, so it misses nothing.
-Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer carries
-everything that the round brought. A pull that wakes always answers. Marking costs the same however
-many wait for a queue; they are answered a slice at a time, so that others get their turn.
-How many may be held is bounded in all, by connection and by group (`holds/quota.py`).
-Source: spec of the Java side (PullRequestHoldService).
+Invariant: a pull is parked in the same step in which it saw the end of its queue, so it misses
+nothing. Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer
+carries everything that the round brought. A pull that wakes always answers. Marking costs the same
+however many wait for a queue; they are answered a slice at a time, so that others get their turn.
+How many may be held is bounded in all, by connection and by group (`holds/quota.py`). Source: spec
+of the Java side (PullRequestHoldService).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Line:
 class Hold:
     """All held pulls by (topic, queue id) and filter; `flush` sends what the clock made ready.
 
-    Law: a pull that is not done counts in the quota, and is in `_lines` until it is in `_woken`.
-    One in `deadlines` or `_woken` may be done, and counts no longer then.
+    Invariant: a pull that is not done counts in the quota, and is in `_lines` until it is in
+    `_woken`. One in `deadlines` or `_woken` may be done, and counts no longer then.
     """
 
     at_once = WAKE_PULLS

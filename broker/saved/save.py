@@ -53,7 +53,7 @@ class LargeTable(Protocol):
 class SavedTable:
     """One table and its file.
 
-    Law: `written` ≤ `wanted`; equal means that every change so far is on disk.
+    Invariant: `written` ≤ `wanted`; equal means that every change so far is on disk.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The timers of a broker: what they are made of, and what happens to them by the clock.
 
 Three loops: the wheel topic is read into slots, slots that are over are delivered, and every second
-what changed is saved. The order of a save is a law: first everything that was put so far is on disk
+what changed is saved. The order of a save is fixed: first everything that was put so far is on disk
 in the commit log, then the timer log, the wheel and the check file, so no start finds a check file
 that refers to copies or units that a power cut took.
 Source: semantics §9.4 (TimerMessageStore).

@@ -77,8 +77,8 @@ class TopicSettings(Protocol):
 class TopicTable:
     """All topics of this broker.
 
-    Law: `sendable` holds exactly those of `get` that clients may send to. Neither is written by
-    anyone but `put` and `delete`.
+    Invariant: `sendable` holds exactly those of `get` that clients may send to. Neither is written
+    by anyone but `put` and `delete`.
     """
 
     def __init__(

@@ -3,9 +3,9 @@
 The queues are the truth; this table is read from them at the start and can be forgotten at any
 time. It is why a transaction has one end: Java's broker does not look whether there was one.
 
-Law: every half before `position` is finished, was put again behind it, or is given up; `decided`
-holds those of which this is so behind `position`, and never `position` itself.
-Source: semantics §10.2, §10.3.
+Invariant: every half before `position` is finished, was put again behind it, or is given up;
+`decided` holds those of which this is so behind `position`, and never `position` itself. Source:
+semantics §10.2, §10.3.
 """
 
 from __future__ import annotations

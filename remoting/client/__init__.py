@@ -1,1 +1,1 @@
-"""Hands of the client side: waiting calls and the channels that carry them."""
+"""The client side of a connection: calls in flight, and the channels that send them."""

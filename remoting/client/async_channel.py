@@ -1,9 +1,10 @@
-"""One connection for asyncio and trio: requests out, answers to waiting calls, requests in.
+"""One connection for asyncio and trio: sends requests, matches responses to calls, receives
+requests.
 
-Two tasks in the caller's task group, a reader and a writer; they end with the connection. Callers
-queue whole frames for the writer, so that a call can be cancelled at any point: its frame leaves
-whole or not at all, and its answer finds nobody. A call that is the only one under way gives its
-frame to the system itself, without a turn of the writer. Source: client §3.
+Two tasks in the caller's task group, a reader and a writer, live as long as the connection. A
+caller queues whole frames for the writer, so a call can be cancelled at any point: its frame is
+sent whole or not at all, and its response is dropped. When a call is the only one in flight, it
+writes its frame to the socket directly and skips the writer task. Source: client §3.
 """
 
 from __future__ import annotations
@@ -43,38 +44,41 @@ __all__ = ["AsyncChannel", "TaskStarter"]
 
 RECEIVE_BYTES = 65_536
 SEND_BYTES = 262_144
-"""What is handed to the stream at once, and must leave within STALL_S."""
+"""The most that is handed to the stream at once; it must be sent within STALL_S."""
 UNSENT_BYTES = 4 << 20
-"""Above this, requests wait until some of them have left."""
+"""Above this, new requests wait until some of the queue has been sent."""
 MAX_UNSENT_BYTES = 32 << 20
-"""Above this, a peer that asks but does not read is left: the reader cannot wait for the writer."""
+"""Above this, the channel closes a peer that sends requests but does not read: the reader cannot
+wait for the writer."""
 STALL_S = 10.0
-"""How long the peer may take nothing while something waits to be sent."""
+"""How long the peer may read nothing while data waits to be sent."""
 
 GIVEN_UP = "given up on our side"
-"""The reason until there is another: a task was cancelled, or failed."""
+"""The close reason until a better one is known: a task was cancelled, or failed."""
 
 
 class TaskStarter(Protocol):
-    """Where the tasks of a channel run: a task group of anyio, or a nursery of trio."""
+    """Starts the tasks of a channel: a task group of anyio, or a nursery of trio."""
 
     def start_soon(self, func: Callable[[], Coroutine[Any, Any, object]], /) -> object:
-        """Run it in the background."""
+        """Run `func` in the background."""
 
 
 def same_socket(stream: ByteStream) -> socket.socket | None:
-    """The connection below a stream, to write to without waiting; None where that cannot be had."""
+    """The socket below a stream, for non-blocking writes; None where the stream does not expose
+    it.
+    """
     try:
         same = socket.socket(fileno=os.dup(stream.extra(SocketAttribute.raw_socket).fileno()))
     except OSError:
-        # Some systems duplicate files only.
+        # Some platforms can duplicate only file descriptors, not sockets.
         return None
     same.setblocking(False)
     return same
 
 
 class Waiting:
-    """A call under way."""
+    """A call in flight."""
 
     __slots__ = ("answer", "ended")
 
@@ -86,10 +90,10 @@ class Waiting:
 class AsyncChannel:
     """A connection to one peer; any task may call. Times in seconds.
 
-    Law: `_queued` and `_written` count bytes since the start; what lies between them is in `_out`
-    or with the writer. While they are equal nothing is below the stream either, and `_socket`, the
-    same connection, may be written to. `_progress` is replaced whenever the writer moves
-    `_written` or the channel ends.
+    Invariant: `_queued` and `_written` count bytes since the start; the difference is in `_out` or
+    with the writer. While they are equal, the stream has nothing buffered either, and `_socket`,
+    the same connection, may be written to directly. `_progress` is replaced whenever the writer
+    advances `_written` or the channel ends.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class AsyncChannel:
     ) -> None:
         self.address = address
         self.on_request: OnRequest = refuse
-        """Serves what the peer asks of us; called in the loop, so it must not wait."""
+        """Serves requests of the peer; called in the event loop, so it must not block."""
         self._stream = stream
         self._socket: socket.socket | None = None
         self._calls: Calls[Waiting] = Calls(encoding, dress)
@@ -118,7 +122,7 @@ class AsyncChannel:
         encoding: int = Encoding.JSON,
         link: Link = PLAIN,
     ) -> Self:
-        """A new connection to `host:port`. Its tasks run in `task_group`.
+        """Open a connection to `host:port`. Its tasks run in `task_group`.
 
         Raises: ConnectFailed, which names the address.
         """
@@ -140,7 +144,7 @@ class AsyncChannel:
             raise ConnectFailed(f"{address}: {reason_of(error)}") from error
         if stream is None:
             raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s")
-        # No await from here: a stream without its tasks would never be closed.
+        # No await from here on: a stream whose tasks never start would never be closed.
         channel = cls(address, stream, encoding, link.dress)
         if link.tls is None:
             channel._socket = same_socket(stream)
@@ -150,11 +154,12 @@ class AsyncChannel:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone."""
+        """Whether the connection is closed."""
         return self._ended is not None
 
     async def call(self, header: Header, body: bytes = b"", timeout_s: float = 3.0) -> Command:
-        """The answer to a request. A cancelled or late call leaves the connection usable.
+        """Send a request and return its response. A cancelled or late call leaves the connection
+        usable.
 
         Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
         """
@@ -176,7 +181,7 @@ class AsyncChannel:
         )
 
     async def oneway(self, header: Header, body: bytes = b"") -> None:
-        """Send a request that is never answered; returns when it has left.
+        """Send a request that has no response; returns when it has been sent.
 
         Raises: ChannelClosed, FrameError when the request is too long.
         """
@@ -188,12 +193,12 @@ class AsyncChannel:
             self._check_open()
 
     def answer(self, request: Command, answer: Answer) -> None:
-        """Answer a request that `on_request` left open; nobody is told when the peer has gone."""
+        """Answer a request that `on_request` left open; a no-op when the peer has disconnected."""
         if self._ended is None:
             self._queue(answer_frame(request, answer))
 
     async def aclose(self) -> None:
-        """Close the connection; calls under way raise ChannelClosed. A second call does nothing."""
+        """Close the connection; calls in flight raise ChannelClosed. A second call does nothing."""
         self._end("closed by us")
         await self._stream.aclose()
 
@@ -214,10 +219,10 @@ class AsyncChannel:
             self._wanted.set()
 
     def _send_now(self, frame: bytes) -> bytes:
-        """Give a frame to the system, as far as it takes that without waiting; what is left."""
+        """Write as much of a frame as the socket takes without blocking; returns the rest."""
         sent = 0
         if self._socket is not None:
-            # The writer will meet the same error, and knows what it means.
+            # The writer will get the same error and handles it.
             with suppress(OSError):
                 sent = self._socket.send(frame)
             self._written += sent
@@ -241,7 +246,7 @@ class AsyncChannel:
             await self._close(reason)
 
     async def _send(self) -> None:
-        """Send everything that is queued now. Raises: TimeoutError, and what the stream raises."""
+        """Send all that is queued now. Raises: TimeoutError, and what the stream raises."""
         data = b"".join(self._out)
         self._out.clear()
         for at in range(0, len(data), SEND_BYTES):
@@ -258,7 +263,7 @@ class AsyncChannel:
     # -- in --------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Hand out what arrives until the channel ends."""
+        """Dispatch incoming frames until the channel ends."""
         reason = GIVEN_UP
         try:
             while self._ended is None:
@@ -291,12 +296,12 @@ class AsyncChannel:
 
     async def _close(self, reason: str) -> None:
         self._end(reason)
-        # Cancelled in here, a task would forget the error that it is about to raise.
+        # A task that is cancelled here would lose the error that it is about to raise.
         with anyio.CancelScope(shield=True):
             await anyio.aclose_forcefully(self._stream)
 
     def _end(self, reason: str) -> None:
-        """No more requests, and no more answers; the first reason stays."""
+        """Close for requests and responses; the first reason is kept."""
         if self._ended is not None:
             return
         self._ended = reason

@@ -1,12 +1,11 @@
-"""One connection for threads: requests out, answers to waiting calls, requests in.
+"""One connection for threads: sends requests, matches responses to calls, receives requests.
 
-A daemon thread per channel reads what comes while nobody waits for it: requests of the server, and
-answers to `begin`. A caller that waits for its answer reads for itself as long as nothing else is
-under way: handing an answer from thread to thread takes longer than all the rest of a call. So
-behind a call the reader stays away for a moment, in which the next one can borrow the connection.
-Callers write themselves, one at a time.
-No wait is longer than SLICE_S in one piece, so that Ctrl-C gets through on every system.
-Source: client §3.
+A daemon thread per channel reads while no caller does: requests of the server, and responses to
+`begin`. A caller that waits for its response reads the socket itself as long as no other call is in
+flight: handing a response from thread to thread takes longer than all the rest of a call. So after
+such a call the reader waits a moment before it reads again, so that the next call can read too.
+Callers write to the socket themselves, one at a time. No wait blocks longer than SLICE_S, so that
+Ctrl-C gets through on every system. Source: client §3.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ if TYPE_CHECKING:
 __all__ = ["BlockingChannel", "Done"]
 
 Done: TypeAlias = Callable[[Command | None, RemotingError | None], None]
-"""Told once of the answer or of the failure, in any thread; must not wait, nor use the channel."""
+"""Called once with the response or the failure, in any thread; must not block or call back."""
 
 RECEIVE_BYTES = 65_536
 RECEIVE_BYTES_MAX = 1_048_576
-"""While large answers come: each receive takes a turn of the interpreter from the callers."""
+"""The receive size for large responses: each receive takes the GIL from the callers."""
 SLICE_S = 0.2
 STALL_S = 10.0
-"""How long the peer may take nothing while something waits to be sent."""
+"""How long the peer may read nothing while data waits to be sent."""
 JOIN_S = 2.0
 """How long `close` waits for the reader, which may be in the callback of a request."""
 
 
 BUG = "a bug ended its reader"
 LINGER_S = 0.002
-"""How long the reader stays away behind a call: requests of the server wait that long, too."""
+"""How long the reader waits after a call before it reads; delays requests as much."""
 
 
 class Call:
@@ -74,16 +73,16 @@ class Call:
         self._ended: threading.Event | None = None
 
     def done(self, answer: Command | None, error: RemotingError | None) -> None:
-        """Told of the outcome."""
+        """Record the outcome and wake the caller."""
         self.answer, self.error, self.over = answer, error, True
         if self._ended is not None:
             self._ended.set()
 
     def wait(self, seconds: float) -> None:
-        """Until another thread has told it the outcome, at most so long."""
+        """Wait until another thread has recorded the outcome, or for `seconds`."""
         if self._ended is None:
             self._ended = threading.Event()
-        # Looked at behind that, for `done` may have seen no event to set.
+        # Check again after setting the event: `done` may have run before there was one.
         if not self.over:
             self._ended.wait(seconds)
 
@@ -91,11 +90,11 @@ class Call:
 class BlockingChannel:
     """A connection to one peer; any thread may call. Times in seconds.
 
-    Law: `_turn` is held from making a frame to its last byte, so frames leave whole and in the
-    order of their numbers. `_lock` guards the table of calls and is never held while anything
-    waits; who needs both takes `_turn` first. Callbacks run with `_lock` free. One thread receives
-    at a time: the reader while `_reader_in`, else `_borrower`, which change under `_lock`; but
-    who has borrowed ends that without.
+    Invariant: `_turn` is held from building a frame to writing its last byte, so frames are written
+    whole and in the order of their opaques. `_lock` guards the table of calls and is never held
+    during a blocking call; code that needs both takes `_turn` first. Callbacks run without `_lock`.
+    One thread receives at a time: the reader while `_reader_in`, else `_borrower`. Both change
+    under `_lock`, except that the borrower gives up its role without it.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class BlockingChannel:
     ) -> None:
         self.address = address
         self.on_request = on_request
-        """Serves what the peer asks of us; called in the reader, which reads nothing meanwhile."""
+        """Serves requests of the peer in the reader thread, which reads nothing meanwhile."""
         self._socket = sock
         self._calls: Calls[Done] = Calls(encoding, dress)
         self._lock = threading.Lock()
@@ -116,19 +115,19 @@ class BlockingChannel:
         self._sending = False
         self._ended: str | None = None
         self._most = RECEIVE_BYTES
-        # With TLS a readable socket may have nothing to read.
+        # With TLS, a readable socket may have no decrypted data.
         self._poll = poll_of(sock) if isinstance(sock, socket.socket) else None
         self._reader_in = True
         self._borrower: Call | None = None
         self._borrowed = 0
-        """Counts calls; as of the reader's last look in `_seen`."""
+        """Counts calls that read for themselves; `_seen`: at the reader's last check."""
         self._seen = 0
         self._kept_away: Call | None = None
-        """The borrower that the reader found when it looked last."""
+        """The borrower at the reader's last check."""
         self._waits_long = False
-        """Whether that was its second look at it, so that it has to be told."""
+        """Whether it was still there at the next check: then it must wake the reader."""
         self._wanted = threading.Event()
-        """Wakes a reader that stays away."""
+        """Wakes the reader while it waits."""
         self._reader = threading.Thread(target=self._read, name=f"reader of {address}", daemon=True)
 
     @classmethod
@@ -141,7 +140,7 @@ class BlockingChannel:
         encoding: int = Encoding.JSON,
         link: Link = PLAIN,
     ) -> Self:
-        """A new connection to `host:port`. The time-out is for each address of a host name.
+        """Open a connection to `host:port`. The timeout applies to each address of a host name.
 
         Raises: ConnectFailed, which names the address.
         """
@@ -165,11 +164,12 @@ class BlockingChannel:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone."""
+        """Whether the connection is closed."""
         return self._ended is not None
 
     def call(self, header: Header, body: bytes = b"", timeout_s: float = 3.0) -> Command:
-        """The answer to a request. A late or interrupted call leaves the connection usable.
+        """Send a request and return its response. Late or interrupted calls leave the connection
+        usable.
 
         Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
         """
@@ -183,7 +183,7 @@ class BlockingChannel:
                 else:
                     call.wait(min(SLICE_S, left_s))
         finally:
-            # No second Ctrl-C gets between these two: the reader would wait for this call forever.
+            # No second Ctrl-C may come between these two: the reader would wait for ever.
             if mine := self._borrower is call:
                 self._borrower = None
             self._give_back(call, mine)
@@ -196,10 +196,10 @@ class BlockingChannel:
     def begin(
         self, header: Header, body: bytes, done: Done, timeout_s: float = inf
     ) -> Callable[[], None]:
-        """Send a request; `done` gets its outcome unless what this gives back is called first.
+        """Send a request; `done` gets its outcome, unless the returned function is called first.
 
-        The time-out is for sending; for the answer, the caller keeps the time. Failures go to
-        `done`, too: nothing is raised here.
+        The timeout covers sending only; the caller has to time the response. Failures go to `done`
+        as well: nothing is raised here.
         """
         opaque = self._register(header, body, done, monotonic() + timeout_s)
         if not self._reader_in:
@@ -209,7 +209,7 @@ class BlockingChannel:
     def _register(
         self, header: Header, body: bytes, done: Done, deadline: float, call: Call | None = None
     ) -> int:
-        """Send a request, and let `call` receive if nobody else has to. Its number; 0 if none."""
+        """Send a request, and read for `call` if it is the only one. Returns its opaque, or 0."""
         opaque = 0
 
         def make() -> bytes:
@@ -226,7 +226,7 @@ class BlockingChannel:
         try:
             self._send(make, deadline)
         except RemotingError as error:
-            # A call that came into the table fails with the end of the channel.
+            # A call that is in the table fails when the channel ends.
             if not opaque:
                 done(None, error)
         except BaseException:
@@ -235,18 +235,18 @@ class BlockingChannel:
         return opaque
 
     def oneway(self, header: Header, body: bytes = b"") -> None:
-        """Send a request that is never answered; returns when the system has it.
+        """Send a request that has no response; returns when the system has it.
 
         Raises: ChannelClosed, FrameError when the request is too long.
         """
         self._send(lambda: self._calls.oneway(header, body), inf)
 
     def close(self) -> None:
-        """Close the connection; calls under way get ChannelClosed. A second call does nothing."""
+        """Close the connection; calls in flight raise ChannelClosed. A second call does nothing."""
         self._end("closed by us")
         me = threading.get_ident()
         borrower = self._borrower
-        # A callback runs in the thread that receives, and the reader waits for that.
+        # A callback runs in the thread that receives; joining it from there would deadlock.
         if me != self._reader.ident and (borrower is None or me != borrower.thread):
             self._reader.join(JOIN_S)
 
@@ -265,7 +265,7 @@ class BlockingChannel:
                     raise CallTimedOut(f"{self.address}: no turn to send in time")
             self._send_in_turn(make, deadline)
         finally:
-            # Ctrl-C may come behind the acquisition, and before whatever would note it down.
+            # Ctrl-C may come after the acquisition, before it can be recorded.
             try:  # noqa: SIM105 (a call in front of the release would let another one in)
                 self._turn.release()
             except RuntimeError:
@@ -282,7 +282,8 @@ class BlockingChannel:
             try:
                 self._write(frame, deadline)
             except BaseException as error:
-                # The peer may have a part of the frame, and cannot be sent anything else then.
+                # The peer may have part of the frame, so nothing else can be sent on this
+                # connection.
                 self._end(f"a request was cut off: {reason_of(error)}")
                 if isinstance(error, OSError):
                     raise ChannelClosed(f"{self.address}: {self._ended}") from error
@@ -293,7 +294,7 @@ class BlockingChannel:
     def _write(self, frame: bytes, deadline: float) -> None:
         """Write a whole frame.
 
-        Raises: OSError, TimeoutError when the peer takes nothing for too long.
+        Raises: OSError, TimeoutError when the peer reads nothing for too long.
         """
         left = memoryview(frame)
         limit = min(deadline, monotonic() + STALL_S)
@@ -308,7 +309,7 @@ class BlockingChannel:
     # -- in --------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Hand out what arrives until the channel ends, as far as no caller does."""
+        """Dispatch incoming frames until the channel ends, while no caller reads."""
         reason = BUG
         try:
             while self._ended is None:
@@ -325,12 +326,13 @@ class BlockingChannel:
             while self._borrower is not None:
                 self._wanted.wait(SLICE_S)
                 self._wanted.clear()
-            # A number that is closed while another thread sends may be another socket's by then.
+            # A descriptor that is closed while another thread sends may already belong to another
+            # socket.
             with self._turn:
                 self._socket.close()
 
     def _stay_away(self) -> float:
-        """How long the reader leaves the connection to callers, 0 if it is to receive."""
+        """How long the reader leaves the connection to callers; 0 if it should receive."""
         with self._lock:
             before, self._kept_away = self._kept_away, self._borrower
             if self._borrower is not None:
@@ -344,7 +346,7 @@ class BlockingChannel:
             return 0.0
 
     def _receive_for(self, call: Call, seconds: float) -> None:
-        """Receive in the caller's thread, once. Ctrl-C while it waits loses nothing."""
+        """Receive in the caller's thread, once. Ctrl-C during the wait loses nothing."""
         assert self._poll is not None, "only who can wait for the socket borrows it"
         if not self._poll(min(SLICE_S, seconds) * 1000):
             return
@@ -356,14 +358,14 @@ class BlockingChannel:
         except OSError as error:
             self._end(reason_of(error))
         except BaseException as error:
-            # What it had received may be lost.
+            # What was received before the interrupt may be lost.
             if isinstance(error, KeyboardInterrupt):
                 reason = "interrupted while it received"
             self._end(reason)
             raise
 
     def _give_back(self, call: Call, borrowed: bool) -> None:
-        """The call is over, or given up: the reader receives what others wait for."""
+        """End the caller's reading: the call is over or given up, and the reader takes over."""
         with self._lock:
             if not call.over:
                 self._calls.forget(call.opaque)
@@ -375,7 +377,7 @@ class BlockingChannel:
             self._wanted.set()
 
     def _receive(self) -> None:
-        """Take what is there. Raises: TimeoutError, OSError."""
+        """Receive what is available. Raises: TimeoutError, OSError."""
         most = self._most
         data = self._socket.recv(most)
         if not data:
@@ -399,14 +401,14 @@ class BlockingChannel:
             self._end(str(broken))
 
     def answer(self, request: Command, answer: Answer) -> None:
-        """Answer a request that `on_request` left open; nobody is told when the peer has gone."""
+        """Answer a request that `on_request` left open; a no-op when the peer has disconnected."""
         self._send_answer(answer_frame(request, answer))
 
     def _send_answer(self, frame: bytes) -> None:
         try:
             self._send(lambda: frame, inf)
         except ChannelClosed:
-            # The loop of the reader sees that for itself.
+            # The loop of the reader finds the error for itself.
             return
 
     # -- the end ---------------------------------------------------------------------------------
@@ -416,13 +418,13 @@ class BlockingChannel:
             raise ChannelClosed(f"{self.address}: {self._ended}")
 
     def _end(self, reason: str) -> None:
-        """No more requests, and no more answers; the first reason stays."""
+        """Close for requests and responses; the first reason is kept."""
         with self._lock:
             if self._ended is not None:
                 return
             self._ended = reason
             waiting = self._calls.close()
-        # It wakes who receives; an error means that the peer was first.
+        # Wakes the receiving thread; an error means that the peer closed first.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._wanted.set()
@@ -431,7 +433,7 @@ class BlockingChannel:
 
 
 def poll_of(sock: socket.socket) -> Callable[[float], object] | None:
-    """Waits so many ms until there is something to receive; None where systems have no poll."""
+    """A function that waits so many ms for readability; None where the system has no poll."""
     if not hasattr(select, "poll"):
         return None
     waiting = select.poll()
@@ -442,7 +444,7 @@ def poll_of(sock: socket.socket) -> Callable[[float], object] | None:
 def encrypted(
     sock: socket.socket, link: Link, host: str, address: str
 ) -> socket.socket | TlsSocket:
-    """The connection, with TLS if the link says so. Raises: ConnectFailed."""
+    """The socket, wrapped in TLS if the link says so. Raises: ConnectFailed."""
     if link.tls is None:
         return sock
     wrapped = TlsSocket(sock, link.tls, link.server_hostname or host, STALL_S)

@@ -1,14 +1,14 @@
-"""The client side of a connection without the connection: which answer is for which call.
+"""Matches responses to calls, without I/O: the state of the client side of a connection.
 
     header, body → request → frame
-    bytes → receive → (call, its answer) or (None, a request of the server)
+    bytes → receive → (call, its response) or (None, a request of the server)
 
-Law: a call leaves the table once: by its answer, by `forget` or by `close`. An answer that finds no
-call there is dropped, so no call can be given what was meant for another, whatever was cancelled.
-Nothing here waits: how long a call may take is kept by the channel that made it.
+Invariant: a call is removed from the table once: by its response, by `forget` or by `close`. A
+response without a call in the table is dropped, so a call never gets another call's response,
+whatever was cancelled. Nothing here waits: the channel that made a call keeps its deadline.
 
-MSGPACK headers are offered with the first request; once its answer grants them, requests have them.
-Source: remoting §1.6, §1.7, §1.12; client §3.
+MSGPACK headers are offered with the first request; once its response grants them, requests use
+them. Source: remoting §1.6, §1.7, §1.12; client §3.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ __all__ = ["Calls", "OnRequest", "answer_frame", "host_and_port", "reason_of", "
 W = TypeVar("W")
 
 OnRequest: TypeAlias = Callable[[Command], "int | Answer | None"]
-"""Reacts to a request of the server, without waiting: an answer or its code, None for none."""
+"""Handles a request of the server without waiting: a response or its code, or None for no
+response."""
 
 MAX_IN_FLIGHT = 65_535
-"""Calls that may wait for answers on one connection."""
+"""Calls that may be in flight on one connection."""
 LARGEST_OPAQUE = 2**31 - 1
 LANGUAGE = "PYTHON"
 
@@ -59,14 +60,14 @@ class Calls(Generic[W]):
         self._decoder = FrameDecoder()
 
     def __len__(self) -> int:
-        """How many calls wait for their answers."""
+        """How many calls are in flight."""
         return len(self._waiting)
 
     def request(self, header: Header, body: bytes, waiting: W) -> tuple[int, bytes]:
-        """A new call: its opaque and its frame, to be written in the order of these requests.
+        """Add a call: its opaque and its frame. Frames must be written in the order of these calls.
 
-        Raises: FrameError when the frame is too long, RemotingError when too many calls wait; then
-        there is no call, and the connection is as it was.
+        Raises: FrameError when the frame is too long, RemotingError when too many calls are in
+        flight; in both cases nothing has changed.
         """
         if len(self._waiting) >= MAX_IN_FLIGHT:
             raise RemotingError(f"{MAX_IN_FLIGHT} requests wait for answers already")
@@ -79,11 +80,11 @@ class Calls(Generic[W]):
         return opaque, frame
 
     def oneway(self, header: Header, body: bytes) -> bytes:
-        """The frame of a request that is never answered. Raises: FrameError."""
+        """The frame of a request that has no response. Raises: FrameError."""
         return self._frame(self._next_opaque(), header, body, oneway=True)
 
     def _next_opaque(self) -> int:
-        # Some peers take 0 for "no number".
+        # Some peers take 0 for "no opaque".
         self._opaque = self._opaque % LARGEST_OPAQUE + 1
         while self._opaque in self._waiting:
             self._opaque = self._opaque % LARGEST_OPAQUE + 1
@@ -105,18 +106,19 @@ class Calls(Generic[W]):
             oneway=oneway,
             language=LANGUAGE,
         )
-        # Only the first request of a connection is checked; a one-way one has no answer.
+        # Only the response to the first request can grant it; a one-way request has none.
         self._offer = False
         return frame
 
     def forget(self, opaque: int) -> None:
-        """Give up a call; its answer, should it come, is dropped."""
+        """Give up a call; its response, should it come, is dropped."""
         self._waiting.pop(opaque, None)
 
     def receive(self, data: bytes) -> tuple[list[tuple[W | None, Command]], FrameError | None]:
-        """What the bytes complete, in order: calls with their answers, None with requests.
+        """The responses with their calls, and the requests with None, that `data` completes, in
+        order.
 
-        The commands own their bodies. The error means: close the connection after these.
+        The commands own their bodies. With an error, close the connection after handling them.
         """
         broken: FrameError | None = None
         try:
@@ -140,7 +142,7 @@ class Calls(Generic[W]):
         return arrived, broken
 
     def _learn(self, answer: Command) -> None:
-        """Take up MSGPACK if the answer to the offer grants it."""
+        """Switch to MSGPACK if the response grants it."""
         self._offered = None
         name, value = MSGPACK_OFFER
         try:
@@ -151,19 +153,19 @@ class Calls(Generic[W]):
             self.encoding = int(Encoding.MSGPACK)
 
     def close(self) -> list[W]:
-        """Every call that still waits: no answer will come."""
+        """Remove and return every call in flight: no response will come."""
         waiting = list(self._waiting.values())
         self._waiting.clear()
         return waiting
 
 
 def refuse(request: Command) -> int:
-    """What a channel says to a server's request as long as nobody else serves them."""
+    """The response to a server's request while no handler is set."""
     return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def reply(on_request: OnRequest, request: Command) -> bytes:
-    """What `on_request` says to a request, as a frame; empty when there is nothing to say."""
+    """The frame with what `on_request` answers; empty when there is no response."""
     try:
         outcome = on_request(request)
     except (HeaderError, BodyError) as error:
@@ -174,7 +176,7 @@ def reply(on_request: OnRequest, request: Command) -> bytes:
 
 
 def answer_frame(request: Command, answer: Answer) -> bytes:
-    """The answer to a request of the server, as a frame."""
+    """The response to a request of the server, as a frame."""
     body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
     return answer_head(request, int(answer.code), answer.header, answer.remark, len(body)) + body
 
@@ -188,7 +190,9 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What the system said, found below layers that only say that something went wrong."""
+    """The text of the system's error, looked up below layers that only say that something
+    failed.
+    """
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, BaseExceptionGroup):
@@ -196,10 +200,10 @@ def reason_of(error: BaseException) -> str:
     if found := getattr(error, "verify_message", None):
         return f"TLS: the certificate is not trusted: {found}"
     if hasattr(error, "library"):
-        # What TLS raises is an OSError with numbers of its own.
+        # TLS raises an OSError with error numbers of its own.
         return f"TLS: {getattr(error, 'reason', None) or error}"
     number: int = getattr(error, "errno", None) or 0
     if number in errorcode:
-        # asyncio puts words of its own where those of the system were.
+        # asyncio replaces the system's text by its own.
         return os.strerror(number)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What a connection has beyond an address: fields that every request gets, and encryption."""
+"""How connections are made: encryption, and fields that every request carries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["PLAIN", "Dress", "Link"]
 
 Dress: TypeAlias = Callable[[dict[str, str], bytes], dict[str, str]]
-"""From the fields of a request and its body to the fields that are sent, such as a signature."""
+"""Maps the fields and body of a request to the fields that are sent, with a signature for
+example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Link:
     dress: Dress | None = None
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
-    """The name that certificates are checked for; the host of the address if there is none."""
+    """The host name that certificates are checked for; by default the host of the address."""
 
 
 PLAIN = Link()

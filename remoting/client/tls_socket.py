@@ -1,7 +1,7 @@
 """A TLS connection that one thread reads while others write, one at a time.
 
-An ssl.SSLSocket may not be used by two threads at once. Here bytes are encrypted and decrypted in
-memory, under a lock that nobody holds while the network is waited for.
+Two threads may not use an ssl.SSLSocket at once. Here bytes are encrypted and decrypted in memory,
+under a lock that is never held during network I/O.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ __all__ = ["TlsSocket"]
 
 T = TypeVar("T")
 RECORD_BYTES = 16_384
-"""What one record of TLS holds."""
+"""The largest TLS record."""
 RECEIVE_BYTES = 65_536
 
 
 class TlsSocket:
     """The methods of a socket that a channel uses. Times in seconds.
 
-    Law: `_out` is held from taking encrypted bytes to sending the last of them, so records leave
-    whole and in order; `_state` guards the TLS object. Who needs both takes `_out` first.
+    Invariant: `_out` is held from taking encrypted bytes to sending the last of them, so records
+    are sent whole and in order; `_state` guards the TLS object. Code that needs both takes `_out`
+    first.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class TlsSocket:
         self._out = threading.Lock()
 
     def shake_hands(self) -> None:
-        """Agree on keys. Raises: OSError, ssl.SSLError for a certificate that is not trusted."""
+        """Do the TLS handshake. Raises: OSError, ssl.SSLError for a certificate that is not
+        trusted.
+        """
         while not self._attempt(self._hello):
             if not self._fetch():
                 raise ConnectionError("closed by the peer during the TLS hand-shake")
@@ -55,7 +58,7 @@ class TlsSocket:
         self._raw.settimeout(seconds)
 
     def send(self, data: memoryview) -> int:
-        """Encrypt and send some of the bytes; how many. Raises: OSError."""
+        """Encrypt and send some of the bytes; returns how many. Raises: OSError."""
         some = data[:RECORD_BYTES]
         with self._out:
             with self._state:
@@ -64,7 +67,7 @@ class TlsSocket:
         return len(some)
 
     def recv(self, most: int) -> bytes:
-        """Bytes of the peer; none at the end. Raises: TimeoutError, OSError."""
+        """Received bytes; none at the end of the stream. Raises: TimeoutError, OSError."""
         while True:
             found = self._attempt(lambda: self._tls.read(most))
             if found is not None:
@@ -73,7 +76,7 @@ class TlsSocket:
                 return b""
 
     def _attempt(self, step: Callable[[], T]) -> T | None:
-        """What the step gives; None if it needs more from the peer."""
+        """The result of the step; None if it needs more data from the peer."""
         wanted: T | None = None
         with self._state:
             try:
@@ -89,7 +92,9 @@ class TlsSocket:
         return wanted
 
     def _fetch(self) -> bool:
-        """More from the peer; False at the end. Raises: TimeoutError, OSError."""
+        """Receive more from the peer; False at the end of the stream. Raises: TimeoutError,
+        OSError.
+        """
         data = self._raw.recv(RECEIVE_BYTES)
         with self._state:
             if data:
@@ -99,7 +104,7 @@ class TlsSocket:
         return bool(data)
 
     def _flush(self) -> None:
-        """Send what is encrypted. Raises: TimeoutError if the peer takes nothing for too long."""
+        """Send what is encrypted. Raises: TimeoutError if the peer reads nothing for too long."""
         with self._state:
             left = memoryview(self._outgoing.read())
         limit = monotonic() + self._stall_s
@@ -112,9 +117,9 @@ class TlsSocket:
                     raise ConnectionError("the peer takes nothing") from None
 
     def shutdown(self, how: int) -> None:
-        """End the connection under both, which wakes a reader."""
+        """Shut the connection down, which wakes a reader."""
         self._raw.shutdown(how)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the socket."""
         self._raw.close()

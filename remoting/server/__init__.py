@@ -1,1 +1,1 @@
-"""Hands of the server side: the reactor."""
+"""The server side: the reactor."""

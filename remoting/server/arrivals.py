@@ -1,23 +1,24 @@
-"""When bytes reached the kernel, worked out from when a selector read: no system call says it.
+"""When bytes reached the kernel, derived from when a selector read them: no system call tells.
 
-A request waits from there on, not from its read: while the loop is busy, requests wait in sockets
-as they would in a pool's queue, and the limits on waiting count that time. What is known:
+The waiting time of a request starts there, not at its read: while the loop is busy, requests wait
+in socket buffers as they would in a pool's queue, and the limits on waiting count that time. The
+rules:
 
-1. A read that emptied its socket had everything: what the next one brings came after it.
-2. The poller names every socket that holds something. One that was not named in a round was empty
-   when that round began, and what it holds in the next came since then. This does not follow where
-   the poller named as many as it may, or where it was not asked about a socket.
-3. A poller that had to wait found all sockets empty: what it then names has just come. But its task
-   goes on only when the loop is free: if a slow round of another selector ended a moment ago, it
-   may have come since that round began.
-4. After a slow round every socket is polled before any answer leaves. One that is empty then
-   brings later what came after that round: a client that awaits a response has not sent its next
-   request yet, and is not to be refused for the time that its own request took.
-5. What did not fit into one receive came evenly over the time: the part that was read came in the
-   first part of it.
+1. A read that emptied its socket read everything: what the next read returns came after it.
+2. The poller reports every socket that has data. A socket that it did not report in a round was
+   empty when that round began, so data that the next round finds came since then. This does not
+   hold where the poller reported as many as it may, or where it was not asked about a socket.
+3. A poller that had to wait found all sockets empty: what it then reports has just come. But its
+   task continues only when the loop is free: if a slow round of another selector ended a moment
+   ago, the data may have come since that round began.
+4. After a slow round every socket is polled before any answer is sent. On a socket that is empty
+   then, data comes after that round: a client that awaits a response has not sent its next request
+   yet, and must not be refused for the time that its own request took.
+5. Data that did not fit into one receive came evenly over the time: the part that was read came in
+   the first part of it.
 6. While a connection was paused, its peer did not read its answers: that time is the peer's fault
-   and does not count. Nor does the time in which a request before it was postponed: it is bounded,
-   and to refuse what waited in order behind it would help nobody.
+   and does not count. Nor does the time in which an earlier request of it was postponed: that time
+   is bounded, and refusing the requests that waited in order behind it would help nobody.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from typing import Final, NamedTuple
 __all__ = ["JUST_NOW_S", "NO_SLOW_ROUND", "Arrivals", "Reading", "SlowRound"]
 
 JUST_NOW_S: Final = 0.020
-"""Between the end of a slow round and the first rounds of the other selectors."""
+"""The time between the end of a slow round and the first rounds of the other selectors."""
 
 
 class SlowRound(NamedTuple):
-    """When it began and ended, in seconds of the loop's clock."""
+    """When the round began and ended, in seconds of the loop's clock."""
 
     began: float
     ended: float
@@ -41,37 +42,37 @@ NO_SLOW_ROUND: Final = SlowRound(float("-inf"), float("-inf"))
 
 
 class Reading:
-    """What is known of one socket."""
+    """What is known about the data of one socket."""
 
     __slots__ = ("resumed", "round", "until")
 
     def __init__(self, now: float) -> None:
         self.until = now
-        """What the peer sent before this time has been read."""
+        """All that the peer sent before this time has been read."""
         self.round = -1
-        """The last round whose poll says nothing about this socket's being empty."""
+        """The last round whose poll does not tell whether this socket was empty."""
         self.resumed = 0.0
-        """When it was no longer paused, or what was postponed went on."""
+        """When it was last unpaused, or its postponed request resumed."""
 
 
 class Arrivals:
-    """The rounds of one selector, and what follows from them for the bytes that its sockets bring.
+    """Estimates arrival times of data, from the rounds of one selector.
 
-    All times are seconds of the loop's clock, and none is later than one given before it.
+    All times are seconds of the loop's clock and never go back.
     """
 
     __slots__ = ("_began", "_came_since", "_round")
 
     def __init__(self, now: float) -> None:
         self._began = now
-        """Since when all that the poller did not name may have come."""
+        """Data of sockets that the poller did not report came after this time."""
         self._came_since = now
         self._round = 0
 
     def begin(self, now: float, *, all_named: bool, waited: bool, slow: SlowRound) -> None:
-        """A round begins, over what the poller named just now.
+        """Start a round over the sockets that the poller has just reported.
 
-        `all_named`: it could have named more; `waited`: nothing was there when it was asked;
+        `all_named`: it had room to report more; `waited`: no socket was ready when it was asked;
         `slow`: the last slow round of any selector.
         """
         came_since = self._began
@@ -79,14 +80,15 @@ class Arrivals:
         if waited:
             held_up = self._began <= slow.began and now - slow.ended < JUST_NOW_S
             came_since = slow.began if held_up else now
-            # All were empty, also those that the last round has read.
+            # All were empty, including those that the last round read.
             self._round += 1
         if all_named or waited:
             self._began = now
         self._came_since = came_since
 
     def read(self, reading: Reading, now: float, received: int, unread: int = 0) -> float:
-        """Since when what was read came; the last of it came at `reading.until`. Hot.
+        """The earliest time at which the data just read can have come; its last byte came at
+        `reading.until`. Hot.
 
         `received` bytes were read by `now`, and `unread` more were left in the socket.
         """
@@ -103,5 +105,5 @@ class Arrivals:
         return since
 
     def unasked(self, reading: Reading) -> None:
-        """The poller was not asked what this socket holds: what was read before is served first."""
+        """Note that the poller was not asked about this socket: earlier frames are served first."""
         reading.round = self._round

@@ -1,7 +1,7 @@
-"""The boss: accept, and hand each socket to the next selector.
+"""The boss: accepts connections and assigns each socket to the next selector.
 
-Beyond the limit on connections, and where only the descriptors are left that the store needs, a
-peer is accepted and closed at once: it sees that, and others need not wait behind it.
+Beyond the limit on connections, and where only the descriptors reserved for the store are left, a
+connection is accepted and closed at once: its peer sees that, and others do not wait behind it.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ __all__ = [
 ]
 
 ACCEPT_PAUSE_S = 0.1
-"""How long accepting rests when the system has no descriptor or buffer to give."""
+"""How long accepting pauses when the system is out of descriptors or buffers."""
 ACCEPTS_PER_WAKE = 64
 ACCEPT_S = 0.002
-"""How long a burst of connections keeps the loop before others have their turn."""
+"""How long a burst of connections may occupy the loop."""
 RESERVED_DESCRIPTORS = 1_024
-"""For files of the store that are opened later, and for probes; at most a quarter of all."""
+"""Descriptors for files that the store opens later, and for probes; at most a quarter of all."""
 OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.EINTR}
-"""The peer left between its SYN and our accept."""
+"""The peer disconnected between its SYN and our accept."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
 class Door:
-    """Who may still come in. `descriptors` is how many the process may have open, None: any."""
+    """The limits on connections. `descriptors` is how many the process may have open, None: any."""
 
     def __init__(
         self, stats: RemotingStats, max_connections: int = 0, descriptors: int | None = None
@@ -65,30 +65,30 @@ class Door:
         self._lines = LogLimit(1)
 
     def closed_for(self, sock: socket.socket) -> str | None:
-        """Why this connection cannot stay; None: it can."""
+        """Why this connection must be refused; None if it may stay."""
         if self.max_connections and self.stats.connections >= self.max_connections:
             return f"maxConnections is {self.max_connections}"
-        # The system gives the lowest number that is free: all below it are in use.
+        # The system assigns the lowest free number, so all below it are in use.
         if sock.fileno() >= self.first_reserved:
             return "the descriptors that are left are for the store"
         return None
 
     def refused(self, listener: str, reason: str) -> None:
-        """Say so, now and then."""
+        """Log the refusal, at a limited rate."""
         left_out = self._lines.admit(monotonic())
         if left_out is not None:
             log.warning("connection.refused", listener=listener, reason=reason, left_out=left_out)
 
 
 def reserve(descriptors: int) -> int:
-    """How many of them no connection gets."""
+    """How many descriptors are kept from connections."""
     return min(RESERVED_DESCRIPTORS, descriptors // 4)
 
 
 def bind(host: str, port: int, *, send_bytes: int = 0, receive_bytes: int = 0) -> socket.socket:
-    """A socket with its address, IPv4 or IPv6, that refuses connections until `listen_on`.
+    """Bind a socket, IPv4 or IPv6, that refuses connections until `listen_on`.
 
-    `send_bytes` and `receive_bytes` size the socket buffers of every connection it takes; 0 leaves
+    `send_bytes` and `receive_bytes` size the socket buffers of every accepted connection; 0 leaves
     that to the system.
     Raises: OSError naming the address when it cannot be bound.
     """
@@ -108,7 +108,7 @@ def bind(host: str, port: int, *, send_bytes: int = 0, receive_bytes: int = 0) -
 
 
 def listen_on(sock: socket.socket, backlog: int) -> None:
-    """From now on peers can connect. Raises: OSError when another process was quicker."""
+    """Start to listen. Raises: OSError when another process was quicker."""
     try:
         sock.listen(backlog)
     except OSError as error:
@@ -117,7 +117,7 @@ def listen_on(sock: socket.socket, backlog: int) -> None:
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:
-    """A socket that takes connections at once. Raises: as `bind` and `listen_on`."""
+    """A listening socket. Raises: as `bind` and `listen_on`."""
     sock = bind(host, port)
     try:
         listen_on(sock, backlog)
@@ -134,7 +134,7 @@ async def run(
     selectors: Sequence[Selector],
     door: Door,
 ) -> NoReturn:
-    """Accept until cancelled; the listener is closed on the way out."""
+    """Accept until cancelled; closes the listener at the end."""
     turns = cycle(selectors)
     with listener:
         while True:
@@ -150,7 +150,7 @@ def accept_ready(
     selectors: Iterator[Selector],
     door: Door,
 ) -> bool:
-    """Accept what waits, for a while; False when the system is out of something."""
+    """Accept pending connections, for a while; False when the system is out of a resource."""
     ends = monotonic() + ACCEPT_S
     for _ in range(ACCEPTS_PER_WAKE):
         if monotonic() > ends:
@@ -184,7 +184,7 @@ def adopt(
     worker: FrameHandler,
     selector: Selector,
 ) -> None:
-    """Hand an accepted socket to a selector."""
+    """Assign an accepted socket to a selector."""
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

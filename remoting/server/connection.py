@@ -1,6 +1,6 @@
-"""One peer: its decoder, what waits to be sent and the limit on that, its calls, its names.
+"""One connection: its decoder, its output queue and limits, its calls, its names.
 
-Bytes leave through `write`, once per round; answers only queue here. Nothing in this file waits.
+Bytes are sent by `write`, once per round; answers are only queued here. Nothing in this file waits.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "FrameHandler", "packed_host"]
 
 JOIN_BYTES = 16 * 1024
-"""Below this, several answers are cheaper joined than as separate vectors."""
+"""Below this, joining several answers is cheaper than sending them as separate vectors."""
 MAX_VECTORS = 1024
 """IOV_MAX of Linux."""
 
 
 def packed_host(address: tuple[Any, ...]) -> bytes:
-    """Socket address → RocketMQ host: 4 or 16 bytes of address, then the port as i32.
+    """Convert a socket address to a RocketMQ host: 4 or 16 bytes of address, then the port as i32.
 
     An IPv4 peer seen through a dual-stack socket is packed as IPv4.
     """
@@ -50,7 +50,7 @@ def packed_host(address: tuple[Any, ...]) -> bytes:
 
 
 class FrameHandler(Protocol):
-    """Who serves the frames of a connection: the worker of its listener."""
+    """Serves the frames of a connection: the worker of its listener."""
 
     def serve(
         self,
@@ -63,18 +63,18 @@ class FrameHandler(Protocol):
         """Serve one frame. Raises: FrameError when its header does not decode."""
 
     def go_on(self, connection: Connection) -> None:
-        """Take more steps of the unfinished request."""
+        """Run more steps of the unfinished request."""
 
     def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
-        """The answer to a request that ended with an error."""
+        """The answer to a request that raised an error."""
 
 
 class Connection:
-    """A peer of the reactor; handlers see it as where a request came from.
+    """A client connection of the reactor; handlers get it as the origin of a request.
 
-    Law: `unsent` is the bytes in `out`. Above the high-water mark nothing more is read or served
-    until `unsent` falls below the low mark. `backlog` keeps whole frames already received, until
-    then or until the next turn; while it has some, nothing more is read.
+    Invariant: `unsent` is the number of bytes in `out`. Above the high-water mark nothing more is
+    read or served until `unsent` falls below the low-water mark. `backlog` keeps complete frames
+    until then or until the next turn; while it is not empty, nothing more is read.
     """
 
     __slots__ = (
@@ -141,30 +141,30 @@ class Connection:
         self.dirty = False
         self.paused = False
         self.backlog: deque[tuple[int, bytes, bytes, float]] = deque()
-        """Encoding, header, body and arrival of frames that were read and not served."""
+        """Encoding, header, body and arrival time of frames that were read and not served."""
         self.unfinished: Unfinished | None = None
-        """The request whose steps go on in the next turn, before the backlog."""
+        """The request whose steps continue in the next turn, before the backlog."""
         self.postponed = False
-        """That request can do nothing before `resume`, and nothing else is read or served."""
+        """The unfinished request waits for `resume`; until then nothing else is read or served."""
         self.bad: FrameError | None = None
-        """What came behind the frames of the backlog; with it the connection ends."""
+        """The error after the frames of the backlog; it closes the connection."""
         self.closed = False
         self.encoding = 0
         self.requests = 0
         self.held = 0
-        """Requests that are kept back on purpose: their peer waits for us and is not idle."""
+        """Requests held by long polling: their peer waits for us and is not idle."""
         self.inbound = 0
-        """Bytes of an unfinished frame; the inbound budget's, as is `starved`."""
+        """Bytes of an incomplete frame; the inbound budget maintains this and `starved`."""
         self.starved = False
-        """Not read, because others hold the budget."""
+        """Not read because the inbound budget is exhausted."""
         self.reading = Reading(context.now)
-        """When its bytes came, as far as it is known."""
+        """Estimates when its data arrived."""
         self.last_active = context.now
         self.stalled_since: float | None = None
-        """When it took something last, while something is unsent."""
+        """When the peer last read something, while data is unsent."""
         self.slow_since = 0.0
         self.taken = 0
-        """Bytes that it has taken since `slow_since`, while something is unsent."""
+        """Bytes that the peer has read since `slow_since`, while data is unsent."""
         self.on_close: list[Callable[[Connection, str], None]] = []
         self._calls: dict[int, _Call] = {}
         self._next_opaque = 0
@@ -174,7 +174,7 @@ class Connection:
     # -- answers ---------------------------------------------------------------------------------
 
     def answer(self, command: Command, answer: Answer) -> None:
-        """Queue `answer` for `command`; dropped when it was one-way or the peer is gone."""
+        """Queue `answer` for `command`; dropped if it was one-way or the peer has gone."""
         command.answered = True
         pool = command.pool
         if pool is not None:
@@ -204,17 +204,17 @@ class Connection:
             self.context.outbox.append(self)
 
     def failed(self, command: Command, error: Exception) -> None:
-        """Answer a held request that ended with an error when it ran again."""
+        """Answer a held request that raised an error when it ran again."""
         self.answer(command, self.worker.failed(command, self, error))
 
     def announce(self, command: Command) -> None:
-        """First request: if it asks for MSGPACK headers, its answer says that we speak them."""
+        """On the first request: if it offers MSGPACK headers, mark its answer to grant them."""
         self.requests = 1
         field, value = MSGPACK_OFFER
         try:
             asked = command.ext_fields().get(field) == value
         except HeaderError:
-            # Whoever types these fields will refuse the request; here they ask for nothing.
+            # The typed decoder will refuse this request; here the fields mean no offer.
             asked = False
         if asked:
             self._announce = command.opaque
@@ -228,9 +228,9 @@ class Connection:
     # -- our own requests to the peer ------------------------------------------------------------
 
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
-        """Send a one-way request, in the type last seen from this peer.
+        """Send a one-way request, in the encoding last used by this peer.
 
-        Dropped when it is gone, or does not read what it was sent.
+        Dropped when the peer has disconnected or does not read its data.
         """
         if self.paused:
             return
@@ -239,10 +239,10 @@ class Connection:
     async def call(
         self, code: int, header: Header | None, body: bytes, timeout_s: float
     ) -> Command:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its response.
 
-        Raises: CallTimedOut after `timeout_s`, or at once when the peer does not read what it was
-        sent; ChannelClosed when it goes first.
+        Raises: CallTimedOut after `timeout_s`, or at once when the peer does not read its data;
+        ChannelClosed when it disconnects first.
         """
         if self.closed:
             raise ChannelClosed(f"{self.address} is closed")
@@ -263,7 +263,7 @@ class Connection:
         raise CallTimedOut(f"{self.address} did not answer request {code} within {timeout_s:g} s")
 
     def answered(self, command: Command) -> None:
-        """An answer came in; one with an unknown opaque is dropped, as every RocketMQ peer does."""
+        """Complete the call of a response; an unknown opaque is dropped, as RocketMQ does."""
         waiting = self._calls.get(command.opaque)
         if waiting is not None:
             waiting.answer = command.detached()
@@ -285,7 +285,7 @@ class Connection:
     # -- bytes out -------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """One send of everything ready; what the kernel does not take waits for EPOLLOUT."""
+        """Send all queued answers once; what the kernel does not take waits for EPOLLOUT."""
         self.dirty = False
         if self.closed or not self.unsent:
             return
@@ -346,7 +346,7 @@ class Connection:
         self.watch()
 
     def reads_too_slowly(self, now: float, stall_s: float, least_per_s: int) -> bool:
-        """Whether it took less than it must for as long as it may take nothing."""
+        """Whether the peer reads too slowly: less than `least_per_s` on average over `stall_s`."""
         elapsed = now - self.slow_since
         if elapsed < stall_s:
             return False
@@ -368,7 +368,7 @@ class Connection:
             self.context.waiting[self.sock.fileno()] = None
 
     def end_steps(self) -> None:
-        """The request whose steps were taken is over."""
+        """Release the request whose steps have ended."""
         self.unfinished = None
         self.context.shared.long_requests.leave(self)
 
@@ -379,7 +379,7 @@ class Connection:
         self.context.shared.postponed.append(self.resume)
 
     def resume(self, now: float) -> None:
-        """What was postponed is served with the next event, which comes at once."""
+        """Let the postponed request be served with the next event, which comes at once."""
         self.postponed = False
         if not self.closed:
             self.reading.resumed = now
@@ -387,15 +387,15 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        """Whether something that was read is to be served first."""
+        """Whether something that was read has to be served before more is read."""
         return bool(self.backlog) or self.unfinished is not None
 
     def watch(self) -> None:
-        """Ask the poller for what may go on: nothing is read before the backlog has been served.
+        """Update the poller's interest: nothing is read before the backlog has been served.
 
-        With a backlog the socket is watched for writing even when all is sent: that event is what
-        takes the backlog up again. What was not tried yet leaves at the end of the round and needs
-        no event; asked for one, an idle socket would give it in every round.
+        With a backlog the socket is watched for writing even when everything is sent: that event
+        continues the backlog. Answers that `write` has not tried to send yet are sent at the end of
+        the round and need no event; an idle socket would report one in every round.
         """
         waits = self.waits
         self.context.poller.interest(
@@ -407,7 +407,7 @@ class Connection:
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
-        """Close now: what is unsent is dropped, waiting calls fail, `on_close` runs once."""
+        """Close now: unsent data is dropped, calls in flight fail, `on_close` runs once."""
         if self.closed:
             return
         self.closed = True

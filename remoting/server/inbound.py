@@ -1,13 +1,13 @@
-"""Bytes that came and are not served yet: one budget for all connections together.
+"""Received bytes that are not served yet: one budget for all connections together.
 
-They are frames that have begun and not ended, and whole ones that wait for their connection's turn
-or for it to take its answers. Within the budget everybody is read. Beyond it, of those who have
-such bytes only the one that has most is read: it is nearest to giving back. The others wait until
-the sum is below the budget again. A leader that brings nothing, or does not end in time, shows that
-the budget is held and not used: then it is closed, and those whose bytes are oldest, until half of
-the budget is free; who came last waits for none of them. Where the others have much more than the
-budget, who has most of them is closed at once. Peers whose requests fit into one receive notice
-nothing.
+They are incomplete frames, and complete ones that wait for their connection's turn or for its peer
+to read its answers. Within the budget every connection is read. Beyond it, of the connections that
+hold such bytes only the one with the most (the leader) is read: it is nearest to completing its
+frame. The others wait until the sum is below the budget again. A leader that sends nothing, or
+whose frame does not end in time, shows that the budget is held and not used: then it is closed, and
+after it the connections whose bytes are oldest, until half of the budget is free. Where the others
+hold much more than the budget, the one with most of them is closed at once. Connections whose
+requests fit into one receive are not affected.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 __all__ = ["IDLE_SWEEPS", "LEAD_S", "InboundBudget"]
 
 LEAD_S: Final = 10.0
-"""How long one connection may be the only one that is read before its frame must have ended."""
+"""How long the leader may be the only connection that is read before its frame must have ended."""
 IDLE_SWEEPS: Final = 2
-"""Sweeps in a row, a second apart, that may find nothing new of the leader: the loop has turned
-between them, so it is the peer that sends nothing."""
+"""Sweeps in a row, a second apart, that may find nothing new from the leader. The loop has turned
+between them, so the peer has sent nothing."""
 CLOSES_BEYOND_BYTES: Final = 64 << 20
-"""What others than the leader may hold beyond the budget before connections are closed at once."""
+"""What all but the leader may hold beyond the budget before connections are closed at once."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
 class InboundBudget:
-    """Law: `total` is the sum of `held`; a connection in `held` is starved while another leads.
+    """Invariant: `total` is the sum of `held`; of those, all but the leader are starved.
 
-    `held` is in the order of age: who begins a new frame goes to its end.
+    `held` is ordered by age: a connection that begins a new frame moves to the end.
     """
 
     __slots__ = (
@@ -58,17 +58,17 @@ class InboundBudget:
         self.leader: Peer | None = None
         self._led_since = 0.0
         self._seen = 0
-        """What the leader had at the last sweep."""
+        """What the leader held at the last sweep."""
         self._idle_sweeps = 0
         self._lines = LogLimit(1)
 
     @property
     def scarce(self) -> bool:
-        """Whether nobody should bring much more at once."""
+        """Whether connections should be read in small amounts."""
         return self.total > self.limit_bytes
 
     def note(self, connection: Peer, pending: int, now: float, *, renewed: bool) -> None:
-        """A connection has `pending` bytes that are not served; who has most may be closed.
+        """Record a connection's `pending` unserved bytes; may close the one with most.
 
         `renewed`: none of them are those it had before.
         """
@@ -93,7 +93,7 @@ class InboundBudget:
             self._close(max(others, key=self.held.__getitem__))
 
     def forget(self, connection: Peer, now: float) -> None:
-        """A connection has closed."""
+        """Remove a closed connection."""
         if self.held.pop(connection, 0):
             self.total -= connection.inbound
             connection.inbound = 0
@@ -102,11 +102,11 @@ class InboundBudget:
             self._choose(now)
 
     def sweep(self, now: float) -> None:
-        """Find out whether the leader gets on; if not, make room."""
+        """Check that the leader makes progress; if not, free part of the budget."""
         leader = self.leader
         if leader is None:
             return
-        # One that waits for its turn and not for its peer is none to blame.
+        # A connection that waits for its turn, not for its peer, is not at fault.
         idle = leader.inbound == self._seen and (leader.paused or not leader.waits)
         self._idle_sweeps = self._idle_sweeps + 1 if idle else 0
         self._seen = leader.inbound
@@ -115,7 +115,7 @@ class InboundBudget:
             self._make_room()
 
     def _beside_leader(self) -> int:
-        """What all others hold: the leader may have a frame that alone is longer than all that."""
+        """What all but the leader hold: the leader's frame alone may be longer than the budget."""
         return self.total - (self.held.get(self.leader, 0) if self.leader is not None else 0)
 
     def _make_room(self) -> None:

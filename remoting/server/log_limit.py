@@ -1,4 +1,4 @@
-"""Log lines that any peer can provoke: so many per period, and how many were left out.
+"""Limits log lines that any peer can provoke: a number per period, and how many were left out.
 
 left_out = limit.admit(now)
 if left_out is not None:
@@ -23,9 +23,9 @@ class LogLimit:
         self._left_out = 0
 
     def admit(self, now: float) -> int | None:
-        """How many lines were left out before this one; None: leave this one out as well.
+        """How many lines were left out since the last one; None: leave this one out as well.
 
-        `now`: seconds of a clock that never goes back.
+        `now`: seconds of a monotonic clock.
         """
         if now - self._began >= self._period_s:
             self._began = now

@@ -1,8 +1,8 @@
-"""Which of the requests that take many steps go on: a few, the others keep only what was sent.
+"""Permits for requests of many steps: a few run at a time, the others keep only their bytes.
 
-A request in progress may hold many times the bytes of its body. One that is done within its first
-turn needs no permit. The others have their turns as ever, and ask in each; permits are given in the
-order in which they were asked for first, so that none waits for ever.
+A request in progress may hold many times the bytes of its body. One that ends within its first turn
+needs no permit. The others ask for one in each of their turns; permits are given in the order of
+the first ask, so that every request gets one.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 __all__ = ["AT_ONCE", "BODIES_BYTES", "SHORT_BYTES", "LongRequests"]
 
 AT_ONCE: Final = 16
-"""Long requests that are worked at at the same time, in turns."""
+"""Long requests in progress at the same time."""
 BODIES_BYTES: Final = 2 << 20
-"""Bytes of their bodies together; one that alone has more goes alone."""
+"""Bytes of their bodies together; a request with a larger body runs alone."""
 SHORT_BYTES: Final = 64 << 10
-"""With a body of at most so much a request begins without a permit."""
+"""A request with a body of at most this size begins without a permit."""
 
 
 class LongRequests:
-    """Law: `bytes` is the sum of `held`, and only who is in `held` takes a second turn."""
+    """Invariant: `bytes` is the sum of `held`; only a connection in `held` takes a second turn."""
 
     __slots__ = ("bytes", "held", "waiting")
 
@@ -31,7 +31,7 @@ class LongRequests:
         self.bytes = 0
         self.held: dict[Hashable, int] = {}
         self.waiting: dict[Hashable, None] = {}
-        """Who has asked and has no permit, oldest first."""
+        """Connections that asked for a permit and have none, oldest first."""
 
     def take(self, connection: Hashable, size: int) -> bool:
         """Whether the request of a connection, with a body of `size` bytes, has a permit now."""
@@ -48,6 +48,6 @@ class LongRequests:
         return True
 
     def leave(self, connection: Hashable) -> None:
-        """Its request is over, or waits for the peer to take what it was sent."""
+        """Return the permit: its request is over, or waits for the peer to read its data."""
         self.bytes -= self.held.pop(connection, 0)
         self.waiting.pop(connection, None)

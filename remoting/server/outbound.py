@@ -1,8 +1,9 @@
-"""Answers that peers have not taken yet: one budget of bytes for all connections together.
+"""Answers that peers have not read yet: one budget of bytes for all connections together.
 
-Within the budget each connection may have as much as its high-water mark. Beyond it the mark is its
-share: who has more unsent than that is not read and not served until it has taken its answers. At
-twice the budget, which answers to held requests can reach, who has most unsent is closed.
+Within the budget each connection may have as much unsent as its high-water mark. Beyond it the mark
+is its share of the budget: a connection with more unsent is neither read nor served until its peer
+has read its answers. At twice the budget, which answers to held requests can reach, the connection
+with most unsent is closed.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ if TYPE_CHECKING:
 __all__ = ["OutboundBudget"]
 
 CLOSES_AT: Final = 2
-"""Budgets that are unsent when connections are closed."""
+"""The multiple of the budget at which connections are closed."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
 class OutboundBudget:
-    """Law: `stats.unsent_bytes` is the sum of `left`, what each connection had left to send."""
+    """Invariant: `stats.unsent_bytes` is the sum of `left`, the unsent bytes of each connection."""
 
     def __init__(self, limit_bytes: int, high_water_bytes: int, stats: RemotingStats) -> None:
         self.limit_bytes = limit_bytes
         self.high_water_bytes = high_water_bytes
-        """At which a connection is no longer read, at present."""
+        """The present mark at which a connection is no longer read."""
         self.left: dict[Peer, int] = {}
         self._stats = stats
         self._most_bytes = high_water_bytes
         self._lines = LogLimit(1)
 
     def note(self, connection: Peer, left: int, now: float) -> None:
-        """A connection has so much left to send; who has most may be closed, also this one."""
+        """Record a connection's unsent bytes; may close the connection with most, also this one."""
         before = self.left.get(connection, 0)
         if left:
             self.left[connection] = left

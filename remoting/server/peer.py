@@ -1,4 +1,4 @@
-"""What the parts that stand below a connection may ask of it."""
+"""What the modules below `connection` may ask of a connection."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["Peer"]
 
 
 class Peer(Protocol):
-    """A connection, as the budgets, the pools and the list of who has answers to send see it."""
+    """A connection as the budgets, the pools and the outbox see it."""
 
     address: str
     inbound: int
-    """Bytes that came and are not served; the inbound budget's, as is `starved`."""
+    """Received bytes that are not served; the inbound budget maintains this and `starved`."""
     starved: bool
     paused: bool
 
     @property
     def waits(self) -> bool:
-        """Whether something that was read is to be served first."""
+        """Whether something that was read has to be served before more is read."""
 
     def watch(self) -> None:
-        """Ask the poller for what may go on."""
+        """Update the poller's interest."""
 
     def answer(self, command: Command, answer: Answer) -> None:
         """Queue an answer."""

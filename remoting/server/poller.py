@@ -1,6 +1,6 @@
 """Which sockets are ready: one epoll object, or a task per socket where there is no epoll.
 
-Both are the same small interface; the choice is made once, by `make_poller`.
+Both have the same small interface; `make_poller` chooses one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["MAX_EVENTS", "READ", "WRITE", "EpollPoller", "Poller", "TaskPoller",
 READ = 1
 WRITE = 4
 MAX_EVENTS = 512
-"""Ready sockets served in one round; the rest are seen in the next."""
+"""Ready sockets per round; the rest are reported in the next."""
 
 
 class Poller(Protocol):
     """Sockets in, ready ones out."""
 
     waited: bool
-    """Whether nothing was ready when `ready` was called last: what it gave had just come."""
+    """Whether nothing was ready when `ready` was called last: what it returned had just come."""
 
     @property
     def unwatched(self) -> set[int]:
-        """The sockets that are not watched for reading, by file descriptor."""
+        """File descriptors of the sockets that are not watched for reading."""
 
     def add(self, sock: socket.socket) -> None:
         """Watch for reading."""
@@ -42,16 +42,16 @@ class Poller(Protocol):
         """Stop watching; called before the socket is closed."""
 
     async def ready(self, *, wait: bool = True) -> list[tuple[int, int]]:
-        """Wait for something: (file descriptor, READ | WRITE bits). Always a checkpoint.
+        """Wait for readiness: (file descriptor, READ | WRITE bits). Always a checkpoint of trio.
 
         Without `wait`: what is ready now, which may be nothing.
         """
 
     def holding(self) -> Collection[int]:
-        """Of the sockets watched for reading those that have something to read now."""
+        """The sockets watched for reading that have data now."""
 
     def close(self) -> None:
-        """Release what the poller holds."""
+        """Release the resources of the poller."""
 
 
 class EpollPoller:
@@ -93,7 +93,7 @@ class EpollPoller:
 
 
 class TaskPoller:
-    """The portable form: a pair of tasks per socket, alive while their direction is wanted."""
+    """The portable form: a pair of tasks per socket, which run while their direction is wanted."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -164,7 +164,7 @@ class TaskPoller:
                     return
                 self._ready[fd] = self._ready.get(fd, 0) | bit
                 self._some.set()
-                # Level-triggered: asked again only once this readiness has been served.
+                # Level-triggered: polled again only once this readiness has been served.
                 served = self._served[fd, bit] = trio.Event()
                 await served.wait()
 

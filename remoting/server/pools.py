@@ -1,7 +1,7 @@
-"""Pools: RocketMQ's processor pools as counts, a bounded queue and waits in one loop.
+"""RocketMQ's processor pools, in one event loop: a width, a bounded queue and limits on waiting.
 
-A handler that answers at once never waits here. One that must wait is counted: `width` of them
-run, the next ones queue, and beyond `capacity` requests read but not answered the pool refuses.
+A handler that answers at once never waits here. Async handlers are counted: `width` of them run,
+the next ones queue, and with more than `capacity` requests read but not answered the pool refuses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 REMARKS = 1_024
 KEPT_BYTES_MAX = 64 << 20
-"""Bodies that one pool keeps of requests that wait; beyond it one with a body is refused."""
+"""Bytes of bodies that a pool keeps for waiting requests; beyond it one with a body is refused."""
 OVERLOAD_REMARK = "[OVERLOAD]system busy, start flow control for a while"
 REJECT_REMARK = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -40,7 +40,7 @@ REJECT_REMARK = "[REJECTREQUEST]system busy, start flow control for a while"
 def timeout_remark(waited_ms: int, queued: int) -> str:
     """The remark of a request that waited too long; monitors look for the bracketed word.
 
-    Kept for those of the same round: what refusals cost is missing where work is done.
+    Cached for the requests of one round: under overload even the cost of refusals matters.
     """
     return (
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
@@ -50,7 +50,7 @@ def timeout_remark(waited_ms: int, queued: int) -> str:
 
 @lru_cache(maxsize=REMARKS)
 def stall_remark(waited_ms: int, queued: int) -> str:
-    """The remark of a request that waited while the disk held up the work of its pool."""
+    """The remark of a request that waited while the disk blocked its pool."""
     return (
         "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, "
         f"period in queue: {waited_ms}ms, size of queue: {queued}"
@@ -58,11 +58,11 @@ def stall_remark(waited_ms: int, queued: int) -> str:
 
 
 class Stall(NamedTuple):
-    """A time in which a pool could do nothing, over by now. Seconds of the loop's clock."""
+    """A past period in which a pool could not work. Seconds of the loop's clock."""
 
     known: float
-    """From here on it lasted too long: what came before had begun to wait, what came later was
-    refused at the door."""
+    """When it had lasted too long: requests before this time had begun to wait, later ones were
+    refused at once."""
     end: float
 
 
@@ -77,13 +77,13 @@ class Waiting(NamedTuple):
     command: Command
     work: Awaitable[Later]
     begun: bool = False
-    """Its effect has happened: however late, it is answered and not refused."""
+    """Its effect has happened: it is answered however late, and not refused."""
 
 
 class Pool:
     """One processor pool.
 
-    Law: `depth` = requests read, not answered, and not held = running + queued + parked.
+    Invariant: `depth` = requests read, not answered, and not held = running + queued + parked.
     """
 
     __slots__ = (
@@ -109,13 +109,13 @@ class Pool:
         self.queue: deque[Waiting] = deque()
         self.depth = 0
         self.kept_bytes = 0
-        """Bodies of the requests that run and wait."""
+        """Bytes of the bodies of running and waiting requests."""
         self.running = 0
         self.served = 0
         self.refused = 0
         self.timed_out = 0
         self.stall = NO_STALL
-        """The last one: it concerns only what came before its end."""
+        """The last stall: it concerns only requests that came before its end."""
 
     @property
     def full(self) -> bool:
@@ -123,15 +123,15 @@ class Pool:
         return self.depth >= self.capacity
 
     def caught(self, arrived: float) -> bool:
-        """Whether a request of that time must not be served because of the stall.
+        """Whether a request that arrived then must be refused because of the stall.
 
-        Without a limit to waiting, what had begun to wait is served however late.
+        Without a limit on waiting, requests that had begun to wait are served however late.
         """
         known, end = self.stall
         return known <= arrived < end or (arrived < known and self.max_wait_s != float("inf"))
 
     def clear(self) -> None:
-        """Drop what is queued; nobody will begin it any more."""
+        """Drop what is queued: nothing will run it any more."""
         while self.queue:
             waiting = self.queue.popleft()
             waiting.work.close()  # type: ignore[attr-defined]  # handlers are coroutines

@@ -34,7 +34,7 @@ NO_HOOKS = Hooks()
 
 
 class Listener(NamedTuple):
-    """A bound socket, its name for logs, and what is answered there."""
+    """A bound socket, its name for logs, and the worker that serves its connections."""
 
     name: str
     sock: socket.socket
@@ -42,8 +42,8 @@ class Listener(NamedTuple):
 
 
 class Reactor:
-    """Runs listeners over shared pools; `refusals` turns an exception into an answer, None if it
-    is unknown.
+    """Runs listeners over shared pools; `refusals` maps an exception to an answer, or None for an
+    unknown one.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Reactor:
         self.shared = Shared(limits)
         self.stats = self.shared.stats
         self.flush = self.shared.flush
-        """Write every connection that has something ready."""
+        """Write every connection that has answers queued."""
         self.selectors: list[Selector] = []
         self._door = boss.Door(self.stats, limits.max_connections, limits.descriptors)
         self._hooks = hooks
@@ -74,7 +74,7 @@ class Reactor:
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve until cancelled. Started means: every listener accepts."""
+        """Serve until cancelled. It has started when every listener accepts."""
         try:
             async with trio.open_nursery() as nursery:
                 self._open(nursery, listeners)
@@ -85,7 +85,7 @@ class Reactor:
                 pool.clear()
 
     def add_selector(self, poller: Poller) -> Selector:
-        """One more selector, which nobody runs yet."""
+        """Add a selector, which the caller runs."""
         hooks = self._hooks._replace(slow_round=self._slow_round)
         round_s = ROUND_S / self._selectors_wanted
         selector = Selector(self.shared, poller, hooks, round_s=round_s)
@@ -93,7 +93,7 @@ class Reactor:
         return selector
 
     def resume(self) -> None:
-        """Serve the requests again that were postponed."""
+        """Serve the postponed requests again."""
         shared = self.shared
         postponed, shared.postponed = shared.postponed, []
         for resume in postponed:
@@ -106,7 +106,7 @@ class Reactor:
 
     @property
     def unsent_bytes(self) -> int:
-        """What waits to be sent, on all connections together."""
+        """Unsent bytes of all connections together."""
         return sum(connection.unsent for connection in self.connections)
 
     def _open(self, nursery: trio.Nursery, listeners: Sequence[Listener]) -> None:

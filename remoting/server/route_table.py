@@ -1,4 +1,4 @@
-"""The routes of one listener, ready to be looked up: request code → header, handler, pool."""
+"""The routes of one listener, resolved: request code → header, handler, pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Resolved", "Unfinished", "resolve"]
 
 
 class Resolved(NamedTuple):
-    """A route with its pool found."""
+    """A route with its pool."""
 
     header: type[Header]
     handler: Handler
@@ -24,7 +24,7 @@ class Resolved(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """A request of which steps are left: the next ones are taken in its connection's next turn.
+    """A request with steps left: they continue in its connection's next turn.
 
     One without steps was postponed: its handler is called again.
     """
@@ -36,7 +36,7 @@ class Unfinished(NamedTuple):
 
 
 def resolve(routes: Iterable[Route], pools: Mapping[str, Pool]) -> dict[int, Resolved]:
-    """Code → resolved route. A code listed twice or an unknown pool is a fault of the table."""
+    """Code → resolved route. A code listed twice or an unknown pool is a bug in the table."""
     table: dict[int, Resolved] = {}
     for route in routes:
         code = int(_code(route.header))

@@ -1,6 +1,6 @@
-"""Routes: request code → header, handler, pool, and what a handler may give.
+"""Routes: request code → header, handler, pool, and what a handler may return.
 
-The lines of the table stand with each feature of the broker.
+Each feature of the broker declares its own routes.
 """
 
 from __future__ import annotations
@@ -32,36 +32,37 @@ class _Parked(Enum):
 
 
 PARKED: Final = _Parked.PARKED
-"""The handler answers by `connection.answer`: later, or just before it said so. Until then the
-request counts in its pool."""
+"""The handler answers by `connection.answer`: later, or just before it returned this. Until then
+the request counts in its pool."""
 
 
 Later = Answer | _Parked | None
-"""What comes of waiting: an answer, PARKED, or None (held or nothing to say)."""
+"""The result of waiting: an answer, PARKED, or None (held, or no answer)."""
 
 
 class Begun(NamedTuple):
-    """What was asked for has happened, only its answer waits: it is never refused for its age."""
+    """The effect of the request has happened, only its answer waits: its age never refuses it."""
 
     work: Awaitable[Later]
 
 
 Plain = Later | Begun | Awaitable[Later]
 Steps: TypeAlias = Generator[None, None, Plain]
-"""Long work that waits for nobody: each step takes a millisecond or so, then others may run.
+"""Long work that never waits: each step takes about a millisecond, then others may run.
 
-What its peer sent behind it is served when it has ended. It begins in its connection's turn."""
+Later requests of the connection are served when it has ended. It runs in its connection's turns.
+"""
 
 Outcome = Plain | Steps
-"""What a handler gives: an answer, PARKED, None (held or nothing to say), what to wait for, or
-steps that end with one of these."""
+"""What a handler returns: an answer, PARKED, None (held, or no answer), an awaitable, or steps that
+end with one of these."""
 
 
 T = TypeVar("T")
 
 
 def finished(steps: Generator[None, None, T]) -> T:
-    """What steps end with, taken at once: for those that are known to be few."""
+    """Run all steps at once and return their result: for steps that are known to be few."""
     while True:
         try:
             next(steps)
@@ -71,7 +72,7 @@ def finished(steps: Generator[None, None, T]) -> T:
 
 
 Handler = Callable[..., Outcome]
-"""`handler(header, command, connection) -> Outcome`; its header is the one its route names."""
+"""`handler(header, command, connection) -> Outcome`; the header is of the route's class."""
 
 
 class Route(NamedTuple):

@@ -1,14 +1,15 @@
-"""One selector: drain every ready socket, serve every whole frame, then send once per connection.
+"""One selector: drains every ready socket, serves every complete frame, sends once per connection.
 
 A round is: ready sockets → bytes → frames → answers queued → `after_round` (the store dispatches,
 held pulls wake) → one write per connection. Nothing in it awaits: for the store it is one step.
-Large answers do not wait for the end of the round.
+Large answers are sent before the end of the round.
 
-A round has a time, and in it each ready connection a turn. Whose turn is over keeps the rest of its
-frames and steps, in order, for its next one; the sockets that a round did not come to are the first
-of the next round, and the poller is not asked again before all of them had their turn.
+A round has a time limit, and in it each ready connection has a turn. A connection whose turn is
+over keeps the rest of its frames and steps, in order, for its next one; sockets that a round did
+not reach are the first of the next round, and the poller is not asked again before all of them had
+a turn.
 
-A request has waited since it came, in the kernel as well (`arrivals`).
+The waiting time of a request includes its time in the kernel (`arrivals`).
 """
 
 from __future__ import annotations
@@ -52,38 +53,38 @@ __all__ = [
 RECEIVE_BYTES = 256 * 1024
 """One receive per ready socket and turn, into a buffer that the selector's connections share."""
 SHARES: Final = 16
-"""Where many sockets are ready, each gives this part of a receive: about what a turn can serve."""
+"""With many ready sockets, each receives this fraction: about what a turn can serve."""
 SCARCE_SHARES: Final = 64
-"""The part while too much waits: a turn leaves nothing of it, so what waits grows no more."""
+"""The fraction under memory pressure: a turn serves all of it, so the backlog does not grow."""
 BACKLOG_FRAME_BYTES: Final = 200
-"""What a frame that waits costs beside its bytes."""
+"""The memory that a waiting frame takes beside its bytes."""
 
 ROUND_S: Final = 0.010
-"""How long the rounds of all selectors together may keep the loop; what is begun is finished."""
+"""How long the rounds of all selectors together may occupy the loop; steps are not interrupted."""
 LARGE_BYTES: Final = 16 * 1024
-"""An answer of more is sent in its connection's turn, so that the time it takes counts there: the
-small ones of a round are as many as were served in its time, and leave together at its end."""
+"""A larger answer is sent in its connection's turn, so that its time counts there. The small
+answers of a round are as many as were served in its time, and are sent together at its end."""
 TURNS: Final = 5
-"""Connections with much to serve of which each gets its turn in one round."""
+"""How many connections with much to serve get their turn in one round."""
 
 SWEPT_TOGETHER: Final = 32
 """Connections that are checked, and perhaps closed, before others run: a close notifies many."""
 
 SLOW_ROUND_S = 0.050
-"""A round that took longer is worth a look at what held it up."""
+"""A round that took longer is reported as slow."""
 
 log = structlog.stdlib.get_logger("aerobee.remoting")
 
 
 class Hooks(NamedTuple):
-    """What a selector calls: plain functions."""
+    """Callbacks of a selector: plain functions."""
 
     connected: Callable[[Connection], None] = lambda _: None
-    """For each connection that came."""
+    """Called for each new connection."""
     after_round: Callable[[], None] = lambda: None
-    """At the end of every round, before its answers are sent: it makes more of them ready."""
+    """Called at the end of every round before its answers are sent: it may add more."""
     slow_round: Callable[[SlowRound], None] = lambda _: None
-    """Before that, when the round took long."""
+    """Called before that, when the round was slow."""
 
 
 class Selector:
@@ -92,7 +93,7 @@ class Selector:
     def __init__(
         self, shared: Shared, poller: Poller, hooks: Hooks, *, round_s: float = ROUND_S
     ) -> None:
-        """`round_s`: its part of the time that rounds may keep the loop."""
+        """`round_s`: its part of the time that rounds may occupy the loop."""
         self.shared = shared
         self.poller = poller
         self.stats = shared.stats
@@ -105,13 +106,13 @@ class Selector:
         self._arrivals = Arrivals(now)
         self._view = memoryview(bytearray(RECEIVE_BYTES))
         self.ready: deque[tuple[int, int]] = deque()
-        """What the poller named and no round has come to yet."""
+        """Sockets that the poller reported and no round has reached yet."""
         self._receive = self._view
         self._round_s = round_s
         self._turn_s = round_s
 
     async def run(self) -> NoReturn:
-        """Serve rounds until cancelled; then close what is left."""
+        """Serve rounds until cancelled; then close the remaining connections."""
         poller = self.poller
         try:
             while True:
@@ -125,7 +126,7 @@ class Selector:
             poller.close()
 
     def _close_all(self) -> Iterator[None]:
-        """Others may run at each yield: thousands take the kernel alone some 50 ms."""
+        """Close all connections, yielding in between: thousands take the kernel some 50 ms."""
         while self.connections:
             for connection in list(self.connections.values()):
                 connection.close("server stopped")
@@ -134,7 +135,7 @@ class Selector:
     def adopt(
         self, sock: socket.socket, address: tuple[str, int], listener: str, worker: FrameHandler
     ) -> None:
-        """Take a socket from the boss; what it asks is answered by `worker`."""
+        """Take over a socket from the boss; `worker` serves its requests."""
         connection = Connection(
             sock, address, listener, context=self.context, worker=worker, forget=self._forget
         )
@@ -152,7 +153,7 @@ class Selector:
         log.debug("connection.closed", address=connection.address, reason=reason)
 
     def round(self, events: list[tuple[int, int]]) -> None:
-        """The first round over the ready sockets; `go_on` makes the others."""
+        """The first round over the ready sockets; `go_on` runs the others."""
         shared, poller = self.shared, self.poller
         all_named = len(events) < MAX_EVENTS
         slow = shared.slow_round
@@ -171,7 +172,7 @@ class Selector:
         self.go_on()
 
     def go_on(self) -> None:
-        """One round over the sockets that are still to have their turn."""
+        """One round over the sockets that have not had their turn."""
         self.stats.rounds += 1
         ready, connections, context = self.ready, self.connections, self.context
         began = now = monotonic()
@@ -188,13 +189,13 @@ class Selector:
                     connection.write()
             now = monotonic()
         if now - began > SLOW_ROUND_S:
-            # Before any answer leaves: see `arrivals`.
+            # Before any answer is sent: see `arrivals`.
             self._hooks.slow_round(SlowRound(began, now))
         self._hooks.after_round()
         self.shared.flush()
 
     def _turn(self, connection: Connection, bits: int) -> None:
-        """Send, then serve: first what was read before, and only then what came since. Hot."""
+        """Send, then serve: first what was read before, and only then new data. Hot."""
         if bits & WRITE:
             connection.write()
         if connection.backlog or connection.unfinished is not None:
@@ -206,10 +207,10 @@ class Selector:
             self._drain(connection)
 
     def note_empty(self, until: float) -> None:
-        """Find the sockets that hold nothing now: what they bring later came after `until`.
+        """Find the sockets that are empty now: data that they have later came after `until`.
 
-        The poller knows it for all that are watched for reading; to ask the kernel for thousands of
-        them one by one would hold everybody up again, for longer than the round did.
+        The poller knows it for all that are watched for reading; asking the kernel about thousands
+        of them one by one would block the loop again, for longer than the round did.
         """
         holding, unwatched = self.poller.holding(), self.poller.unwatched
         for fd, connection in self.connections.items():
@@ -271,7 +272,7 @@ class Selector:
         since: float,
         until: float,
     ) -> None:
-        """Serve what came one after the other from `since` to `until`, as far as the turn goes."""
+        """Serve data that arrived from `since` to `until`, as far as the turn allows."""
         serve = connection.worker.serve
         high_water = self._limits.high_water_bytes
         arrived, step = since, (until - since) / (len(frames) or 1)
@@ -287,7 +288,7 @@ class Selector:
                 or connection.unfinished is not None
                 or (number < len(frames) and monotonic() > self.context.turn_ends)
             ):
-                # The receive buffer is reused in the next turn, so what waits is copied.
+                # The receive buffer is reused in the next turn, so frames that wait are copied.
                 connection.backlog.extend(
                     (e, bytes(h), bytes(b), arrived + step * n)
                     for n, (e, h, b) in enumerate(frames[number:])
@@ -296,7 +297,7 @@ class Selector:
                 return
 
     def _serve_good(self, connection: Connection, error: FrameError, arrived: float) -> None:
-        """Serve the whole frames before the bad bytes, then close."""
+        """Serve the complete frames before the bad bytes, then close."""
         frames, error.frames = error.frames, []
         try:
             self._serve(connection, frames, arrived, arrived)
@@ -308,7 +309,7 @@ class Selector:
             self._reject(connection, error)
 
     def _serve_backlog(self, connection: Connection) -> None:
-        """Serve what was read and not served, as far as the turn goes."""
+        """Serve frames of the backlog, as far as the turn allows."""
         backlog, worker = connection.backlog, connection.worker
         reading, context = connection.reading, self.context
         self._arrivals.unasked(reading)
@@ -337,8 +338,8 @@ class Selector:
                 self.shared.inbound.note(connection, pending, monotonic(), renewed=True)
 
     def _wait(self, connection: Connection) -> None:
-        """Go on when the peer has read what it was sent, when what was postponed is resumed, or
-        else in the next round.
+        """Continue when the peer has read its data, when the postponed request is resumed, or else
+        in the next round.
         """
         if connection.paused or connection.postponed:
             connection.watch()
@@ -346,7 +347,7 @@ class Selector:
             self.waiting[connection.sock.fileno()] = None
 
     def _reject(self, connection: Connection, error: FrameError) -> None:
-        """Close over bad bytes; what the good frames before them asked for is answered first."""
+        """Close over bad bytes; the good frames before them are answered first."""
         connection.write()
         self.stats.frames_rejected += 1
         left_out = self.shared.rejections.admit(self.context.now)
@@ -361,7 +362,7 @@ class Selector:
 
 
 def _cost(connection: Connection) -> int:
-    """About what frames that wait to be served, and the one that is, take of the memory."""
+    """The approximate memory of the frames that wait to be served, and of the one in progress."""
     unfinished = connection.unfinished
     cost = len(unfinished.command.body) if unfinished is not None else 0
     for _, header, body, _ in connection.backlog:

@@ -21,7 +21,7 @@ __all__ = ["Limits", "SelectorContext", "Shared"]
 
 
 class Limits(NamedTuple):
-    """What one connection may cost, and all of them together. Bytes, seconds."""
+    """The limits of one connection, and of all together. Bytes, seconds."""
 
     max_frame_bytes: int
     max_header_bytes: int
@@ -30,22 +30,22 @@ class Limits(NamedTuple):
     idle_s: float
     stall_s: float
     inbound_bytes: int = 128 << 20
-    """What all connections together may keep of unfinished frames."""
+    """The most that all connections together may keep of incomplete frames."""
     outbound_bytes: int = 256 << 20
-    """What all connections together may have unsent before each has but its share."""
+    """Unsent bytes of all connections beyond which each is limited to its share."""
     least_per_s: int = 0
-    """Bytes that a peer must take in a second while something waits for it."""
+    """Bytes per second that a peer must read while data waits for it."""
     max_connections: int = 0
-    """Connections at once; 0: any."""
+    """Open connections; 0: any."""
     descriptors: int | None = None
     """How many the process may have open; None: any."""
 
 
 class Shared:
-    """Limits, counters and budgets of all connections, and who has something to send.
+    """Limits, counters and budgets of all connections, and the connections with answers queued.
 
-    Answers may become ready in any round, or after a flush of the store: all of them wait in
-    `outbox`, and what finished a batch calls `flush`, so that each connection sees one send.
+    Answers may become ready in any round, or after a flush of the store: their connections wait in
+    `outbox`, and the code that completes a batch calls `flush`, so that each connection sends once.
     """
 
     __slots__ = (
@@ -66,14 +66,14 @@ class Shared:
         self.stats = RemotingStats()
         self.outbox: list[Peer] = []
         self.postponed: list[Callable[[float], None]] = []
-        """What `Reactor.resume` is to call, with the time of the loop's clock."""
+        """Called by `Reactor.resume`, with the time of the loop's clock."""
         self.inbound = InboundBudget(limits.inbound_bytes)
         self.outbound = OutboundBudget(limits.outbound_bytes, limits.high_water_bytes, self.stats)
         self.long_requests = LongRequests()
         self.rejections = LogLimit()
-        """Of `frame.rejected`, for all selectors: any peer can provoke that line."""
+        """Limits `frame.rejected` for all selectors: any peer can provoke that line."""
         self.slow_round = NO_SLOW_ROUND
-        """The last one of any selector."""
+        """The last slow round of any selector."""
         self._numbers = 0
 
     def next_number(self) -> int:
@@ -82,17 +82,17 @@ class Shared:
         return self._numbers
 
     def flush(self) -> None:
-        """Write every connection that has something ready."""
+        """Write every connection that has answers queued."""
         outbox = self.outbox
         if outbox:
-            # A write may close a connection, whose callbacks may queue for others.
+            # A write may close a connection, whose callbacks may queue answers for others.
             for connection in outbox:
                 connection.write()
             outbox.clear()
 
 
 class SelectorContext:
-    """What the connections of one selector share: its poller, its time, who goes on next."""
+    """What the connections of one selector share: its poller, its time, its next turns."""
 
     __slots__ = ("now", "outbox", "poller", "shared", "stats", "turn_ends", "waiting")
 
@@ -102,7 +102,7 @@ class SelectorContext:
         self.outbox = shared.outbox
         self.stats = shared.stats
         self.now = now
-        """When the turn of the connection that is served now began; seconds of `monotonic`."""
+        """When the current turn began; seconds of `monotonic`."""
         self.turn_ends = 0.0
         self.waiting: dict[int, None] = {}
-        """Descriptors of those who go on in the next round, whatever the poller says."""
+        """Descriptors of connections that continue in the next round in any case."""

@@ -1,4 +1,4 @@
-"""Frame → command → route → typed header → handler → answer; the border where errors end."""
+"""Frame → command → route → typed header → handler → answer; maps errors to answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)
 NOT_SUPPORTED = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 AGE_CHECK_S = 0.010
-"""A round younger than this needs no look at queue times: the shortest limit one may set."""
+"""A round younger than this needs no check of queue times: it is the shortest limit one may set."""
 
 
 class Worker:
@@ -74,7 +74,7 @@ class Worker:
         body: memoryview | bytes,
         arrived: float,
     ) -> None:
-        """Serve one frame; `arrived` is the loop's clock when its round began.
+        """Serve one frame; `arrived` is its arrival time on the loop's clock.
 
         Raises: FrameError when the header does not decode: the selector closes the connection.
         """
@@ -103,7 +103,7 @@ class Worker:
         self._run(connection, command, arrived, route)
 
     def go_on(self, connection: Connection) -> None:
-        """Take the steps of the unfinished request of a connection until its turn is over."""
+        """Run the steps of the unfinished request of a connection until its turn is over."""
         assert connection.unfinished is not None
         arrived, command, route, steps = connection.unfinished
         if steps is None:
@@ -120,7 +120,7 @@ class Worker:
         route: Resolved,
         steps: Steps | None = None,
     ) -> None:
-        """Call the handler, or go on with its steps; then answer, or see to it that somebody does.
+        """Call the handler, or continue its steps; then answer, or arrange for the answer.
 
         Hot: every request comes this way.
         """
@@ -133,7 +133,7 @@ class Worker:
                     connection.answer(command, begun)
                     return
                 if isinstance(begun, Generator):
-                    # The receive buffer is reused, and the steps may outlive that.
+                    # The receive buffer is reused while the steps continue.
                     command.detached()
                     steps = begun
                     connection.unfinished = Unfinished(arrived, command, route, steps)
@@ -162,11 +162,11 @@ class Worker:
     def _settle(
         self, outcome: Plain, command: Command, connection: Connection, pool: Pool, arrived: float
     ) -> None:
-        """Answer, or see to it that somebody does."""
+        """Answer, or arrange for the answer."""
         if isinstance(outcome, Answer):
             connection.answer(command, outcome)
         elif outcome is PARKED:
-            # What it waits for may have been there already: then it has its answer.
+            # The awaited result may have been there already: then the request is answered.
             if not command.answered:
                 pool.depth += 1
                 command.pool = pool
@@ -246,7 +246,7 @@ class Worker:
             return self.failed(waiting.command, waiting.connection, error)
 
     def failed(self, command: Command, peer: Peer, error: Exception) -> Answer:
-        """The answer to a request that ended with an error, now or after its wait."""
+        """The answer to a request that raised an error, now or after its wait."""
         if isinstance(error, (HeaderError, BodyError)):
             return Answer(SYSTEM_ERROR, remark=str(error))
         answer = self._refusals(error)

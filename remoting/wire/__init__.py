@@ -1,1 +1,1 @@
-"""Words of the wire: bytes to commands and back. Pure: no socket, no clock."""
+"""The wire format: bytes to commands and back. Pure: no socket, no clock."""

@@ -1,4 +1,4 @@
-"""What a handler gives back: code, typed header, remark, body."""
+"""What a handler returns: code, typed header, remark, body."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["Answer"]
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One answer before it is encoded in the type of its request.
+    """One answer before it is encoded in the encoding of its request.
 
-    `body` is one buffer or a sequence of views that leave without a copy; a view holds its file.
+    `body` is one buffer or a sequence of views that are sent without a copy; a view keeps its file
+    mapped.
     """
 
     code: int = 0

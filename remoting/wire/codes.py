@@ -1,4 +1,4 @@
-"""The numbers of the protocol: what is asked, how it ended, who asks. Names are RocketMQ's.
+"""The numbers of the protocol: request codes, response codes, languages. Names are RocketMQ's.
 
 Commands carry plain ints, since a peer may send a number that is not listed here; comparing an int
 with a member works both ways. Source: remoting §1.7, §1.8, §2 (RequestCode, ResponseCode).
@@ -20,10 +20,10 @@ __all__ = [
 ]
 
 VERSION = 479
-"""What every answer and server request says of our version: V5_3_3."""
+"""Our version in every answer and server request: V5_3_3."""
 
 MSGPACK_OFFER = ("aeroSer", "2")
-"""The ext field that asks for MSGPACK headers, and in an answer grants them."""
+"""The ext field that offers MSGPACK headers, and in an answer grants them."""
 
 
 class Encoding(IntEnum):
@@ -35,7 +35,7 @@ class Encoding(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The operation of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -199,7 +199,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended. RPC_… never leave a broker."""
+    """The result of a request. RPC_… never leave a broker."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -253,7 +253,7 @@ class ResponseCode(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """What a peer is written in."""
+    """The implementation language of a peer."""
 
     JAVA = 0
     CPP = 1

@@ -1,7 +1,7 @@
-"""One request or answer: the envelope, with its ext fields left as they came until they are typed.
+"""One request or answer: the envelope, with its ext fields undecoded until they are typed.
 
     frame → decode → Command → .header(SendMessageV2) → SendMessageV2
-    (Command, Header) → answer_head → length prefix and header, in the type of the request
+    (Command, Header) → answer_head → length prefix and header, in the encoding of the request
 
 Source: remoting §1.4–1.9 (RemotingCommand).
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Ext: TypeAlias = Raw | dict[str, Any] | list[Any]
     Buffer: TypeAlias = bytes | memoryview
 else:
-    # What msgspec may put there itself: it takes no union with Raw.
+    # The annotation for msgspec, which takes no union with Raw.
     Ext = Raw
     Buffer = Any
 
@@ -40,7 +40,7 @@ JSON = int(Encoding.JSON)
 ROCKETMQ = int(Encoding.ROCKETMQ)
 MSGPACK = int(Encoding.MSGPACK)
 OUR_LANGUAGE = "JAVA"
-"""What answers say: some clients know few languages, and all know this one."""
+"""The language of answers: some clients know few languages, and all know this one."""
 NO_EXT = Raw(b"{}")
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -50,8 +50,8 @@ H = TypeVar("H", bound=Header)
 class Command(msgspec.Struct, gc=False):
     """One request or answer.
 
-    Law: the fields after `ext` never come from the peer's header; `decode` sets each of them.
-    `body` and `ext` may be views of the receive buffer: `detached` before that is used again.
+    Invariant: the fields after `ext` never come from the peer's header; `decode` sets each of them.
+    `body` and `ext` may be views of the receive buffer: call `detached` before that is used again.
     """
 
     code: Int32 = 0
@@ -65,13 +65,13 @@ class Command(msgspec.Struct, gc=False):
     encoding: int = JSON
     body: Buffer = b""
     pool: Any = None
-    """The pool that counts the request, while it does; the server's."""
+    """The pool that counts the request, while it does; used by the server."""
     answered: bool = False
-    """Whether it has its answer; the server's."""
+    """Whether it has been answered; used by the server."""
 
     @property
     def oneway(self) -> bool:
-        """Whether the sender waits for no answer."""
+        """Whether the sender expects no answer."""
         return self.flag & ONEWAY != 0
 
     @property
@@ -100,20 +100,20 @@ class Command(msgspec.Struct, gc=False):
         return {}
 
     def uncount(self) -> None:
-        """Nothing is to be said: the pool counts it no longer."""
+        """There will be no answer: remove the request from its pool's count."""
         if self.pool is not None:
             self.pool.depth -= 1
             self.pool = None
 
     def detached(self) -> Command:
-        """Itself, with nothing in it that the next receive may overwrite."""
+        """Itself, with copies in place of views of the receive buffer."""
         if type(self.ext) is Raw:
             self.ext = self.ext.copy()
         self.body = bytes(self.body)
         return self
 
     def release(self) -> None:
-        """Keep only what its answer needs: nothing of the frame that it came in."""
+        """Keep only what its answer needs, and drop the frame that it came in."""
         self.ext = NO_EXT
         self.body = b""
 
@@ -153,7 +153,7 @@ def encode_request(
     language: str = OUR_LANGUAGE,
     remark: str | None = None,
 ) -> bytes:
-    """A whole frame. Raises: FrameError when it is longer than any peer takes."""
+    """Encode a whole frame. Raises: FrameError when it is longer than any peer takes."""
     flag = ONEWAY if oneway else 0
     head = encode_header(
         encoding, code, opaque, flag, header, remark, language, version, positional=True
@@ -171,7 +171,7 @@ def answer_head(
     remark: str | None,
     body_length: int,
 ) -> bytes:
-    """Length prefix and header of an answer whose body follows, in the type of the request."""
+    """Length prefix and header of an answer whose body follows, in the encoding of the request."""
     encoding = request.encoding
     if encoding == JSON:
         ext = text_writer(type(header))(header) if isinstance(header, Header) else header
@@ -179,7 +179,7 @@ def answer_head(
             answer_code, request.opaque, RESPONSE, ext, remark, OUR_LANGUAGE, VERSION
         )
     else:
-        # An error's fields are not those that the operation's table lists by position.
+        # An error's fields are not those that the operation's class lists by position.
         language = "PYTHON" if encoding == MSGPACK else OUR_LANGUAGE
         head = encode_header(
             encoding,
@@ -207,7 +207,7 @@ def encode_header(
     *,
     positional: bool,
 ) -> bytes:
-    """A header in any type; `positional` leaves the names out where the type can."""
+    """Encode a header in any encoding; `positional` leaves the names out where the encoding can."""
     if encoding == JSON:
         texts = text_writer(type(header))(header) if isinstance(header, Header) else header
         return json_header.encode(code, opaque, flag, texts, remark, language, version)

@@ -1,10 +1,10 @@
-"""Bytes in any cut → whole frames.
+"""Splits a byte stream into frames.
 
     u32 length | u32 encoding << 24 | header length | header | body
 
-`length` counts everything but itself. Nothing is ever allocated from a claimed length: what is
-kept of an unfinished frame grows with the bytes that came. The checks run as soon as their bytes
-are there. Source: remoting §1.3.
+`length` counts everything but itself. Memory is never allocated from a claimed length: the buffer
+of an incomplete frame grows with the bytes that came. Each check runs as soon as its bytes are
+there. Source: remoting §1.3.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Frame: TypeAlias = tuple[int, memoryview, memoryview]
 
 HEAD = Struct(">II")
 MAX_FRAME_BYTES = 16_777_216
-"""The most Java takes, on either side; the four bytes of the length are counted."""
+"""The largest frame that Java accepts, on either side, the four bytes of the length included."""
 MAX_HEADER_BYTES = 262_144
 """32 KiB of properties can grow sixfold by JSON escapes."""
 ENCODINGS = 3
@@ -34,7 +34,7 @@ NOTHING = memoryview(b"")
 class FrameDecoder:
     """The receiving half of one connection.
 
-    Law: `_tail` is the beginning of one unfinished frame, or empty; never a whole frame.
+    Invariant: `_tail` is the beginning of one incomplete frame, or empty; never a whole frame.
     """
 
     __slots__ = ("_max_header", "_max_length", "_tail")
@@ -48,7 +48,7 @@ class FrameDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """How much of an unfinished frame is kept."""
+        """The buffered bytes of an incomplete frame."""
         return len(self._tail)
 
     def feed(self, data: memoryview | bytes) -> list[Frame]:
@@ -89,7 +89,9 @@ class FrameDecoder:
         return frames
 
     def _finish(self, view: memoryview, frames: list[Frame]) -> int:
-        """Complete the unfinished frame, as far as `view` has it; how much of `view` that took."""
+        """Complete the incomplete frame, as far as `view` has it; returns how much of `view` that
+        took.
+        """
         tail = self._tail
         at = 0
         if len(tail) < 8:
@@ -102,7 +104,7 @@ class FrameDecoder:
         tail += view[at : at + missing]
         if len(tail) < 4 + length:
             return len(view)
-        # The views hold the buffer, and a buffer with views cannot grow: the next tail is another.
+        # A bytearray with views cannot be resized, so the next tail is a new one.
         self._tail = bytearray()
         whole = memoryview(tail)
         body_at = 8 + (mark & HEADER_LENGTH_MASK)
@@ -110,7 +112,7 @@ class FrameDecoder:
         return at + missing
 
     def _keep(self, rest: memoryview) -> None:
-        """Add to the unfinished frame and check what is known of it so far."""
+        """Add to the incomplete frame and check its length and header as far as they are known."""
         tail = self._tail
         tail += rest
         if len(tail) >= 8:

@@ -1,11 +1,11 @@
-"""Typed headers: fields are declared once; readers and writers come from the declaration.
+"""Typed headers: fields are declared once; decoders and encoders are derived from the declaration.
 
 The order of fields in a class is that of a positional MSGPACK header, so new ones go to the end.
-Reading is done by msgspec where it agrees with Java. What it refuses goes through
-`read_fields`, which is the rule: numbers are decimal text in Java's ranges, a boolean is true if
-its text is "true" in any case or "1", null is absent. (msgspec takes 3.0 for 3 besides; no client
-sends that.) Writing is generated code: answers carry text only, and nulls are left out.
-Source: remoting §1.4, §1.6, §1.10.
+Decoding uses msgspec where it agrees with Java. What it refuses goes through `read_fields`, which
+is the rule: numbers are decimal text in Java's ranges, a boolean is true if its text is "true" in
+any case or "1", null is absent. (msgspec takes 3.0 for 3 besides; no client sends that.) Encoding
+is generated code: answers carry text only, and nulls are left out. Source: remoting §1.4, §1.6,
+§1.10.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHOWN_CHARACTERS = 40
 
 
 def wire(name: str, *, default: Any = NODEFAULT) -> Any:
-    """A field whose name on the wire is not its own in camel case."""
+    """A field whose wire name is not its own name in camel case."""
     return msgspec.field(name=name, default=default)
 
 
@@ -64,7 +64,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
         return fields
 
     def positional(self) -> list[Scalar]:
-        """The values in the order of their declaration, without the absent ones at the end."""
+        """The values in the order of their declaration, without absent ones at the end."""
         values: list[Scalar] = list(msgspec.structs.astuple(self))
         while values and values[-1] is None:
             values.pop()
@@ -88,7 +88,7 @@ class Field(NamedTuple):
 
 
 def parse_text(value: str | int | bool) -> str:
-    """What the text of a scalar would have been."""
+    """The text of a scalar."""
     if isinstance(value, str):
         return value
     return ("false", "true")[value] if isinstance(value, bool) else str(value)
@@ -100,17 +100,17 @@ def parse_bool(value: str | int | bool) -> bool:
 
 
 def parse_i32(value: str | int | bool) -> int:
-    """The int32 that a field says. Raises: ValueError."""
+    """The int32 in the text of a field. Raises: ValueError."""
     return parse_integer(value, INT32_MAX)
 
 
 def parse_i64(value: str | int | bool) -> int:
-    """The int64 that a field says. Raises: ValueError."""
+    """The int64 in the text of a field. Raises: ValueError."""
     return parse_integer(value, INT64_MAX)
 
 
 def parse_integer(value: str | int | bool, largest: int) -> int:
-    """The integer that a field says, between -largest-1 and largest.
+    """The integer in the text of a field, between -largest-1 and largest.
 
     Raises: ValueError, saying what is wrong.
     """
@@ -183,7 +183,7 @@ def read_fields(cls: type[H], fields: Mapping[str, Scalar]) -> H:
 
 
 def by_position(cls: type[Header], values: list[Scalar]) -> dict[str, Scalar]:
-    """Positional values under their wire names; what a newer peer has at the end is ignored."""
+    """Positional values by wire name; extra values of a newer peer are ignored."""
     return dict(zip(names_of(cls), values, strict=False))
 
 

@@ -1,9 +1,9 @@
-"""JSON as the Java side writes it: the one reader for bodies and for the tables' files.
+"""JSON as Java's fastjson writes it: the one decoder for bodies and for the tables' files.
 
-Beside the standard it takes what fastjson writes: bare integers as keys, objects as keys (they
+Beside the standard it accepts what fastjson writes: bare integers as keys, objects as keys (they
 become their own compact text), `{"$ref": …}` for an object that appeared before; and control
-characters in strings. NaN and nesting deeper than 64 are refused, and no document, whatever it
-holds, takes longer than its length warrants. Source: admin §1.1, semantics §0.
+characters in strings. NaN and nesting deeper than 64 are refused, and the decoding time of any
+document is linear in its length. Source: admin §1.1, semantics §0.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["MAX_DEPTH", "check_depth", "decode"]
 
 MAX_DEPTH = 64
 MAX_BRACKETS = 1_000_000
-"""Ten times what a table of 100,000 topics has; looking at them takes a few milliseconds."""
+"""Ten times what a table of 100,000 topics has; counting them takes a few milliseconds."""
 MAX_REFERRED = 100_000
 REFERENCE = "$ref"
 
 NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
-# A string that never ends is one token, too: without that, each of its quotes would be tried anew.
+# An unterminated string is one token, too: without that, each of its quotes would be tried anew.
 STRING = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 TOKEN = re.compile(STRING + r"|[\[\]{}]", re.DOTALL)
 ODD_KEY = re.compile(
@@ -39,9 +39,9 @@ STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]{1,9})\]")
 
 
 def decode(data: bytes | memoryview, most_brackets: int | None = MAX_BRACKETS) -> Any:
-    """The document that these bytes are, written by Java or by others. Raises: BodyError.
+    """Decode a document written by Java or another client. Raises: BodyError.
 
-    A table's file may have any number of brackets: it was taken on entry by entry.
+    A table's file may have any number of brackets: its entries were accepted one by one.
     """
     raw = bytes(data)
     try:
@@ -53,7 +53,7 @@ def decode(data: bytes | memoryview, most_brackets: int | None = MAX_BRACKETS) -
 
 
 def parse(raw: bytes) -> Any:
-    """The document, without a look at fastjson's references. Raises: ValueError."""
+    """Decode a document, leaving fastjson's references as they are. Raises: ValueError."""
     try:
         return msgspec.json.decode(raw)
     except ValueError:
@@ -64,7 +64,9 @@ def parse(raw: bytes) -> Any:
 
 
 def well_formed(value: Any) -> Any:
-    """A document that UTF-8 can carry: half a surrogate pair becomes a question mark."""
+    """A document that UTF-8 can encode: half a surrogate pair becomes a question mark, as in
+    Java.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -78,7 +80,7 @@ def refuse_constant(name: str) -> None:
 
 
 def quoted_key(found: re.Match[str]) -> str:
-    """A key that is no string, as one. Strings stay as they are."""
+    """A key that is not a string, as a string. Strings stay as they are."""
     if found["string"] is not None:
         return found["string"]
     if found["number"] is not None:
@@ -94,7 +96,7 @@ def quoted_key(found: re.Match[str]) -> str:
 def check_depth(
     raw: bytes, most: int = MAX_DEPTH, *, most_brackets: int | None = MAX_BRACKETS
 ) -> None:
-    """Refuse nesting beyond `most` before anything recurses. Raises: ValueError."""
+    """Refuse nesting deeper than `most` before anything recurses. Raises: ValueError."""
     brackets = raw.translate(None, NOT_BRACKETS)
     if most_brackets is not None and len(brackets) > most_brackets:
         raise ValueError(f"{len(brackets)} brackets, at most {most_brackets} are taken")
@@ -105,7 +107,7 @@ def check_depth(
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
         if len(brackets) == before:
             break
-    # Too deep, or brackets within strings, or not balanced at all: look closely.
+    # Too deep, or brackets within strings, or unbalanced: check exactly.
     depth = 0
     for token in TOKEN.finditer(raw.decode("utf-8", "replace")):
         first = token[0][0]
@@ -118,14 +120,14 @@ def check_depth(
 
 
 class Resolver:
-    """Replaces references by what they stand for, at most MAX_REFERRED values in all."""
+    """Replaces references by their targets, at most MAX_REFERRED values in all."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
         self.left = MAX_REFERRED
 
     def resolved(self, value: Any) -> Any:
-        """A value with no references in it. Raises: ValueError."""
+        """A value without references in it. Raises: ValueError."""
         if isinstance(value, dict):
             if value.keys() == {REFERENCE}:
                 return self.target(str(value[REFERENCE]))
@@ -135,7 +137,7 @@ class Resolver:
         return value
 
     def target(self, path: str) -> Any:
-        """What a reference stands for; `path` is like `$.a.b[0]`. Raises: ValueError."""
+        """The target of a reference; `path` is like `$.a.b[0]`. Raises: ValueError."""
         found = self.root
         steps = list(STEP.finditer(path))
         if not path.startswith("$") or "".join(step[0] for step in steps) != path[1:]:
@@ -150,9 +152,9 @@ class Resolver:
         return found
 
     def count(self, value: Any) -> None:
-        """Count a value and all that is in it.
+        """Count a value and everything in it.
 
-        Raises: ValueError for too many values, and for a reference: it may lead in a circle.
+        Raises: ValueError for too many values, and for a reference in it: it may be circular.
         """
         self.left -= 1
         if self.left < 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 __all__ = ["HIGHER_VERSION", "describe"]
 
 HIGHER_VERSION = "HIGHER_VERSION"
-"""What RocketMQ calls a number beyond its last known release."""
+"""RocketMQ's name for a number after its last known release."""
 
 V4_0_0 = 213
 V5_9_9 = 611

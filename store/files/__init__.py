@@ -1,1 +1,1 @@
-"""Hands of the store: where the bytes lie. Only `disk` calls the operating system."""
+"""Mapped files and all I/O of the store. Only `disk` calls the operating system."""

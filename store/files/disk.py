@@ -1,10 +1,10 @@
 """Every system call of the store. Nothing else may touch files.
 
 Paths and bytes flow in, bytes and handles flow out; no rule of the business is here. All calls pass
-`Disk._call`, so a test's disk can count, delay, fail or lose any of them.
-Law: a name appears in its directory only when the file behind it has its final size, and what is
-called durable was synced, the directory included. Longer than other files, because the list of
-what the store asks of the system stands in one place.
+`Disk._call`, so a test's disk can count, delay, fail or lose any of them. Invariant: a name appears
+in its directory only when the file behind it has its final size, and what is called durable was
+synced, the directory included. Longer than other files, because the list of what the store asks of
+the system stands in one place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The lock of a store directory: one broker at a time, ours or Java's.
 
-Law: taken before anything in the directory is changed, kept until the last file is closed. One
-descriptor per process, since closing any would drop the lock. Source: store format §1.6.
+Invariant: taken before anything in the directory is changed, kept until the last file is closed.
+One descriptor per process, since closing any would drop the lock. Source: store format §1.6.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One log segment: appended and read through its mapping, made durable through its handle.
 
-Law: `flushed` ≤ `wrote` ≤ `size`. Only `flushed` is a promise. Every byte up to `wrote` is readable
-and never changes again; views handed out keep the mapping alive, and nothing unmaps under them.
+Invariant: `flushed` ≤ `wrote` ≤ `size`. Only `flushed` is a promise. Every byte up to `wrote` is
+readable and never changes again; views handed out keep the mapping alive, and nothing unmaps under
+them.
 """
 
 from __future__ import annotations

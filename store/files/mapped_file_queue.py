@@ -27,8 +27,8 @@ log = structlog.get_logger(__name__)
 class MappedFileQueue:
     """Files of equal size, each named by its first byte. Source: store format §1.1.
 
-    Law: `files` is sorted by start; only the last one grows. `file_size` is that of files found.
-    While the store runs the list is replaced and never changed: threads look through it.
+    Invariant: `files` is sorted by start; only the last one grows. `file_size` is that of files
+    found. While the store runs the list is replaced and never changed: threads look through it.
     """
 
     __slots__ = ("_disk", "_setting", "directory", "file_size", "files", "open_files")

@@ -67,7 +67,7 @@ class LogFlushHooks:
 class LogFlush:
     """Makes the commit log durable. Source: store format §3.2, §3.3 (GroupCommitService).
 
-    Law: at most one sync is under way; `waiting` is in order of end offsets.
+    Invariant: at most one sync is under way; `waiting` is in order of end offsets.
     """
 
     def __init__(

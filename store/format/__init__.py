@@ -1,1 +1,1 @@
-"""Words of the store: what the bytes on disk mean. Pure, and shared with the SDK."""
+"""What the bytes on disk mean. Pure, and shared with the SDK."""

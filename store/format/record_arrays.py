@@ -1,9 +1,9 @@
 """Walks many whole records at once, into columns: numpy looks at thousands with each step.
 
 Bytes of a segment flow in; where the records and their parts lie flows out, then a `Stop`. A record
-is whole when its size, its magic, the physical offset it names and its lengths agree.
-Law: what is whole here is whole for `record.parse`, and the other way round.
-Source: store format §1.2. Only for those who have numpy: no server imports this.
+is whole when its size, its magic, the physical offset it names and its lengths agree. Invariant:
+what is whole here is whole for `record.parse`, and the other way round. Source: store format §1.2.
+Only for those who have numpy: no server imports this.
 """
 
 from __future__ import annotations

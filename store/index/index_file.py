@@ -205,7 +205,7 @@ class Unwritten(NamedTuple):
 class IndexBuilder:
     """Adds keys to the last file. All but `add` and the numbers block: for a thread.
 
-    Law: `count` is one past the last entry; slots and the head agree with it at every await.
+    Invariant: `count` is one past the last entry; slots and the head agree with it at every await.
     """
 
     __slots__ = (

@@ -5,8 +5,8 @@ entries; then, and after a start, what is missing is parsed from the log, read b
 hand-over fits on again. Building takes turns with everything else in the loop, a slice at a time,
 so under load the index lags and catches up by itself. No room on the disk means that it waits.
 
-Law: every key of the messages before `indexed` is in a file or its builder, in the order of the
-log, and once. A file's end time goes into the checkpoint only when the file is full, or at the
+Invariant: every key of the messages before `indexed` is in a file or its builder, in the order of
+the log, and once. A file's end time goes into the checkpoint only when the file is full, or at the
 stop, and on disk.
 """
 

@@ -41,7 +41,7 @@ class Resume(NamedTuple):
 
 
 class Indexes:
-    """Law: `files` is in order of names, and so of physical offsets; new ones get `shape`."""
+    """Invariant: `files` is in order of names, and so of physical offsets; new ones get `shape`."""
 
     __slots__ = ("_disk", "directory", "files", "shape")
 

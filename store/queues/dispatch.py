@@ -4,7 +4,8 @@ The appender hands over what it knows of each message, so nothing is parsed twic
 hand-over is full it is dropped, and the log itself is parsed until dispatch has caught up. Under
 SYNC_FLUSH nothing is dispatched that is not on disk. Never stops at a record that cannot be read.
 
-Law: `pending` describes every record of the log from its first entry to the end, without a hole.
+Invariant: `pending` describes every record of the log from its first entry to the end, without a
+hole.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The files of one consume queue: found, measured, zeroed and removed, whatever their units say.
 
-Law: the files lie side by side and are of one size; what is not so goes.
+Invariant: the files lie side by side and are of one size; what is not so goes.
 """
 
 from __future__ import annotations

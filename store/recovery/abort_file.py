@@ -1,7 +1,7 @@
 """The file that exists while a broker runs: found at start, the last stop was none.
 
-Law: made, durably, before the first change of any other file; removed, durably, after the last.
-Source: store format §1.6.
+Invariant: made, durably, before the first change of any other file; removed, durably, after the
+last. Source: store format §1.6.
 """
 
 from __future__ import annotations

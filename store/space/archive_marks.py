@@ -2,9 +2,9 @@
 
 A mark is one line of JSON that names the segment and its size (`segment`, `bytes`; what else is in
 it is for its writer). It counts for a full segment that is there and as large as the mark says.
-Law: a mark speaks of bytes that the log holds. One that reaches beyond the end of the log is of
-another log, or of what a crash has taken back; it goes, before other bytes come to stand there, or
-as soon as the marks can be read again: whoever archives writes it anew.
+Invariant: a mark speaks of bytes that the log holds. One that reaches beyond the end of the log is
+of another log, or of what a crash has taken back; it goes, before other bytes come to stand there,
+or as soon as the marks can be read again: whoever archives writes it anew.
 """
 
 from __future__ import annotations

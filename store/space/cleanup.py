@@ -80,7 +80,8 @@ class Cleanup:
 
     Source: store format §6.1 (CleanCommitLogService).
 
-    Law: the last segment, and all from the first byte on that is not flushed and dispatched, stay.
+    Invariant: the last segment, and all from the first byte on that is not flushed and dispatched,
+    stay.
     """
 
     def __init__(

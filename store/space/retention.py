@@ -97,7 +97,8 @@ class _Skip(NamedTuple):
 class Elapsed:
     """Ages by the wall clock, without the time that it skipped. Looked at every few seconds.
 
-    Law: an age never exceeds the time that passed in this run plus the trusted time before it.
+    Invariant: an age never exceeds the time that passed in this run plus the trusted time before
+    it.
     """
 
     def __init__(self, now_ms: int, monotonic_s: float, last_alive_ms: int = 0) -> None:

@@ -3,7 +3,7 @@
 Files are sparse and written through the descriptor, so a full disk is an error and nothing worse.
 What is not in a file yet is read from memory, the rest as all that may be on disk is read.
 
-Law: `synced` ≤ `written` ≤ `end`; units never span files. Source: store format §1.1, §1.8.
+Invariant: `synced` ≤ `written` ≤ `end`; units never span files. Source: store format §1.1, §1.8.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Timers in the store: wheel, timer log and check file as one thing that is saved and recovered.
 
-What is due when flows in and out, as physical offsets; messages are not read. `add`,
-`settle` and the two positions move in the loop; a `Save` is a picture of all of it, taken between
-two awaits and brought to disk in this order: timer log, wheel, check file. So the check file speaks
-only of what is there, and a start goes on from it: units behind it are cut, the slots that led to
-them are set back, and the messages they stood for are read again.
+What is due when flows in and out, as physical offsets; messages are not read. `add`, `settle` and
+the two positions move in the loop; a `Save` is a picture of all of it, taken between two awaits and
+brought to disk in this order: timer log, wheel, check file. So the check file speaks only of what
+is there, and a start goes on from it: units behind it are cut, the slots that led to them are set
+back, and the messages they stood for are read again.
 
-Law: every message of the wheel topic before `queue_offset` was delivered, or is in a slot. Every
-slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4.
+Invariant: every message of the wheel topic before `queue_offset` was delivered, or is in a slot.
+Every slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ and a page that went to disk would stop the loop. The file is an image: `take_di
 loop which blocks changed, `write` puts them there, in a thread. A slot never crosses a sector, so a
 power cut leaves each slot old or new.
 
-Law: a slot is taken for another time only when it is empty. Source: store format §1.8 (TimerWheel).
+Invariant: a slot is taken for another time only when it is empty. Source: store format §1.8
+(TimerWheel).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Make a damaged directory startable again, at the price that it states.
 
 Two remedies: the log ends in front of its first unreadable place; and consume queues or index files
-that disagree with the log are built again by the next start. Law: what is cut or moved is in
+that disagree with the log are built again by the next start. Invariant: what is cut or moved is in
 `repair-TIME` below the root, durably, before anything else changes; a broker that runs there is
 never disturbed.
 """

@@ -1,7 +1,8 @@
 """A whole broker against a dict: sends, delays, pulls, hand-backs, restarts, kills as they come.
 
-Real sockets, virtual time, a disk that can end the process. Law: every acknowledged send, and every
-acknowledged hand-back, is delivered once; after a kill perhaps again; never early, never altered.
+Real sockets, virtual time, a disk that can end the process. Invariant: every acknowledged send, and
+every acknowledged hand-back, is delivered once; after a kill perhaps again; never early, never
+altered.
 """
 
 from __future__ import annotations

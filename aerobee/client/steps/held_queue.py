@@ -1,6 +1,6 @@
 """One queue that a consumer holds: what is pulled, handed out, finished, committed. Pure.
 
-The law: committed ≤ commit_point ≤ position ≤ next_offset. What lies below `commit_point` is
+The invariant: committed ≤ commit_point ≤ position ≤ next_offset. What lies below `commit_point` is
 finished, so a crash loses nothing that was not. Source: client §11 (ProcessQueue).
 """
 

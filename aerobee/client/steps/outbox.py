@@ -5,8 +5,8 @@
 A lane is a queue, for messages that have an ordering key or name one, else any queue of a topic.
 What is accepted while requests of a lane are under way gathers, so batches grow with the load and
 nothing waits for a clock. The lane of a queue has one request under way at a time, retries
-included: that keeps its order. Law: what was accepted is settled once, and `_open` holds it until
-then.
+included: that keeps its order. Invariant: what was accepted is settled once, and `_open` holds it
+until then.
 """
 
 from __future__ import annotations

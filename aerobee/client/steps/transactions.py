@@ -3,8 +3,8 @@
     open → half stored → (the local transaction) → end, one-way
     CHECK_TRANSACTION_STATE → queue → (the checker) → answer, one-way, to who asked
 
-Law: an end that gets lost loses nothing, for the broker asks; so failing to send it is no error.
-Source: client §7.1, §7.2 (DefaultMQProducerImpl), semantics §10.
+Invariant: an end that gets lost loses nothing, for the broker asks; so failing to send it is no
+error. Source: client §7.1, §7.2 (DefaultMQProducerImpl), semantics §10.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
       → rows of `aerobee.store`, bodies checked against their CRCs → the table, by segment
       → read back and counted → entry of the manifest → mark in the store root
 
-Law: nothing of another log gets in or over the archive (`same_log`), and less never over more.
-Each step is durable before the next one begins, and each may be done again. So a run that is
+Invariant: nothing of another log gets in or over the archive (`same_log`), and less never over
+more. Each step is durable before the next one begins, and each may be done again. So a run that is
 killed anywhere leaves what the next one completes or replaces: every record of a marked segment is
 in the table, once. Source: spark §9.
 """

@@ -3,9 +3,9 @@
     segments of the store + entries of the manifest → what each segment is to its entry
 
 A record holds its place, its times and its hosts, so the first and the last record of a segment
-tell it from every other one. Law: where store and archive have segments in common, one of them at
-least begins with the same record, and none ends in front of what is archived of it. Where they have
-none, the store goes on behind the archive and carries its id, or begins where it ends.
+tell it from every other one. Invariant: where store and archive have segments in common, one of
+them at least begins with the same record, and none ends in front of what is archived of it. Where
+they have none, the store goes on behind the archive and carries its id, or begins where it ends.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ The mark is a consumer offset: of a group named after the sink and its query, on
 sink's topic. It is the last batch written, plus one, because 0 is what some brokers answer for an
 offset that nobody stored. Every broker of the topic gets it; the highest answer counts.
 
-Law: a mark is set when all tasks of its batch have ended well, by the driver: a task cannot tell
-the end of its rows from a failure in front of it. So a marked batch is in the topic, whole, however
-its rows were divided among tasks. What a broker does not know is not written yet; while none is
-there to be asked, nothing is decided. Source: spark §5.7.
+Invariant: a mark is set when all tasks of its batch have ended well, by the driver: a task cannot
+tell the end of its rows from a failure in front of it. So a marked batch is in the topic, whole,
+however its rows were divided among tasks. What a broker does not know is not written yet; while
+none is there to be asked, nothing is decided. Source: spark §5.7.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     batch → checked rows (topic, body, property string, queue of each) → items → shipments
 
-Law: bodies are never Python objects of their own on the way. Arrow joins the fixed head, the body
-and the property string of every row into one array, whose data buffer is a row of batch items as
-brokers take them; a batch is a slice of it. What a request cannot hold together (other topic or
+Invariant: bodies are never Python objects of their own on the way. Arrow joins the fixed head, the
+body and the property string of every row into one array, whose data buffer is a row of batch items
+as brokers take them; a batch is a slice of it. What a request cannot hold together (other topic or
 queue, a delay, another kind of compression) is sorted apart first; rows of a queue stay in order.
 Source: spark §5.6, remoting §4.6.
 """

@@ -1,7 +1,7 @@
 """The property string of every row, made by Arrow in a few passes over its columns. Pure.
 
-Law: no name and no value holds the bytes 1 and 2, which separate them.
-Source: spark §5.6, store format §1.2.3.
+Invariant: no name and no value holds the bytes 1 and 2, which separate them. Source: spark §5.6,
+store format §1.2.3.
 """
 
 from __future__ import annotations

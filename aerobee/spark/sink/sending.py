@@ -2,11 +2,11 @@
 
     send → backlog → queue chosen → in the air → stored, or after a pause again into the backlog
 
-Law: a shipment is stored, or its failure ends the delivery; none is forgotten, and none waits for
-longer than its tries and their time-outs take. While its broker, or every name server, is away it
-is tried again until the delivery's own time-out: a restart passes, and costs no task. Shipments for
-one queue that was asked for are in the air one after the other and stay with that queue, so their
-order is kept; all others go to whichever broker has room. Source: spark §5.6, client §5.3.
+Invariant: a shipment is stored, or its failure ends the delivery; none is forgotten, and none waits
+for longer than its tries and their time-outs take. While its broker, or every name server, is away
+it is tried again until the delivery's own time-out: a restart passes, and costs no task. Shipments
+for one queue that was asked for are in the air one after the other and stay with that queue, so
+their order is kept; all others go to whichever broker has room. Source: spark §5.6, client §5.3.
 """
 
 from __future__ import annotations

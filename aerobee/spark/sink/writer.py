@@ -2,10 +2,10 @@
 
     driver: options and columns checked → tasks: rows → encode → sending → acknowledged → log
 
-Law: a task ends well only when every row of it is acknowledged. It may run again, then its rows are
-in the topic twice; `dedupe=fence` skips batches that a stream has written already. Nothing is taken
-back: a topic cannot be rolled back or overwritten. Objects here hold plain data, because Spark
-pickles them. Source: spark §5.6, §5.7.
+Invariant: a task ends well only when every row of it is acknowledged. It may run again, then its
+rows are in the topic twice; `dedupe=fence` skips batches that a stream has written already. Nothing
+is taken back: a topic cannot be rolled back or overwritten. Objects here hold plain data, because
+Spark pickles them. Source: spark §5.6, §5.7.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@ messages at a time is as good as one that answers megabytes. `window` fetches ar
 those behind the first one ask for more only while little is held. With an expression the broker
 leaves offsets out: then there is one fetch, which goes on where the broker says.
 
-Law: every offset of the range comes out once, in a chunk or in a gap, and gaps are what
+Invariant: every offset of the range comes out once, in a chunk or in a gap, and gaps are what
 `fail_on_data_loss` decides about; an expression makes no gaps by what it leaves out. What one
 address does not have is a gap only if the others say so, too. Connections that fail are replaced
-and the open pulls asked again; time without progress is bounded.
-Source: remoting §3.6.
+and the open pulls asked again; time without progress is bounded. Source: remoting §3.6.
 """
 
 from __future__ import annotations

@@ -5,11 +5,10 @@ offsets and partitions; what is on `self` lives as long as the query runs. `read
 object in another process, which knows the options only. Offsets travel through Spark's checkpoint
 as dicts of texts and numbers, and are compared there as JSON text: no news must be the same text.
 
-Law: what a batch reads depends on its two offsets and on nothing that was learned later. So the
-end of the first batch tells where that batch began (`@start`), for Spark asks a restarted query
-anew where it begins, and "latest" means something else by then.
-A broker that is down is no loss of data: its queues stay where they are until it is back.
-Source: spark §5.3, §5.4.
+Invariant: what a batch reads depends on its two offsets and on nothing that was learned later. So
+the end of the first batch tells where that batch began (`@start`), for Spark asks a restarted query
+anew where it begins, and "latest" means something else by then. A broker that is down is no loss of
+data: its queues stay where they are until it is back. Source: spark §5.3, §5.4.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What every JSON body can do: be read, as its sender wrote it, and be written.
+"""Base of every JSON body: tolerant reading, canonical writing.
 
-Reading is msgspec's where the document is what it should be; else the relaxed reader's, with nulls
-taken as absent and numbers and texts taken for each other. Written is compact JSON, sorted by name
-as Java does it. What a server reads has bounds, for it does nothing else meanwhile.
+Reading uses msgspec where the document is well-formed; else the relaxed reader, with nulls taken as
+absent and numbers and texts converted to each other. Written is compact JSON, sorted by name as in
+Java. What a server reads is bounded, because decoding blocks the event loop.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["I32", "I64", "REQUEST_BYTES_MAX", "Body", "without_nulls"]
 
 REQUEST_BYTES_MAX: Final = 1 << 20
-"""Of a JSON body that a client sends: it is read in one step."""
+"""The largest JSON body of a client: it is decoded in one step."""
 SIGNS_MAX: Final = 100_000
-"""Colons, commas and brackets of a request, which say how many values it holds: some 10 ms."""
+"""Colons, commas and brackets of a request, a bound on the number of its values: some 10 ms."""
 RELAXED_BYTES_MAX: Final = 256 << 10
 RELAXED_SIGNS_MAX: Final = 20_000
-"""The same for what only the relaxed reader reads: it takes about a microsecond for each sign."""
+"""The same for a document that needs the relaxed reader, which takes about a microsecond for
+each."""
 NOT_SIGNS: Final = bytes(set(range(256)) - set(b"{[,:"))
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -54,7 +55,8 @@ class Body:
         most_bytes: int = REQUEST_BYTES_MAX,
         most_signs: int = SIGNS_MAX,
     ) -> Self:
-        """The same for what any peer sent: what would take long is not read. Raises: BodyError.
+        """The same for a body of an untrusted peer: one that would take long is refused. Raises:
+        BodyError.
 
         The bounds are those of bodies of this kind.
         """
@@ -80,7 +82,7 @@ class Body:
 
     @classmethod
     def repaired(cls, document: Any) -> Any:
-        """The place for what some clients write otherwise."""
+        """A hook for members that some clients write differently."""
         return document
 
     def to_bytes(self) -> bytes:
@@ -89,19 +91,19 @@ class Body:
 
 
 def check(name: str, what: str, count: int, most: int) -> None:
-    """Refuse too much of something. Raises: BodyError."""
+    """Refuse more than `most` of something. Raises: BodyError."""
     if count > most:
         raise BodyError(f"{name}: {count} {what}, at most {most} are taken")
 
 
 @cache
 def decoder(cls: type) -> Callable[[Any], Any]:
-    """The fast reader of a class."""
+    """The fast decoder of a class."""
     return msgspec.json.Decoder(cls, strict=False).decode
 
 
 def without_nulls(value: Any) -> Any:
-    """The same document, members that are null left out."""
+    """The same document without members that are null."""
     if isinstance(value, dict):
         return {name: without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Bodies of POP: acknowledgements in one request, and which queues a client may use how.
+"""Bodies of POP: batch acknowledgements, and which queues a client uses in which mode.
 
 Source: remoting §3.12, §3.13.
 """
@@ -39,9 +39,9 @@ LONG_NAMES = {
     "invisibleTime": "it",
     "bitSet": "b",
 }
-"""What some writers call the members of an acknowledgement."""
+"""Other spellings of the members of an acknowledgement."""
 BITS_MAX = 1 << 16
-"""No pop hands out more messages of one queue than that."""
+"""No pop returns more messages of one queue than that."""
 
 
 class BatchAck(Body, msgspec.Struct, kw_only=True):
@@ -114,14 +114,14 @@ class AssignmentRequest(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 class MessageQueueAssignment(Body, msgspec.Struct, rename="camel", frozen=True):
-    """One queue, and whether to PULL from it or to POP."""
+    """One queue, and whether the client PULLs from it or POPs."""
 
     message_queue: MessageQueue
     mode: str = "PULL"
 
 
 class AssignmentResponse(Body, msgspec.Struct, rename="camel"):
-    """No list at all: keep what you have. An empty one: drop everything."""
+    """The assignment. No list at all: keep the present one. An empty list: drop all queues."""
 
     message_queue_assignments: list[MessageQueueAssignment] | None = None
 

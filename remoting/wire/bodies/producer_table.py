@@ -10,7 +10,7 @@ __all__ = ["ProducerInfo", "ProducerTableInfo"]
 
 
 class ProducerInfo(msgspec.Struct, rename="camel", kw_only=True):
-    """One connected producer. `remote_ip` has a slash in front, as Java prints addresses."""
+    """One connected producer. `remote_ip` starts with a slash, as Java prints addresses."""
 
     client_id: str
     remote_ip: str = msgspec.field(name="remoteIP", default="")

@@ -1,4 +1,4 @@
-"""Queues that a client of an ordered group wants for itself. Source: remoting §3.9."""
+"""Queues that a client of an orderly group wants to lock. Source: remoting §3.9."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ class LockBatchRequest(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 class LockBatchResponse(Body, msgspec.Struct, rename="camel"):
-    """The queues that the client holds now."""
+    """The queues that the client holds a lock on."""
 
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")

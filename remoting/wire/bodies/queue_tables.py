@@ -1,7 +1,7 @@
-"""Answers whose maps have queues as their keys, read: offsets of topics, groups, running consumers.
+"""Readers of bodies whose maps have queues as their keys: offsets of topics, groups, consumers.
 
-In a map read here a key is the queue's own compact JSON; `queue_of` reads that. How brokers write
-theirs stands in `statistics`; what consumers write is here. Source: admin §2, remoting §3.11.
+In a map read here a key is the queue's own compact JSON; `queue_of` decodes it. How brokers write
+theirs is in `statistics`; what consumers write is here. Source: admin §2, remoting §3.11.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def queue_of(key: str) -> MessageQueue:
 
 
 def keyed_by_queue(table: Mapping[str, object]) -> msgspec.Raw:
-    """A map as Java reads it: its keys stand there as objects."""
+    """A map with queues as keys in Java's form: its keys are objects."""
     entries = (key.encode() + b":" + _encode(value) for key, value in table.items())
     return msgspec.Raw(b"{%b}" % b",".join(entries))
 
@@ -62,12 +62,14 @@ class TopicStatsTable(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 class GroupProgress(msgspec.Struct, rename="camel", kw_only=True):
-    """One queue of a group: its end, how far the group is, when that message was stored, in ms."""
+    """One queue of a group: its max offset, the group's offset, when that message was stored, in
+    ms.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
     pull_offset: int | None = None
-    """4.9 does not say."""
+    """4.9 does not send it."""
     last_timestamp: int = 0
 
 
@@ -100,7 +102,7 @@ class ProcessQueueInfo(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PopQueueInfo(msgspec.Struct, rename="camel", kw_only=True):
-    """One queue inside a consumer that pops."""
+    """One queue inside a POP consumer."""
 
     wait_ack_count: int = 0
     droped: bool = False
@@ -130,7 +132,7 @@ class ConsumerRunningInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
     jstack: str | None = None
 
     def to_bytes(self) -> bytes:
-        """As Java reads it."""
+        """The body in Java's form."""
         members = {
             "jstack": self.jstack,
             "mqPopTable": keyed_by_queue(self.mq_pop_table),
@@ -144,18 +146,18 @@ class ConsumerRunningInfo(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 class ConsumerStatus(Body, msgspec.Struct, rename="camel", kw_only=True):
-    """Body of GET_CONSUMER_STATUS_FROM_CLIENT: how far a consumer is, by queue."""
+    """Body of GET_CONSUMER_STATUS_FROM_CLIENT: the offset of a consumer in each queue."""
 
     message_queue_table: dict[str, int] = {}
 
     def to_bytes(self) -> bytes:
-        """As Java reads it."""
+        """The body in Java's form."""
         table = keyed_by_queue(self.message_queue_table)
         return _encode({"consumerTable": {}, "messageQueueTable": table})
 
 
 class ConsumeMessageDirectlyResult(Body, msgspec.Struct, rename="camel", kw_only=True):
-    """Body of CONSUME_MESSAGE_DIRECTLY: what a handler said to one message."""
+    """Body of CONSUME_MESSAGE_DIRECTLY: the result of the listener for one message."""
 
     order: bool = False
     auto_commit: bool = True

@@ -1,7 +1,7 @@
-"""What a broker registers of its topics with a name server: REGISTER_BROKER.
+"""What a broker registers about its topics with a name server: REGISTER_BROKER.
 
-Plain JSON, or a zlib stream around length-prefixed parts. A 5.x broker that compresses says that it
-does not, so the first byte decides. Source: nameserver §4.3.
+Plain JSON, or a zlib stream around length-prefixed parts. A 5.x broker that compresses declares the
+opposite, so the first byte decides. Source: nameserver §4.3.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["RegisterBrokerBody"]
 
 V3_0_11 = 37
-"""Before it the body was the wrapper alone."""
+"""Before this version the body was the wrapper alone."""
 ZLIB_MARK = 0x78
 BYTES_MAX: Final = 8 << 20
-"""Of a registration, inflated if it is compressed."""
+"""The largest registration, after decompression."""
 SIGNS_MAX: Final = 400_000
-"""More than 20,000 topics as JSON, which is read in one go; brokers of more split or compress."""
+"""More than 20,000 topics as JSON, which is decoded in one step; brokers with more split or
+compress."""
 PART_BYTES_MAX: Final = 64 << 10
-"""Of one topic of a compressed registration, and of its filter servers."""
+"""The largest topic of a compressed registration, and its filter servers."""
 INFLATED_STEP: Final = 256 << 10
 TOPICS_STEP: Final = 200
-"""Topics of a compressed registration that are read in one step."""
+"""Topics of a compressed registration that are decoded in one step."""
 I32 = Struct(">i")
 
 
@@ -68,7 +69,8 @@ class RegisterBrokerBody(Body, msgspec.Struct, rename="camel", kw_only=True):
     def in_steps(
         cls, body: bytes | memoryview, *, version: int, compressed: bool | None = None
     ) -> Generator[None, None, RegisterBrokerBody]:
-        """As a broker of `version` sent it; nothing at all is an empty table. Raises: BodyError.
+        """Decode the body of a broker of `version`; an empty body is an empty table. Raises:
+        BodyError.
 
         Others may run at each yield.
         """
@@ -84,7 +86,7 @@ class RegisterBrokerBody(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 def inflated(body: bytes | memoryview) -> Generator[None, None, bytes]:
-    """The body without its zlib compression.
+    """The body, decompressed.
 
     Raises: BodyError, also when it would become too long.
     """
@@ -107,7 +109,7 @@ def inflated(body: bytes | memoryview) -> Generator[None, None, bytes]:
 
 
 def read_compressed(data: bytes) -> Generator[None, None, RegisterBrokerBody]:
-    """The parts of an inflated body, but for the queue mappings at its end. Raises: BodyError."""
+    """Decode an inflated body, without the queue mappings at its end. Raises: BodyError."""
     try:
         text, at = part(data, 0)
         version = DataVersion.from_client(text)

@@ -1,7 +1,7 @@
-"""Which brokers and queues a topic has, and who is in which cluster. Source: nameserver §4.2.
+"""The brokers and queues of a topic, and the clusters. Source: nameserver §4.2.
 
-Go clients cut the text of `brokerAddrs` without a parser, so the writing is compact and the ids are
-quoted: both are what msgspec writes. Nulls are left out, all else is always there.
+Go clients search the text of `brokerAddrs` without a parser, so the JSON is compact and the ids are
+quoted: both are what msgspec writes. Nulls are left out, everything else is always present.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QueueData(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 class TopicRouteData(NullFree, msgspec.Struct, rename="camel", kw_only=True):
-    """A topic's route. `order_topic_conf`: "broker-a:4;broker-b:4", exactly these queues."""
+    """A topic's route. `order_topic_conf`: "broker-a:4;broker-b:4" limits it to these queues."""
 
     broker_datas: list[BrokerData] = []
     filter_server_table: dict[str, list[str]] = {}

@@ -1,6 +1,6 @@
-"""What a broker says of itself: offsets by queue, who is connected, figures over time.
+"""What a broker reports about itself: offsets by queue, connected clients, figures over time.
 
-Maps whose keys are queues are written as Java writes them, which is no JSON. Source: admin §2.
+Maps whose keys are queues are written in Java's form, which is not JSON. Source: admin §2.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class TopicOffset(msgspec.Struct, rename="camel"):
 
 
 class OffsetWrapper(msgspec.Struct, rename="camel"):
-    """One queue of a group: its end, how far the group is, when that message was stored, in ms."""
+    """One queue of a group: its max offset, the group's offset, when that message was stored, in
+    ms.
+    """
 
     broker_offset: int
     consumer_offset: int
@@ -103,7 +105,7 @@ class ProducerConnection(Body, msgspec.Struct, rename="camel"):
 
 
 class ConsumerConnection(Body, msgspec.Struct, rename="camel"):
-    """The members of a consumer group, and what they agreed on."""
+    """The members of a consumer group, and the settings they agree on."""
 
     connection_set: list[Connection]
     consume_from_where: str
@@ -131,8 +133,8 @@ class BrokerStatsData(Body, msgspec.Struct, rename="camel"):
 class ConsumeTimeSpan(msgspec.Struct, rename="camel", kw_only=True):
     """Store times of one queue, in ms, −1 where there is no message.
 
-    Of the first and the last message, and of the last one that the group has consumed;
-    `delay_time` is how long the next one has waited.
+    Of the first and the last message, and of the last one that the group has consumed; `delay_time`
+    is how long the next one has waited.
     """
 
     message_queue: MessageQueue
@@ -149,7 +151,7 @@ class ConsumeTimeSpans(Body, msgspec.Struct, rename="camel"):
 
 
 class ConsumerSubscription(Body, msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Body of QUERY_SUBSCRIPTION_BY_CONSUMER; without a subscription nobody is connected."""
+    """Body of QUERY_SUBSCRIPTION_BY_CONSUMER; without a subscription no consumer is connected."""
 
     group: str
     topic: str = ""

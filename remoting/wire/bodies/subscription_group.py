@@ -1,4 +1,4 @@
-"""A consumer group's settings as they stand in bodies and in `subscriptionGroup.json`.
+"""A consumer group's settings, in bodies and in `subscriptionGroup.json`.
 
 Source: admin §2, store format §1.7 (SubscriptionGroupConfig).
 """
@@ -15,12 +15,14 @@ __all__ = ["GroupForbidden", "SubscriptionGroupConfig", "SubscriptionGroupConfig
 
 
 def customized_policy() -> dict[str, Any]:
-    """The retry policy of a group that names none: the table of delay levels."""
+    """The retry policy of a group that sets none: the table of delay levels."""
     return {"type": "CUSTOMIZED"}
 
 
 class SubscriptionGroupConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One group. What 4.9 does not write has a default; `groupRetryPolicy` passes through."""
+    """One group. Members that 4.9 does not write have defaults; `groupRetryPolicy` passes
+    through.
+    """
 
     attributes: dict[str, str] = {}
     broker_id: int = 0

@@ -1,4 +1,4 @@
-"""A topic's settings as they stand in bodies and in `topics.json`. Source: semantics §4.1."""
+"""A topic's settings, in bodies and in `topics.json`. Source: semantics §4.1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["TopicConfig", "TopicConfigSerializeWrapper", "TopicConfigs"]
 
 
 class TopicConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One topic. `perm`: 4 read, 2 write, 1 inherit. 4.9 knows no attributes."""
+    """One topic. `perm`: 4 read, 2 write, 1 inherit. 4.9 has no attributes."""
 
     attributes: dict[str, str] = {}
     order: bool = False
@@ -24,7 +24,7 @@ class TopicConfig(Body, msgspec.Struct, rename="camel", frozen=True, kw_only=Tru
 
 
 class TopicConfigSerializeWrapper(Body, msgspec.Struct, rename="camel", kw_only=True):
-    """Topics with the version of their table. 4.9 has nothing of the queue mappings."""
+    """Topics with the version of their table. 4.9 has no queue mappings."""
 
     data_version: DataVersion = DataVersion()
     mapping_data_version: DataVersion = DataVersion()

@@ -16,7 +16,7 @@ class GroupList(Body, msgspec.Struct, rename="camel", kw_only=True):
 
 
 class TopicList(Body, msgspec.Struct, rename="camel", kw_only=True):
-    """Names; `broker_addr` only where one is asked for."""
+    """Names; `broker_addr` only in answers that have one."""
 
     topic_list: list[str]
     broker_addr: str | None = None

@@ -1,4 +1,4 @@
-"""What every type of header carries, as plain values on their way to or from a Command."""
+"""What every header encoding carries, as plain values on their way to or from a Command."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def check_int32(name: str, value: Any) -> int:
 
 
 def check_ext_count(count: int) -> None:
-    """Refuse more fields than any request has. Raises: FrameError."""
+    """Refuse more ext fields than any request has. Raises: FrameError."""
     if count > MAX_EXT_FIELDS:
         raise FrameError(f"header with more than {MAX_EXT_FIELDS} ext fields")

@@ -1,9 +1,9 @@
 """Type 0: a JSON object.
 
-The fast way of reading is msgspec's, in `command`. Here is the lenient one, for what serializers in
-the field write beside the standard: control characters unescaped, numbers and booleans as ext
-values, ill-formed UTF-8. It accepts what the Java decoders accept. Written is strict JSON with
-nothing but strings among the ext values. Source: remoting §1.4.
+The fast decoder is msgspec's, in `command`. This is the lenient one, for what serializers in the
+field write outside the standard: control characters unescaped, numbers and booleans as ext values,
+ill-formed UTF-8. It accepts what the Java decoders accept. Written is strict JSON with only strings
+as ext values. Source: remoting §1.4.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decode(header: memoryview | bytes) -> Envelope:
 
 
 def ext_fields(raw: memoryview | bytes) -> dict[str, str]:
-    """The ext object of a header, as texts. Raises: HeaderError when it is none."""
+    """The ext object of a header, as texts. Raises: HeaderError when it is not an object."""
     try:
         fields = parse(raw)
     except NOT_JSON as error:
@@ -83,7 +83,7 @@ def parse(data: memoryview | bytes) -> Any:
 
 
 def refuse_constant(name: str) -> None:
-    """NaN and its kin are no JSON. Raises: ValueError."""
+    """Refuse NaN and Infinity: they are not JSON. Raises: ValueError."""
     raise ValueError(f"{name} is no JSON")
 
 

@@ -2,9 +2,9 @@
 
     [code, flag, opaque, ext, remark, language, version]
 
-What equals its default is left out at the end: ext nil, remark nil, language 3 (PYTHON), and our
-own version, since both ends speak the same. Ext is a map of scalars, or the values alone in the
-order of the header's declaration. Source: remoting §1.6.
+Defaults at the end of the array are left out: ext nil, remark nil, language 3 (PYTHON), and our own
+version, since both ends have the same. Ext is a map of scalars, or the values alone in the order of
+the header's declaration. Source: remoting §1.6.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def encode(
     language: str,
     version: int,
 ) -> bytes:
-    """A header, as short as it can be."""
+    """Encode a header, without trailing defaults."""
     number = LANGUAGE_CODES.get(language, LanguageCode.OTHER)
     values = [int(code), flag, opaque, ext or None, remark, int(number), version]
     at = MOST

@@ -31,7 +31,7 @@ TRUNCATED = {
     for code in (200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)
 }
 assert TRUNCATED[3442] == 200050
-"""What a 16-bit code was before it was cut."""
+"""The value of a 16-bit code before it was truncated."""
 
 
 def decode(header: memoryview | bytes) -> Envelope:
@@ -83,7 +83,7 @@ def encode(
     language: str,
     version: int,
 ) -> bytes:
-    """A header. Codes beyond 16 bits are cut, as in Java."""
+    """Encode a header. Codes beyond 16 bits are truncated, as in Java."""
     parts = []
     for name, value in ext.items():
         key, text = name.encode("utf-8", "replace"), value.encode("utf-8", "replace")

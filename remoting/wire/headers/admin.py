@@ -1,4 +1,4 @@
-"""What administrators and dashboards ask a broker about itself. Source: admin §4.2, §4.3, §6."""
+"""Administration of a broker: configuration, statistics, clients. Source: admin §4.2, §4.3, §6."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class GetProducerConnectionList(Header):
 
 
 class GetConsumeStats(Header):
-    """GET_CONSUME_STATS (208): how far a group is. `topic_list`: `t1;t2;`, exactly those."""
+    """GET_CONSUME_STATS (208): the offsets of a group. `topic_list`: `t1;t2;` limits it to
+    these.
+    """
 
     code = RequestCode.GET_CONSUME_STATS
     consumer_group: str
@@ -112,7 +114,7 @@ class GetAllProducerInfo(Header):
 
 
 class GetConsumerRunningInfo(Header):
-    """GET_CONSUMER_RUNNING_INFO (307): what a consumer says of itself, by way of the broker."""
+    """GET_CONSUMER_RUNNING_INFO (307): a consumer's report of itself, relayed by the broker."""
 
     code = RequestCode.GET_CONSUMER_RUNNING_INFO
     consumer_group: str
@@ -121,7 +123,9 @@ class GetConsumerRunningInfo(Header):
 
 
 class GetConsumerStatusFromClient(Header):
-    """GET_CONSUMER_STATUS_FROM_CLIENT (221), from the broker: how far are you?"""
+    """GET_CONSUMER_STATUS_FROM_CLIENT (221), from the broker: the consumer's offsets are asked
+    for.
+    """
 
     code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     topic: str
@@ -129,7 +133,9 @@ class GetConsumerStatusFromClient(Header):
 
 
 class ConsumeMessageDirectly(Header):
-    """CONSUME_MESSAGE_DIRECTLY (309): have a consumer handle one message; the broker adds it."""
+    """CONSUME_MESSAGE_DIRECTLY (309): let a consumer handle one message; the broker adds the
+    message.
+    """
 
     code = RequestCode.CONSUME_MESSAGE_DIRECTLY
     consumer_group: str
@@ -142,13 +148,13 @@ class ConsumeMessageDirectly(Header):
 
 
 class GetBrokerHaStatus(Header):
-    """GET_BROKER_HA_STATUS (907): which slaves follow, and how far they are."""
+    """GET_BROKER_HA_STATUS (907): the slaves, and how far they have replicated."""
 
     code = RequestCode.GET_BROKER_HA_STATUS
 
 
 class GetBrokerConsumeStats(Header):
-    """GET_BROKER_CONSUME_STATS (317): how far every group is; only ordered ones, or the others."""
+    """GET_BROKER_CONSUME_STATS (317): offsets of every group; only orderly ones, or the others."""
 
     code = RequestCode.GET_BROKER_CONSUME_STATS
     is_order: bool = False
@@ -163,7 +169,7 @@ class QueryConsumeTimeSpan(Header):
 
 
 class QuerySubscriptionByConsumer(Header):
-    """QUERY_SUBSCRIPTION_BY_CONSUMER (345): what the members of a group want of a topic."""
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (345): what the members of a group subscribe to in a topic."""
 
     code = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
     group: str

@@ -1,4 +1,4 @@
-"""What administrators want gone from the disk. No fields. Source: admin §4.1."""
+"""Deletion of unused files by hand. No fields. Source: admin §4.1."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["CleanExpiredConsumeQueue", "CleanUnusedTopic", "DeleteExpiredCommitL
 
 
 class CleanExpiredConsumeQueue(Header):
-    """CLEAN_EXPIRED_CONSUMEQUEUE (306): queues none of whose messages is left."""
+    """CLEAN_EXPIRED_CONSUMEQUEUE (306): delete queues without messages in the log."""
 
     code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
 
 
 class CleanUnusedTopic(Header):
-    """CLEAN_UNUSED_TOPIC (316): queues of topics that are no more."""
+    """CLEAN_UNUSED_TOPIC (316): delete the queues of deleted topics."""
 
     code = RequestCode.CLEAN_UNUSED_TOPIC
 
 
 class DeleteExpiredCommitLog(Header):
-    """DELETE_EXPIRED_COMMITLOG (329): expired segments, whatever the hour is."""
+    """DELETE_EXPIRED_COMMITLOG (329): delete expired segments, at any hour."""
 
     code = RequestCode.DELETE_EXPIRED_COMMITLOG

@@ -1,4 +1,4 @@
-"""Who is there: heartbeats, group members, queue locks. The rest of it travels in bodies.
+"""Clients: heartbeats, group members, queue locks. Most of it travels in bodies.
 
 Source: remoting §3.9, §3.11.
 """
@@ -56,7 +56,7 @@ class GetConsumerListByGroup(Header):
 
 
 class NotifyConsumerIdsChanged(Header):
-    """NOTIFY_CONSUMER_IDS_CHANGED (40), from the broker: share the queues out again."""
+    """NOTIFY_CONSUMER_IDS_CHANGED (40), from the broker: rebalance."""
 
     code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     consumer_group: str

@@ -1,4 +1,4 @@
-"""Consumer groups as administrators see them. Source: admin §4.1."""
+"""Administration of consumer groups. Source: admin §4.1."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CreateGroup(Header):
 
 
 class GetAllGroupConfig(Header):
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): a page, from 5.3.4 on; older clients get all."""
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): one page, from 5.3.4 on; older clients get all."""
 
     code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     group_seq: I32 | None = None
@@ -60,7 +60,9 @@ class CreateGroups(Header):
 
 
 class UpdateGroupForbidden(Header):
-    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): may a group read a topic; without `readable` asked."""
+    """UPDATE_AND_GET_GROUP_FORBIDDEN (353): forbid a group to read a topic; a query without
+    `readable`.
+    """
 
     code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
     group: str

@@ -1,4 +1,4 @@
-"""What a name server is asked. Source: nameserver §4.1."""
+"""Requests to a name server. Source: nameserver §4.1."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RegisterBroker(Header):
 
 
 class RegisterBrokerResponse(Header):
-    """Where the master is, for a slave."""
+    """The address of the master, for a slave."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -71,7 +71,7 @@ class UnregisterBroker(Header):
 
 
 class QueryDataVersion(Header):
-    """QUERY_DATA_VERSION (322): are these topics those you know?"""
+    """QUERY_DATA_VERSION (322): whether the broker's topics differ from the registered ones."""
 
     code = RequestCode.QUERY_DATA_VERSION
     broker_name: str

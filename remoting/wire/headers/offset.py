@@ -1,4 +1,4 @@
-"""Places in a queue: how far a group is, where the queue begins and ends. Source: remoting §3.7."""
+"""Offsets: of groups, and the min and max of queues. Source: remoting §3.7."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OffsetResponse(Header):
 
 
 class QueryConsumerOffset(Header):
-    """QUERY_CONSUMER_OFFSET (14): the next message the group consumes."""
+    """QUERY_CONSUMER_OFFSET (14): the next offset that the group consumes."""
 
     code = RequestCode.QUERY_CONSUMER_OFFSET
     consumer_group: str
@@ -49,8 +49,8 @@ class QueryConsumerOffsetResponse(OffsetResponse):
 class UpdateConsumerOffset(Header):
     """UPDATE_CONSUMER_OFFSET (15).
 
-    The last two are required, but without them the answer is INVALID_PARAMETER, as from nobody
-    else, so the handler looks for itself.
+    The last two are required, but without them RocketMQ answers INVALID_PARAMETER, unlike for any
+    other request, so the handler checks them.
     """
 
     code = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -75,7 +75,7 @@ class SearchOffsetResponse(OffsetResponse):
 
 
 class GetMaxOffset(Header):
-    """GET_MAX_OFFSET (30): the offset the next message gets."""
+    """GET_MAX_OFFSET (30): the offset of the next message."""
 
     code = RequestCode.GET_MAX_OFFSET
     topic: str
@@ -84,11 +84,11 @@ class GetMaxOffset(Header):
 
 
 class GetMaxOffsetResponse(OffsetResponse):
-    """The offset the next message gets."""
+    """The offset of the next message."""
 
 
 class GetMinOffset(Header):
-    """GET_MIN_OFFSET (31): the oldest message still there."""
+    """GET_MIN_OFFSET (31): the offset of the oldest message."""
 
     code = RequestCode.GET_MIN_OFFSET
     topic: str
@@ -96,7 +96,7 @@ class GetMinOffset(Header):
 
 
 class GetMinOffsetResponse(OffsetResponse):
-    """The oldest message still there."""
+    """The offset of the oldest message."""
 
 
 class GetEarliestMessageStoreTime(Header):
@@ -114,15 +114,15 @@ class GetEarliestMessageStoreTimeResponse(Header):
 
 
 class GetAllDelayOffset(Header):
-    """GET_ALL_DELAY_OFFSET (45): how far each delay level was delivered."""
+    """GET_ALL_DELAY_OFFSET (45): how far each delay level has been delivered."""
 
     code = RequestCode.GET_ALL_DELAY_OFFSET
 
 
 class ResetOffset(Header):
-    """INVOKE_BROKER_TO_RESET_OFFSET (222): put a group elsewhere, in one queue (≥ 0) or in all.
+    """INVOKE_BROKER_TO_RESET_OFFSET (222): move a group, in one queue (≥ 0) or in all.
 
-    `timestamp` below 0 means the end; `offset` other than −1 counts more than the time.
+    `timestamp` below 0 means the end; an `offset` other than −1 takes precedence over the time.
     """
 
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -135,7 +135,7 @@ class ResetOffset(Header):
 
 
 class ResetOffsetInClient(Header):
-    """RESET_CONSUMER_CLIENT_OFFSET (220), from the broker: the body says where to go on."""
+    """RESET_CONSUMER_CLIENT_OFFSET (220), from the broker: the body has the new offsets."""
 
     code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
     topic: str
@@ -146,13 +146,13 @@ class ResetOffsetInClient(Header):
 
 
 class GetAllConsumerOffset(Header):
-    """GET_ALL_CONSUMER_OFFSET (43): the whole table, as its file has it."""
+    """GET_ALL_CONSUMER_OFFSET (43): the whole table, in the form of its file."""
 
     code = RequestCode.GET_ALL_CONSUMER_OFFSET
 
 
 class CloneGroupOffset(Header):
-    """CLONE_GROUP_OFFSET (314): a group goes on where another one is. No topic means all."""
+    """CLONE_GROUP_OFFSET (314): copy the offsets of one group to another. No topic means all."""
 
     code = RequestCode.CLONE_GROUP_OFFSET
     src_group: str

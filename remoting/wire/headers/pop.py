@@ -45,7 +45,7 @@ class PopMessage(Header, kw_only=True):
 
 
 class PopMessageResponse(Header):
-    """Where the messages come from, in the texts that receipt handles are made of."""
+    """Offsets and times in the text form that receipt handles are made of."""
 
     pop_time: I64
     invisible_time: I64
@@ -86,7 +86,7 @@ class ChangeInvisibleTime(Header):
 
 
 class ChangeInvisibleTimeResponse(Header):
-    """What the next receipt handle is made of."""
+    """The values of the next receipt handle."""
 
     pop_time: I64
     invisible_time: I64
@@ -104,7 +104,7 @@ class PeekMessage(Header):
 
 
 class Notification(Header):
-    """NOTIFICATION (200054): is there anything to pop?"""
+    """NOTIFICATION (200054): whether there is a message to pop."""
 
     code = RequestCode.NOTIFICATION
     consumer_group: str
@@ -117,7 +117,7 @@ class Notification(Header):
 
 
 class NotificationResponse(Header):
-    """Whether there is, and whether no room was left to wait."""
+    """Whether there is, and whether long polling was refused for lack of room."""
 
     has_msg: bool
     polling_full: bool = False
@@ -139,7 +139,7 @@ class PollingInfoResponse(Header):
 
 
 class QueryAssignment(Header):
-    """QUERY_ASSIGNMENT (400): the body says for whom."""
+    """QUERY_ASSIGNMENT (400): the body names the client."""
 
     code = RequestCode.QUERY_ASSIGNMENT
 
@@ -151,6 +151,6 @@ class SetMessageRequestMode(Header):
 
 
 class GetAllMessageRequestMode(Header):
-    """GET_ALL_MESSAGE_REQUEST_MODE (402): which groups pop, and which pull, by topic."""
+    """GET_ALL_MESSAGE_REQUEST_MODE (402): which groups POP and which PULL, by topic."""
 
     code = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE

@@ -25,7 +25,7 @@ class PullMessage(Header, kw_only=True):
     expression_type: str | None = None
     max_msg_bytes: I32 | None = None
     request_source: I32 | None = None
-    # Misspelt like this in Java, too.
+    # Misspelt in Java, too.
     proxy_froward_client_id: str | None = None
     bulk_bytes: I32 | None = None
 
@@ -37,7 +37,9 @@ class LitePullMessage(PullMessage, kw_only=True):
 
 
 class PullMessageResponse(Header):
-    """Where to go on: with SUCCESS and with 19, 20, 21 always all of the first four."""
+    """The next offset to pull from: with SUCCESS, 19, 20 and 21 all of the first four are
+    present.
+    """
 
     suggest_which_broker_id: I64
     next_begin_offset: I64

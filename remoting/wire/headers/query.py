@@ -21,14 +21,14 @@ class QueryMessage(Header):
 
 
 class QueryMessageResponse(Header):
-    """How far the index had come."""
+    """How far the index has come."""
 
     index_last_update_timestamp: I64
     index_last_update_phyoffset: I64
 
 
 class ViewMessageById(Header):
-    """VIEW_MESSAGE_BY_ID (33). `offset` is the physical offset out of the message id."""
+    """VIEW_MESSAGE_BY_ID (33). `offset` is the physical offset in the message id."""
 
     code = RequestCode.VIEW_MESSAGE_BY_ID
     offset: I64

@@ -1,4 +1,4 @@
-"""Sending: one message under long or short names, many in one body, and what was stored.
+"""Sending: one message under long or short names, batches, and the answers.
 
 V1 and V2 have the same attributes, so that one handler serves both. Source: remoting §3.2, §3.3.
 """
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class SendMessage(Header):
-    """SEND_MESSAGE (10). A negative queue id leaves the choice to the broker."""
+    """SEND_MESSAGE (10). With a negative queue id the broker chooses the queue."""
 
     code = RequestCode.SEND_MESSAGE
     producer_group: str
@@ -64,15 +64,15 @@ class SendMessageV2(Header):
 
 
 class SendBatchMessage(SendMessageV2):
-    """SEND_BATCH_MESSAGE (320): the header of V2; the body is a row of messages."""
+    """SEND_BATCH_MESSAGE (320): the header of V2; the body is a sequence of messages."""
 
     code = RequestCode.SEND_BATCH_MESSAGE
 
 
 class ConsumerSendMsgBack(Header):
-    """CONSUMER_SEND_MSG_BACK (36): a message by its physical offset, wanted again later.
+    """CONSUMER_SEND_MSG_BACK (36): a message, by its physical offset, to be redelivered later.
 
-    `delay_level` 0 leaves the time to the broker, less gives the message up.
+    `delay_level` 0: the broker chooses the delay; below 0: dead letter.
     """
 
     code = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -86,7 +86,7 @@ class ConsumerSendMsgBack(Header):
 
 
 class SendReplyMessage(SendMessage):
-    """SEND_REPLY_MESSAGE (324): the answer to a request that came as a message."""
+    """SEND_REPLY_MESSAGE (324): the reply to a request message."""
 
     code = RequestCode.SEND_REPLY_MESSAGE
 
@@ -98,7 +98,7 @@ class SendReplyMessageV2(SendMessageV2):
 
 
 class PushReplyMessage(Header):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), from the broker to who asked. Hosts are `ip:port`."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT (326), from the broker to the requester. Hosts are `ip:port`."""
 
     code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
     producer_group: str
@@ -121,7 +121,7 @@ class SendMessageResponse(Header):
     """What was stored: the answer with SUCCESS and with codes 10, 11, 12.
 
     `msg_id` holds the offset ids of a batch joined by commas, `queue_offset` that of its first
-    message. Java reads the first three without looking whether they are there.
+    message. Java reads the first three without checking that they are present.
     """
 
     msg_id: str
@@ -135,7 +135,7 @@ class SendMessageResponse(Header):
 
 
 class RecallMessage(Header, kw_only=True):
-    """RECALL_MESSAGE (370): do not deliver the timer that a handle names."""
+    """RECALL_MESSAGE (370): cancel the timer message that a handle names."""
 
     code = RequestCode.RECALL_MESSAGE
     producer_group: str | None = None
@@ -144,14 +144,14 @@ class RecallMessage(Header, kw_only=True):
 
 
 class RecallMessageResponse(Header):
-    """The unique key of the timer."""
+    """The unique key of the timer message."""
 
     msg_id: str
     region: str | None = wire("MSG_REGION", default=None)
 
 
 class SendMessageRefused(Header):
-    """What every refusal of a send says, for clients that trace."""
+    """The header of every refused send, for clients that trace."""
 
     region: str = wire("MSG_REGION")
     trace_on: str = wire("TRACE_ON")

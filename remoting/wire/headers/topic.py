@@ -1,4 +1,4 @@
-"""Topics, made and listed. Source: admin §4.1 (UpdateTopicSubCommand)."""
+"""Administration of topics. Source: admin §4.1 (UpdateTopicSubCommand)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class CreateTopic(Header, kw_only=True):
 
 
 class GetAllTopicConfig(Header):
-    """GET_ALL_TOPIC_CONFIG (21): a page, from 5.3.4 on; older clients name none and get all."""
+    """GET_ALL_TOPIC_CONFIG (21): one page, from 5.3.4 on; older clients ask for none and get
+    all.
+    """
 
     code = RequestCode.GET_ALL_TOPIC_CONFIG
     topic_seq: I32 | None = None

@@ -1,4 +1,4 @@
-"""The end of a transaction, and the question about one. Source: remoting §3.10."""
+"""The end of a transaction, and the check of an open one. Source: remoting §3.10."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EndTransaction(Header, kw_only=True):
 
 
 class CheckTransactionState(Header, kw_only=True):
-    """CHECK_TRANSACTION_STATE (39), from the broker: what became of it? The body is the half."""
+    """CHECK_TRANSACTION_STATE (39), from the broker: commit or roll back? The body is the half."""
 
     code = RequestCode.CHECK_TRANSACTION_STATE
     topic: str | None = None
