@@ -134,10 +134,12 @@ class ConsumptionProcessor:
     def groups_of(
         self, header: headers.QueryTopicConsumeByWho, command: Command, connection: Peer
     ) -> Answer:
-        """QUERY_TOPIC_CONSUME_BY_WHO: who is connected for it, pulled of it, or has an offset."""
+        """QUERY_TOPIC_CONSUME_BY_WHO: who is connected for it or has an offset.
+
+        Who only looks into a topic, as a tool does, would show up in all alarms with a lag.
+        """
         groups = {
             *self.offsets.groups_of(header.topic),
-            *self.compensation.groups_of(header.topic),
             *(
                 group.name
                 for group in self.clients.consumers.values()

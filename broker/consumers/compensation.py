@@ -1,7 +1,7 @@
 """Which topics groups consume that never say so in a heartbeat, as their pulls and pops show.
 
 A request that brings its own subscription leaves a trace here, so that one who asks for the group
-or the topic finds it. Nothing is delivered by it. What no request has renewed for a while is gone.
+finds it. Nothing is delivered by it. What no request has renewed for a while is gone.
 `now_ms` is a clock that never goes back.
 Source: semantics §1.1, §11.1 (ConsumerManager's compensation table).
 """
@@ -46,10 +46,6 @@ class CompensationTable:
     def topics(self, group: str) -> Mapping[str, int]:
         """What a group is known to consume, and since when nobody has renewed it."""
         return self.groups.get(group, {})
-
-    def groups_of(self, topic: str) -> list[str]:
-        """Which groups are known to consume a topic."""
-        return [group for group, topics in self.groups.items() if topic in topics]
 
     def expire(self, now_ms: int, timeout_ms: int) -> Iterator[None]:
         """Forget what was not renewed in time; others may run between two groups."""

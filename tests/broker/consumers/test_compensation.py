@@ -14,8 +14,6 @@ def test_requests_of_a_group_say_what_it_consumes() -> None:
     table.note("g", "T", 5)
     assert table.topics("g") == {"T": 5, "U": 0}
     assert table.topics("nobody") == {}
-    assert table.groups_of("T") == ["g", "h"]
-    assert table.groups_of("V") == []
 
 
 def test_what_is_not_renewed_in_time_is_gone() -> None:
