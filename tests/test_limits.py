@@ -89,6 +89,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "remoting/wire/bodies/test_register_broker.py"
         "::test_a_body_that_inflates_without_end_is_refused",
     ),
+    "what brokers register with the name server": (
+        f"{ROUTES}::test_brokers_and_topics_are_limited",
+        f"{ROUTES}::test_ever_new_addresses_and_ids_find_an_end",
+        f"{ROUTES}::test_pairs_of_topic_and_broker_are_limited_and_room_comes_back",
+    ),
     "queue locks": (
         f"{WIRE}::test_locks_of_queues_that_are_not_here_are_not_kept",
         "broker/consumers/test_queue_locks.py::test_a_full_table_grants_no_new_lock",

@@ -46,6 +46,14 @@ class NamesrvConfig:
     """Answer the list of all topics (code 206)."""
     enable_topic_list: bool = setting("enableTopicList", True, live=True)
     """Answer the lists of topics (224, 311 to 313)."""
+    support_acting_master: bool = setting("supportActingMaster", False)
+    """Show the slave that acts for its master as the master, in routes."""
+    notify_min_broker_id_changed: bool = setting("notifyMinBrokerIdChanged", False)
+    """Tell the brokers of one name when the smallest id among them changes."""
+    need_wait_for_service: bool = setting("needWaitForService", False)
+    """Give no routes until waitSecondsForService have passed since the start."""
+    wait_seconds_for_service_s: int = setting("waitSecondsForService", 45, ge=0, le=3_600, unit="s")
+    """How long; by then the brokers have registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

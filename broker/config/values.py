@@ -13,7 +13,7 @@ import msgspec
 
 from aerobee.broker.config.files.entries import Entry, Form, Scalar, Tree
 from aerobee.broker.dedupe import dedupe_settings as dedupe
-from aerobee.broker.namesrv import advertised_rules as advertised
+from aerobee.broker.namesrv import advertised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,6 +11,7 @@ from aerobee.broker.core.puts import Puts
 from aerobee.broker.core.rounds import Rounds
 from aerobee.broker.holds.quota import HoldLimits
 from aerobee.broker.metrics.stats import BrokerStats
+from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.saved.tables import Tables
 from aerobee.remoting.server.connection import packed_host
 from aerobee.store.message_store import MessageStore
@@ -49,7 +50,7 @@ class Core:
         self.puts = Puts(self.store, clock, finish_round=self.rounds.finish)
         root = Path(config.store.store_path_root_dir).expanduser()
         self.tables = Tables(root / "config", disk, clock)
-        self.address = f"{config.broker.broker_ip1}:{config.remoting.listen_port}"
+        self.address = with_port(config.broker.broker_ip1, config.remoting.listen_port)
         """The address that name servers, and records, give for us."""
         self.store_host = packed_host(
             _resolved(config.broker.broker_ip1, config.remoting.listen_port)
@@ -71,7 +72,7 @@ class Core:
 def _resolved(host: str, port: int) -> tuple[str, int]:
     """Host name or address → address, IPv4 if there is one. Raises: OSError naming the key."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise OSError(error.errno, f"brokerIP1 is {host}: {error.strerror}") from error
     preferred = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)

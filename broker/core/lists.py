@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from aerobee.broker.errors import Refused
-from aerobee.broker.namesrv.route_table import SORTED_MAX
+from aerobee.broker.namesrv.topic_queues import SORTED_MAX
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -1,29 +1,38 @@
-"""Which address the embedded name server gives out for its own broker, by who asks.
+"""`advertised`: which address of the broker in its process the name server tells, by who asks.
 
 Behind a container or a second network card one address does not fit all: the first rule whose
 network holds the asking client wins; then an address given explicitly; else the one that the client
-reached us at. Source: configuration §2.5 (`advertised`).
+reached us at. Text form of the rules: `10.0.0.0/8=broker.lan:10911;…`, the port optional. A client
+of IPv4 that came to a listener of IPv6 is in the networks of IPv4.
+Source: configuration §2.5.
 """
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, NamedTuple
 
+from aerobee.broker.config.files.entries import Scalar
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+    from ipaddress import IPv4Address
 
-__all__ = ["Advertised", "AdvertisedRule", "parse_rules"]
+    from aerobee.broker.config.files.entries import Tree
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+__all__ = ["Advertised", "AdvertisedRule", "from_mapping", "normalized", "parse_rules", "with_port"]
+
+HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:;=\[\]]+)(?::(\d{1,5}))?", re.ASCII)
 
 
 class AdvertisedRule(NamedTuple):
-    """Clients in `network` get `address` (`host:port`)."""
+    """Clients of `network` get `host` and `port`; None is the broker's own port."""
 
-    network: Network
-    address: str
+    network: IPv4Network | IPv6Network
+    host: str
+    port: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,40 +45,48 @@ class Advertised:
 
     def address_for(self, client_address: str, local_address: str) -> str:
         """Which address a client gets, by its own and by our end of its connection (`ip:port`)."""
-        client = ipaddress.ip_address(host_of(client_address))
-        for rule in self.rules:
-            if client in rule.network:
-                return rule.address
-        return with_port(self.host or host_of(local_address), self.listen_port)
+        if self.rules:
+            client = plain(host_of(client_address))
+            for rule in self.rules:
+                if client in rule.network:
+                    return with_port(rule.host, rule.port or self.listen_port)
+        return with_port(self.host or str(plain(host_of(local_address))), self.listen_port)
 
 
-def parse_rules(
-    rules: str | Iterable[Mapping[str, str]] | None, default_port: int
-) -> tuple[AdvertisedRule, ...]:
-    """`network=address;…` or a list of `{network, address}` → rules.
-
-    An address without a port gets `default_port`. Raises: ValueError naming the rule.
-    """
-    if rules is None:
-        return ()
-    if isinstance(rules, str):
-        pairs = [item.partition("=")[::2] for item in rules.split(";") if item.strip()]
-    else:
-        pairs = [(item.get("network", ""), item.get("address", "")) for item in rules]
-    return tuple(
-        parse_rule(network.strip(), address.strip(), default_port) for network, address in pairs
-    )
+def parse_rules(text: str) -> tuple[AdvertisedRule, ...]:
+    """The rules of the text form, in order. Raises: ValueError with a sentence."""
+    return tuple(rule(part) for part in text.split(";") if part.strip())
 
 
-def parse_rule(network: str, address: str, default_port: int) -> AdvertisedRule:
-    """One rule. Raises: ValueError."""
-    if not address:
-        raise ValueError(f"advertised: {network or 'a rule'} has no address")
-    has_port = ":" in address.rpartition("]")[2]
-    return AdvertisedRule(
-        ipaddress.ip_network(network),
-        address if has_port else f"{address}:{default_port}",
-    )
+def rule(text: str) -> AdvertisedRule:
+    """One rule, `network=host` or `network=host:port`. Raises: ValueError."""
+    network, _, address = text.partition("=")
+    try:
+        asked_from = ip_network(network.strip())
+    except ValueError as error:
+        raise ValueError(f"{network.strip()} is not a network, such as 10.0.0.0/8") from error
+    match = HOST_AND_PORT.fullmatch(address.strip())
+    port = int(match[2]) if match and match[2] else None
+    if match is None or (port is not None and not 0 < port <= 65_535):
+        raise ValueError(f"{address.strip() or 'nothing'} is not host or host:port")
+    return AdvertisedRule(asked_from, match[1].strip("[]"), port)
+
+
+def normalized(text: str) -> str:
+    """The text form without needless blanks, checked. Raises: ValueError."""
+    parse_rules(text)
+    rules = (part.partition("=") for part in text.split(";") if part.strip())
+    return ";".join(f"{network.strip()}={address.strip()}" for network, _, address in rules)
+
+
+def from_mapping(item: Mapping[str, Tree]) -> str:
+    """One item of the YAML list as text. Raises: ValueError."""
+    network, address = item.get("network"), item.get("address")
+    if set(item) != {"network", "address"}:
+        raise ValueError("an item has network and address, nothing else")
+    if not isinstance(network, Scalar) or not isinstance(address, Scalar):
+        raise ValueError("network and address are texts")
+    return f"{network.text}={address.text}"
 
 
 def host_of(address: str) -> str:
@@ -77,6 +94,13 @@ def host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
+def plain(ip: str) -> IPv4Address | IPv6Address:
+    """The address; that of IPv4 where it is one in the clothes of IPv6."""
+    address = ip_address(ip)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
 def with_port(host: str, port: int) -> str:
     """`host:port`, an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""A connection to a name server elsewhere, for as long as a registration lasts."""
+"""A connection of ours to a name server or broker elsewhere, as long as it is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aerobee.broker.namesrv.registration import NameServer
     from aerobee.remoting.client.async_channel import AsyncChannel
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
@@ -30,9 +29,13 @@ class NameServerLink:
         assert code == header.code
         return await self.channel.call(header, body, timeout_s)
 
+    async def tell(self, header: Header) -> None:
+        """Send what is not answered. Raises: ChannelClosed."""
+        await self.channel.oneway(header)
+
 
 @asynccontextmanager
-async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[NameServer]:
+async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[NameServerLink]:
     """Open a channel to `host:port` and close it at the end. Raises: ConnectFailed."""
     from aerobee.remoting.client.async_channel import AsyncChannel
 

@@ -5,8 +5,12 @@ Source: nameserver §3 (RegisterBrokerRequestHeader, BrokerData, BrokerLiveInfo)
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from aerobee.broker.errors import LimitReached, Refused
+from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,17 +20,36 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
+    "MASTER_ID",
+    "NAME_MAX",
+    "QUEUES_MAX",
     "Broker",
     "BrokerConnection",
     "Live",
     "LiveKey",
+    "MinIdChange",
     "OwnBroker",
     "Registered",
     "Registration",
     "SystemNames",
+    "check_queues",
+    "check_shape",
+    "timeout_ms",
 ]
 
+MASTER_ID: Final = 0
 DEFAULT_TIMEOUT_MS: Final = 120_000
+TIMEOUTS_MS: Final = 1_000, 3_600_000
+"""The least and the most that a broker may say."""
+QUEUES_MAX: Final = 16_384
+"""Queues of one topic on one broker, to read and to write."""
+NAME_MAX: Final = 255
+"""Characters of a name or an address that is kept."""
+FILTER_SERVERS_MAX: Final = 100
+NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\]+")
+ADDRESS: Final = re.compile(r"[^\x00-\x20\x7f/\\;,@]+:(\d{1,5})", re.ASCII)
+SHOWN: Final = 60
+"""Characters of a wrong value that are repeated to the peer."""
 
 
 class BrokerConnection(Protocol):
@@ -106,3 +129,69 @@ class Live:
     timeout_ms: int
     connection: BrokerConnection | None
     filter_servers: tuple[str, ...] = ()
+
+
+class MinIdChange(NamedTuple):
+    """The smallest id under a broker name is another: who is told, and why.
+
+    `addresses`: id → address of all that are there now. `offline`: who left, if one did.
+    """
+
+    addresses: dict[int, str]
+    told: tuple[str, ...]
+    offline: str | None = None
+    ha_address: str | None = None
+
+
+def timeout_ms(said: int | None) -> int:
+    """How long a broker may be silent, by what it says of that."""
+    least, most = TIMEOUTS_MS
+    return max(least, min(said, most)) if said else DEFAULT_TIMEOUT_MS
+
+
+def check_shape(request: Registration) -> None:
+    """What a registration says beside its topics, by itself. Raises: Refused, LimitReached."""
+    for key, name in (("clusterName", request.cluster), ("brokerName", request.broker)):
+        if not NAME.fullmatch(name) or not name.strip():
+            raise wrong(key, name, "a name without slashes and control characters")
+    if not 1 <= port_of(request.address) <= 65_535:
+        raise wrong("brokerAddr", request.address, "host:port")
+    # A broker without replication may leave it out, or say port 0.
+    if request.ha_address and not 0 <= port_of(request.ha_address) <= 65_535:
+        raise wrong("haServerAddr", request.ha_address, "host:port")
+    if request.broker_id < 0:
+        raise wrong("brokerId", str(request.broker_id), "0 for a master, or a positive number")
+    texts = (request.cluster, request.broker, request.address, request.ha_address)
+    zone = request.zone_name or ""
+    if max(map(len, (*texts, zone, *request.filter_servers))) > NAME_MAX:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"a name or an address of a registration is longer than {NAME_MAX} characters",
+        )
+    if len(request.filter_servers) > FILTER_SERVERS_MAX:
+        raise LimitReached("filter server of a broker", FILTER_SERVERS_MAX)
+
+
+def port_of(address: str) -> int:
+    """The port of `host:port`; -1 for what is no address."""
+    found = ADDRESS.fullmatch(address)
+    return int(found[1]) if found else -1
+
+
+def wrong(key: str, value: str, wanted: str) -> Refused:
+    """A field of a registration that is not what it should be."""
+    return Refused(ResponseCode.SYSTEM_ERROR, f"{key} is {value[:SHOWN]!r}, not {wanted}")
+
+
+def check_queues(topic: str, read: int, write: int) -> None:
+    """The name of a topic that is registered, and its queues. Raises: Refused."""
+    if not 0 <= min(read, write) <= max(read, write) <= QUEUES_MAX:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"topic {topic[:NAME_MAX]} is registered with {read} queues to read and"
+            f" {write} to write, 0 to {QUEUES_MAX} are taken",
+        )
+    if len(topic) > NAME_MAX:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"a topic name is longer than {NAME_MAX} characters"
+        )

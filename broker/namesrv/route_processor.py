@@ -1,4 +1,4 @@
-"""The embedded name server: routes, clusters, registration of brokers, the KV table.
+"""What a name server answers: routes, clusters, registration of brokers, the KV table.
 
 What an answer says about the broker of this process follows the asking connection (`advertised`).
 An answer that the KV table was changed leaves when it is on disk.
@@ -15,11 +15,18 @@ import structlog
 from aerobee.broker.core.lists import encoded, encoded_table
 from aerobee.broker.errors import Refused
 from aerobee.broker.namesrv.kv_config import ORDER_TOPIC_CONFIG
-from aerobee.broker.namesrv.registrations import DEFAULT_TIMEOUT_MS, Registration
+from aerobee.broker.namesrv.registrations import Registration, timeout_ms
+from aerobee.broker.namesrv.route_views import of_zone, with_acting_masters
 from aerobee.broker.topics.topic_processor import when_saved
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.data_version import DataVersion
 from aerobee.remoting.wire.bodies.register_broker import RegisterBrokerBody
+from aerobee.remoting.wire.bodies.route import (
+    BrokerMemberGroup,
+    BrokerMemberGroupBody,
+    QueueData,
+    TopicRouteData,
+)
 from aerobee.remoting.wire.bodies.topic_list import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import namesrv as headers
@@ -40,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["NamesrvSettings", "RouteProcessor"]
 
 DONE: Final = Answer()
+UNIT, UNIT_SUB = 1, 2
+"""Bits of a topic's flags: it is one of a unit, and units subscribe to it."""
 FAQ: Final = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 log = structlog.stdlib.get_logger("aerobee.namesrv")
@@ -56,10 +65,16 @@ class NamesrvSettings(Protocol):
     def enable_all_topic_list(self) -> bool: ...
     @property
     def enable_topic_list(self) -> bool: ...
+    @property
+    def support_acting_master(self) -> bool: ...
+    @property
+    def need_wait_for_service(self) -> bool: ...
+    @property
+    def wait_seconds_for_service_s(self) -> int: ...
 
 
 class RouteProcessor:
-    """Codes 100–106, 205, 206, 216, 219, 224, 304, 322 and 327."""
+    """Codes 100–106, 205, 206, 216, 217, 219, 224, 304, 311–313, 322, 327, 901 and 904."""
 
     def __init__(
         self,
@@ -77,6 +92,7 @@ class RouteProcessor:
         self.advertised = advertised
         self.settings = settings
         self.clock = clock
+        self.began_ms = self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
         """The clock of the route table."""
@@ -92,14 +108,22 @@ class RouteProcessor:
         self, header: headers.GetRouteInfo, command: Command, connection: Connection
     ) -> Answer:
         """GET_ROUTEINFO_BY_TOPIC: brokers and queues of a topic. Makes no topic."""
+        settings = self.settings
+        wait_ms = settings.wait_seconds_for_service_s * 1000
+        if settings.need_wait_for_service and self.monotonic_ms() - self.began_ms < wait_ms:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         route = self.routes.route(header.topic, self.own_address(connection))
         if route is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {header.topic}\n{FAQ}",
             )
-        if self.settings.order_message_enable:
+        if settings.order_message_enable:
             route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
+        if settings.support_acting_master:
+            with_acting_masters(route, header.topic)
+        if header.zone_mode and header.zone_name:
+            of_zone(route, header.zone_name)
         return Answer(body=route.to_bytes())
 
     def cluster_info(
@@ -114,21 +138,42 @@ class RouteProcessor:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER: every topic that has a route."""
         if not self.settings.enable_all_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return self.names(None)
+        return topic_list(self.routes.topics())
 
     def topics_of_cluster(
         self, header: headers.GetTopicsByCluster, command: Command, connection: Connection
     ) -> Steps:
         """GET_TOPICS_BY_CLUSTER: an unknown cluster has none."""
+        self.check_topic_list()
+        return topic_list(self.routes.topics(header.cluster))
+
+    def check_topic_list(self) -> None:
+        """Whether such lists are given at all. Raises: Refused."""
         if not self.settings.enable_topic_list:
             raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
-        return self.names(header.cluster)
 
-    def names(self, cluster: str | None) -> Steps:
-        """The topics of a cluster, or all."""
-        topics = yield from self.routes.topics(cluster)
-        body = yield from encoded(topics)
-        return Answer(body=b'{"topicList":' + body + b"}")
+    def unit_topics(
+        self, header: headers.GetUnitTopicList, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_UNIT_TOPIC_LIST: topics of a unit."""
+        self.check_topic_list()
+        return topic_list(self.routes.queues.names(lambda queues: bool(flags(queues) & UNIT)))
+
+    def unit_sub_topics(
+        self, header: headers.GetHasUnitSubTopicList, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_HAS_UNIT_SUB_TOPIC_LIST: topics that units subscribe to."""
+        self.check_topic_list()
+        return topic_list(self.routes.queues.names(lambda queues: bool(flags(queues) & UNIT_SUB)))
+
+    def unit_sub_of_no_unit(
+        self, header: headers.GetHasUnitSubUnunitTopicList, command: Command, connection: Connection
+    ) -> Steps:
+        """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: those of them that are no unit's."""
+        self.check_topic_list()
+        return topic_list(
+            self.routes.queues.names(lambda queues: flags(queues) & (UNIT | UNIT_SUB) == UNIT_SUB)
+        )
 
     def system_topics(
         self, header: headers.GetSystemTopicListFromNs, command: Command, connection: Connection
@@ -160,8 +205,9 @@ class RouteProcessor:
                 topics=content.topics,
                 version=content.data_version,
                 filter_servers=content.filter_server_list,
-                timeout_ms=header.heartbeat_timeout_millis or DEFAULT_TIMEOUT_MS,
+                timeout_ms=timeout_ms(header.heartbeat_timeout_millis),
                 enable_acting_master=header.enable_acting_master,
+                zone_name=header.zone_name,
                 connection=connection,
             ),
             self.monotonic_ms(),
@@ -187,8 +233,8 @@ class RouteProcessor:
         self, header: headers.UnregisterBroker, command: Command, connection: Connection
     ) -> Steps:
         """UNREGISTER_BROKER: a broker leaves."""
-        self.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
-        log.info("broker.unregistered", broker=header.broker_name, address=header.broker_addr)
+        if self.routes.unregister(header.cluster_name, header.broker_addr):
+            log.info("broker.unregistered", broker=header.broker_name, address=header.broker_addr)
         yield from self.routes.settle()
         return DONE
 
@@ -204,6 +250,31 @@ class RouteProcessor:
             header=headers.QueryDataVersionResponse(changed=changed),
             body=b"" if stored is None else stored.to_bytes(),
         )
+
+    def heartbeat(
+        self, header: headers.BrokerHeartbeat, command: Command, connection: Connection
+    ) -> Answer:
+        """BROKER_HEARTBEAT: a sign of life; one of a broker that is not here means nothing."""
+        self.routes.seen(header.cluster_name, header.broker_addr, self.monotonic_ms())
+        return DONE
+
+    def member_group(
+        self, header: headers.GetBrokerMemberGroup, command: Command, connection: Connection
+    ) -> Answer:
+        """GET_BROKER_MEMBER_GROUP: the addresses under a broker name; none for an unknown one."""
+        group = BrokerMemberGroup(broker_name=header.broker_name, cluster=header.cluster_name)
+        if header.broker_name in self.routes.brokers:
+            data = self.routes.broker_data(header.broker_name, self.own_address(connection))
+            group.broker_addrs = data.broker_addrs
+        return Answer(body=BrokerMemberGroupBody(broker_member_group=group).to_bytes())
+
+    def register_topic(
+        self, header: headers.RegisterTopicInNamesrv, command: Command, connection: Connection
+    ) -> Answer:
+        """REGISTER_TOPIC_IN_NAMESRV: the queues of one topic, of brokers that registered."""
+        queues = TopicRouteData.from_client(command.body).queue_datas
+        self.routes.register_topic(header.topic, queues)
+        return DONE
 
     def connection_closed(self, connection: BrokerConnection) -> None:
         """What was registered over this connection leaves with it."""
@@ -274,6 +345,18 @@ class RouteProcessor:
             )
         body = yield from kv_table(entries)
         return Answer(body=body)
+
+
+def topic_list(topics: Generator[None, None, list[str]]) -> Steps:
+    """The body of an answer that lists topics."""
+    names = yield from topics
+    body = yield from encoded(names)
+    return Answer(body=b'{"topicList":' + body + b"}")
+
+
+def flags(queues: Mapping[str, QueueData]) -> int:
+    """A topic's flags, by one of the brokers that have it."""
+    return next(iter(queues.values())).topic_sys_flag
 
 
 def kv_table(entries: Mapping[str, str]) -> Generator[None, None, bytes]:

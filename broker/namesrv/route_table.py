@@ -10,48 +10,39 @@ Source: nameserver §1, §3 (RouteInfoManager).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from aerobee.broker.errors import LimitReached, Refused
-from aerobee.broker.namesrv.departures import (
-    TOPICS_STEP,
-    Departures,
-    drop_queues,
-    unwritable,
-)
 from aerobee.broker.namesrv.registrations import (
+    MASTER_ID,
     Broker,
     Live,
     LiveKey,
+    MinIdChange,
     OwnBroker,
     Registered,
     SystemNames,
+    check_queues,
+    check_shape,
 )
+from aerobee.broker.namesrv.topic_queues import TOPICS_STEP, TopicQueues, unwritable
 from aerobee.broker.topics.topics import PERM_READ, PERM_WRITE
 from aerobee.remoting.wire.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from aerobee.broker.namesrv.registrations import BrokerConnection, Registration
     from aerobee.broker.saved.data_version import DataVersion
     from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 
-__all__ = ["MASTER_ID", "RouteTable"]
+__all__ = ["RouteTable"]
 
-MASTER_ID: Final = 0
 ADDRESSES_MAX: Final = 100
 """Addresses under one broker name, and those registered over one connection."""
-QUEUES_MAX: Final = 16_384
-"""Queues of one topic on one broker, to read and to write."""
-NAME_MAX: Final = 255
-"""Characters of a name or an address that is kept."""
-FILTER_SERVERS_MAX: Final = 100
-SORTED_MAX: Final = 10_000
-"""Longer lists are given in the order in which the topics came: sorting them cannot be cut up."""
 UNFINISHED: Final = -1
 """The counter of a data version not all of whose topics are here: no broker has it."""
 
@@ -63,16 +54,20 @@ class RouteTable:
     """
 
     def __init__(
-        self, *, max_topics: int = 100_000, max_brokers: int = 1_000, now_ms: int = 0
+        self,
+        *,
+        max_topics: int = 100_000,
+        max_brokers: int = 1_000,
+        max_pairs: int = 1_000_000,
+        min_id_changed: Callable[[MinIdChange], None] = lambda _: None,
     ) -> None:
-        self.queues: dict[str, dict[str, QueueData]] = {}
+        self.queues = TopicQueues(max_topics=max_topics, max_pairs=max_pairs)
         self.brokers: dict[str, Broker] = {}
         self.live: dict[LiveKey, Live] = {}
-        self.max_topics = max_topics
         self.max_brokers = max_brokers
+        self.min_id_changed = min_id_changed
         self.own: OwnBroker | None = None
-        self.departures = Departures(self.queues)
-        self.settle = self.departures.settle
+        self.settle = self.queues.settle
 
     # -- our own broker --------------------------------------------------------------------------
 
@@ -98,12 +93,12 @@ class RouteTable:
         """Topics of our own broker that are new or changed."""
         assert self.own is not None, "our own broker has not been written in"
         for config in topics:
-            self.put_queues(self.own.name, config, config.perm)
+            self.queues.put(self.own.name, config, config.perm)
 
     def delete_own(self, topic: str) -> None:
         """A topic that our own broker no longer has."""
         if self.own is not None:
-            drop_queues(self.queues, topic, {self.own.name})
+            self.queues.drop(topic, {self.own.name})
 
     def leave_own(self) -> None:
         """Our own broker stops: take it out of every route."""
@@ -121,8 +116,9 @@ class RouteTable:
         stored with the last topic, and when it leaves before, the rest is dropped.
         Source: nameserver §3.1.
         """
+        check_shape(request)
         yield from self.settle()
-        yield from self.check_topics(request)
+        yield from self.queues.check(request.topics)
         # No yield from here to the broker's entry: what is cleared away under its name is older.
         yield from self.settle()
         self.check(request)
@@ -136,8 +132,11 @@ class RouteTable:
             self.brokers[request.broker] = broker
         broker.enable_acting_master = bool(request.enable_acting_master)
         broker.zone_name = request.zone_name
-        first = self.place(broker, request)
         known = self.live.get(key)
+        if known is not None and known.broker != request.broker:
+            # It has another name now, and nobody would ever take it out under the old one.
+            self.drop_address(known.broker, request.address)
+        first = self.place(broker, request)
         all_of_them = first or known is None or known.version != request.version
         unfinished = msgspec.structs.replace(request.version, counter=UNFINISHED)
         live = self.live[key] = Live(
@@ -172,15 +171,7 @@ class RouteTable:
         self.check_addresses(broker, request)
 
     def check_addresses(self, broker: Broker | None, request: Registration) -> None:
-        """What a registration says beside its topics. Raises: Refused, LimitReached."""
-        texts = (request.cluster, request.broker, request.address, request.ha_address)
-        if max(map(len, (*texts, *request.filter_servers))) > NAME_MAX:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"a name or an address of a registration is longer than {NAME_MAX} characters",
-            )
-        if len(request.filter_servers) > FILTER_SERVERS_MAX:
-            raise LimitReached("filter server of a broker", FILTER_SERVERS_MAX)
+        """How many addresses there would be. Raises: LimitReached."""
         new = LiveKey(request.cluster, request.address) not in self.live
         if new and len(self.live) >= self.max_brokers:
             raise LimitReached("broker address", self.max_brokers)
@@ -191,27 +182,6 @@ class RouteTable:
         taken = {} if broker is None else broker.addresses
         if request.broker_id not in taken and len(taken) >= ADDRESSES_MAX:
             raise LimitReached(f"address of broker {request.broker}", ADDRESSES_MAX)
-
-    def check_topics(self, request: Registration) -> Iterator[None]:
-        """That all topics of a registration can be taken in. Raises: Refused, LimitReached."""
-        new = 0
-        for number, (topic, config) in enumerate(request.topics.items(), 1):
-            if number % TOPICS_STEP == 0:
-                yield
-            counts = (config.read_queue_nums, config.write_queue_nums)
-            if not 0 <= min(counts) <= max(counts) <= QUEUES_MAX:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"topic {topic[:NAME_MAX]} is registered with {counts[0]} queues to read and"
-                    f" {counts[1]} to write, 0 to {QUEUES_MAX} are taken",
-                )
-            if max(len(topic), len(config.topic_name)) > NAME_MAX:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR, f"a topic name is longer than {NAME_MAX} characters"
-                )
-            new += topic not in self.queues
-        if new and len(self.queues) + new > self.max_topics:
-            raise LimitReached("topic in the name server", self.max_topics)
 
     def is_outdated(self, broker: Broker, request: Registration) -> bool:
         """Whether its id is held by another address that is alive and of a later state."""
@@ -229,7 +199,13 @@ class RouteTable:
             if moved and (broker.name, broker_id) != self.own:
                 del broker.addresses[broker_id]
         first = request.broker_id not in broker.addresses
+        smallest = min(broker.addresses, default=request.broker_id)
         broker.addresses[request.broker_id] = request.address
+        if request.broker_id < smallest:
+            others = (other for id_, other in broker.addresses.items() if id_ > request.broker_id)
+            self.min_id_changed(
+                MinIdChange(dict(broker.addresses), tuple(others), ha_address=request.ha_address)
+            )
         return first
 
     def gives_topics(self, broker: Broker, request: Registration) -> bool:
@@ -248,11 +224,11 @@ class RouteTable:
         """
         acting = request.broker_id != MASTER_ID and broker.enable_acting_master
         for number, (topic, config) in enumerate(request.topics.items(), 1):
-            if all_of_them or broker.name not in self.queues.get(topic, ()):
-                if topic not in self.queues and len(self.queues) >= self.max_topics:
-                    # Others came in between.
-                    raise LimitReached("topic in the name server", self.max_topics)
-                self.put_queues(
+            queues = self.queues.of(topic)
+            if all_of_them or broker.name not in queues:
+                # Others came in between.
+                self.queues.check_room(not queues)
+                self.queues.put(
                     broker.name, config, config.perm & ~PERM_WRITE if acting else config.perm
                 )
             if number % TOPICS_STEP == 0:
@@ -261,15 +237,19 @@ class RouteTable:
                 if not registered or self.brokers.get(broker.name) is not broker:
                     return
 
-    def put_queues(self, broker: str, config: TopicConfig, perm: int) -> None:
-        """The queues of one topic on one broker."""
-        self.queues.setdefault(config.topic_name, {})[broker] = QueueData(
-            broker_name=broker,
-            perm=perm,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            topic_sys_flag=config.topic_sys_flag,
-        )
+    def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
+        """A topic of brokers that registered; nothing if one of them is not here.
+
+        What our own broker has it says itself. Raises: Refused, LimitReached.
+        """
+        for queue in queues:
+            check_queues(topic, queue.read_queue_nums, queue.write_queue_nums)
+        if any(queue.broker_name not in self.brokers for queue in queues):
+            return
+        self.queues.check_room(not self.queues.of(topic))
+        for queue in queues:
+            if self.own is None or queue.broker_name != self.own.name:
+                self.queues.put_data(topic, queue)
 
     def master_of(self, broker: Broker, request: Registration) -> Registered:
         """Where the master is, for a slave."""
@@ -281,18 +261,21 @@ class RouteTable:
 
     def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
         """The data version that a broker registered with last; asking counts as a sign of life."""
+        live = self.seen(cluster, address, now_ms)
+        return None if live is None else live.version
+
+    def seen(self, cluster: str, address: str, now_ms: int) -> Live | None:
+        """A sign of life of a broker, if it registered."""
         live = self.live.get(LiveKey(cluster, address))
-        if live is None:
-            return None
-        live.last_update_ms = now_ms
-        return live.version
+        if live is not None:
+            live.last_update_ms = now_ms
+        return live
 
     # -- leaving ---------------------------------------------------------------------------------
 
-    def unregister(self, cluster: str, address: str, broker: str) -> None:
-        """A broker unregisters. One that is not known, or ours, stays as it is."""
-        if self.live.pop(LiveKey(cluster, address), None) is not None:
-            self.drop_address(broker, address)
+    def unregister(self, cluster: str, address: str) -> bool:
+        """A broker unregisters; whether it was there. Ours stays as it is."""
+        return bool(self.leave({LiveKey(cluster, address)} & self.live.keys()))
 
     def connection_closed(self, connection_id: int) -> list[str]:
         """Take out what last registered over this connection; the addresses that went."""
@@ -327,43 +310,31 @@ class RouteTable:
         kept = {key: value for key, value in broker.addresses.items() if value != address}
         if self.own is not None and self.own.name == name:
             kept[self.own.broker_id] = broker.addresses[self.own.broker_id]
+        first_gone = bool(kept) and min(kept) > min(broker.addresses)
         broker.addresses = kept
+        if first_gone and broker.enable_acting_master:
+            self.min_id_changed(MinIdChange(dict(kept), tuple(kept.values()), offline=address))
         if not kept:
             del self.brokers[name]
-            self.departures.gone.add(name)
+            self.queues.gone.add(name)
         elif MASTER_ID not in kept and broker.enable_acting_master:
-            self.departures.masterless.add(name)
+            self.queues.masterless.add(name)
 
     # -- what administrators change --------------------------------------------------------------
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only what the brokers of `cluster` have of it."""
         brokers = self.brokers if cluster is None else self.brokers_of(cluster)
-        drop_queues(self.queues, topic, list(brokers))
+        self.queues.drop(topic, list(brokers))
 
     def wipe_write_perm(self, broker: str) -> Generator[None, None, int]:
         """Take the write bit from every topic of a broker; how many topics it has."""
-        return self.change_permissions(broker, unwritable)
+        return self.queues.change_permissions(broker, unwritable)
 
     def add_write_perm(self, broker: str) -> Generator[None, None, int]:
         """Make every topic of a broker readable and writable; how many topics it has."""
         # RocketMQ sets 6 whatever was there before, so a template loses its inherit bit.
-        return self.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
-
-    def change_permissions(
-        self, broker: str, change: PermissionChange
-    ) -> Generator[None, None, int]:
-        """Apply `change` to every topic of a broker; how many it has. Others may run at yields."""
-        count = 0
-        for number, topic in enumerate(list(self.queues), 1):
-            queues = self.queues.get(topic, {})
-            queue = queues.get(broker)
-            if queue is not None:
-                queues[broker] = msgspec.structs.replace(queue, perm=change(queue.perm))
-                count += 1
-            if number % TOPICS_STEP == 0:
-                yield
-        return count
+        return self.queues.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -372,13 +343,13 @@ class RouteTable:
 
         `own_address` is what this answer gives as the address of our own broker.
         """
-        queues = self.queues.get(topic, {})
+        queues = self.queues.of(topic)
         names = sorted(name for name in queues if name in self.brokers)
         if not names:
             return None
         return TopicRouteData(
             broker_datas=[self.broker_data(name, own_address) for name in names],
-            queue_datas=[self.departures.shown(queues[name]) for name in names],
+            queue_datas=[self.queues.shown(queues[name]) for name in names],
             filter_server_table=self.filter_servers(names),
         )
 
@@ -422,17 +393,10 @@ class RouteTable:
 
     def topics(self, cluster: str | None = None) -> Generator[None, None, list[str]]:
         """Every topic, or those that a broker of `cluster` has; sorted unless they are many."""
-        yield from self.settle()
-        found = list(self.queues)
-        if cluster is not None:
-            brokers = set(self.brokers_of(cluster))
-            every, found = found, []
-            for number, topic in enumerate(every, 1):
-                if not brokers.isdisjoint(self.queues.get(topic, ())):
-                    found.append(topic)
-                if number % TOPICS_STEP == 0:
-                    yield
-        return sorted(found) if len(found) <= SORTED_MAX else found
+        if cluster is None:
+            return self.queues.names(lambda queues: True)
+        brokers = set(self.brokers_of(cluster))
+        return self.queues.names(lambda queues: not brokers.isdisjoint(queues))
 
     def system_names(self, own_address: str | None = None) -> SystemNames:
         """Cluster and broker names, which are topics too, and the address of one broker."""
@@ -441,9 +405,3 @@ class RouteTable:
         addresses = (data.broker_addrs for data in info.broker_addr_table.values())
         first = next(addresses, None)
         return SystemNames(names, None if first is None else next(iter(first.values())))
-
-
-class PermissionChange(Protocol):
-    """Old permission bits → new ones."""
-
-    def __call__(self, perm: int, /) -> int: ...

@@ -203,7 +203,7 @@ def test_a_topic_lost_in_a_crash_is_taken_up_again_from_the_log(
 async def test_a_closed_connection_is_told_to_those_who_kept_it(tmp_path: Path) -> None:
     async with open_desk(tmp_path) as desk:
         told: list[str] = []
-        requests: Any = (desk.broker.namesrv.requests, desk.broker.consumers.client_requests)
+        requests: Any = (desk.broker.namesrv.role.requests, desk.broker.consumers.client_requests)
         for processor in requests:
             name = type(processor).__name__
             processor.connection_closed = lambda connection, name=name: told.append(name)

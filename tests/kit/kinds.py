@@ -57,6 +57,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "delay": ("schedule",),
         "metrics": ("sampling",),
         "namesrv": (
+            "min_id_notices",
             "name_server_link",
             "registration",
         ),
@@ -136,6 +137,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "rounds",
         ),
         "metrics": ("sources",),
+        "namesrv": ("role",),
     },
 }
 """Files of the broker that are no words, by folder."""

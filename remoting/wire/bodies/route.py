@@ -12,7 +12,14 @@ import msgspec
 
 from aerobee.remoting.wire.bodies.body import I32, I64, Body, without_nulls
 
-__all__ = ["BrokerData", "ClusterInfo", "QueueData", "TopicRouteData"]
+__all__ = [
+    "BrokerData",
+    "BrokerMemberGroup",
+    "BrokerMemberGroupBody",
+    "ClusterInfo",
+    "QueueData",
+    "TopicRouteData",
+]
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -62,3 +69,17 @@ class ClusterInfo(NullFree, msgspec.Struct, rename="camel", kw_only=True):
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}
+
+
+class BrokerMemberGroup(msgspec.Struct, rename="camel", kw_only=True):
+    """The addresses under one broker name, by id."""
+
+    broker_addrs: dict[I64, str] = {}
+    broker_name: str
+    cluster: str
+
+
+class BrokerMemberGroupBody(NullFree, msgspec.Struct, rename="camel", kw_only=True):
+    """What GET_BROKER_MEMBER_GROUP answers."""
+
+    broker_member_group: BrokerMemberGroup

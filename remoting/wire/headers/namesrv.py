@@ -8,21 +8,28 @@ from aerobee.remoting.wire.header import I32, I64, Header, wire
 __all__ = [
     "AddWritePermOfBroker",
     "AddWritePermOfBrokerResponse",
+    "BrokerHeartbeat",
     "DeleteKvConfig",
     "DeleteTopicInNamesrv",
     "GetAllTopicList",
     "GetBrokerClusterInfo",
+    "GetBrokerMemberGroup",
+    "GetHasUnitSubTopicList",
+    "GetHasUnitSubUnunitTopicList",
     "GetKvConfig",
     "GetKvConfigResponse",
     "GetKvListByNamespace",
     "GetRouteInfo",
     "GetSystemTopicListFromNs",
     "GetTopicsByCluster",
+    "GetUnitTopicList",
+    "NotifyMinBrokerIdChange",
     "PutKvConfig",
     "QueryDataVersion",
     "QueryDataVersionResponse",
     "RegisterBroker",
     "RegisterBrokerResponse",
+    "RegisterTopicInNamesrv",
     "UnregisterBroker",
     "WipeWritePermOfBroker",
     "WipeWritePermOfBrokerResponse",
@@ -35,6 +42,8 @@ class GetRouteInfo(Header):
     code = RequestCode.GET_ROUTEINFO_BY_TOPIC
     topic: str
     accept_standard_json_only: bool | None = None
+    zone_mode: bool | None = wire("__ZONE_MODE", default=None)
+    zone_name: str | None = wire("__ZONE_NAME", default=None)
 
 
 class RegisterBroker(Header):
@@ -86,6 +95,34 @@ class QueryDataVersionResponse(Header):
     changed: bool
 
 
+class BrokerHeartbeat(Header):
+    """BROKER_HEARTBEAT (904): a broker is alive. What else it says is for controllers."""
+
+    code = RequestCode.BROKER_HEARTBEAT
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+
+
+class GetBrokerMemberGroup(Header):
+    """GET_BROKER_MEMBER_GROUP (901): the addresses under one broker name."""
+
+    code = RequestCode.GET_BROKER_MEMBER_GROUP
+    cluster_name: str
+    broker_name: str
+
+
+class NotifyMinBrokerIdChange(Header):
+    """NOTIFY_MIN_BROKER_ID_CHANGE (905), to the brokers of one name. RocketMQ fills no name in."""
+
+    code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+    min_broker_id: I64 | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
 class GetBrokerClusterInfo(Header):
     """GET_BROKER_CLUSTER_INFO (106)."""
 
@@ -109,6 +146,31 @@ class GetSystemTopicListFromNs(Header):
     """GET_SYSTEM_TOPIC_LIST_FROM_NS (304)."""
 
     code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
+
+
+class GetUnitTopicList(Header):
+    """GET_UNIT_TOPIC_LIST (311): topics of a unit."""
+
+    code = RequestCode.GET_UNIT_TOPIC_LIST
+
+
+class GetHasUnitSubTopicList(Header):
+    """GET_HAS_UNIT_SUB_TOPIC_LIST (312): topics that units subscribe to."""
+
+    code = RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST
+
+
+class GetHasUnitSubUnunitTopicList(Header):
+    """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313): those of them that are no unit's."""
+
+    code = RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
+
+
+class RegisterTopicInNamesrv(Header):
+    """REGISTER_TOPIC_IN_NAMESRV (217): the queues of one topic, by a TopicRouteData."""
+
+    code = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+    topic: str
 
 
 class WipeWritePermOfBroker(Header):

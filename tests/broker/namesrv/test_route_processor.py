@@ -32,6 +32,9 @@ class Settings:
     return_order_topic_config_to_broker: bool = True
     enable_all_topic_list: bool = True
     enable_topic_list: bool = True
+    support_acting_master: bool = False
+    need_wait_for_service: bool = False
+    wait_seconds_for_service_s: int = 45
 
 
 def topic_json(name: str, perm: int = 6, queues: int = 4) -> dict[str, Any]:
@@ -94,9 +97,7 @@ class Desk:
             routes=self.routes,
             kv=self.kv,
             saved=self.saved,
-            advertised=Advertised(
-                listen_port=10911, rules=parse_rules("10.0.0.0/8=broker.lan", 10911)
-            ),
+            advertised=Advertised(listen_port=10911, rules=parse_rules("10.0.0.0/8=broker.lan")),
             settings=self.settings,
             clock=self.clock,
         )
@@ -426,3 +427,114 @@ def test_a_value_that_is_not_there_is_not_found(desk: Desk) -> None:
     with pytest.raises(Refused) as caught:
         desk.ask(desk.processor.kv_list, headers.GetKvListByNamespace(namespace="n"))
     assert caught.value.code == 22
+
+
+# -- groups of brokers under one name ------------------------------------------------------------
+
+
+def test_a_heartbeat_keeps_a_broker_alive_and_an_unknown_one_is_as_good(desk: Desk) -> None:
+    desk.register(heartbeat_timeout_millis=1_000)
+    desk.clock.pass_ms(900)
+    for address in ("127.0.0.1:30911", "127.0.0.1:9"):
+        desk.ask(
+            desk.processor.heartbeat,
+            headers.BrokerHeartbeat(cluster_name="PyC", broker_addr=address, broker_name="py-a"),
+        )
+    desk.clock.pass_ms(900)
+    assert desk.routes.expire(desk.processor.monotonic_ms()) == []
+    desk.clock.pass_ms(900)
+    assert desk.routes.expire(desk.processor.monotonic_ms()) == [desk.peer]
+
+
+def test_who_is_under_a_broker_name(desk: Desk) -> None:
+    desk.own()
+    desk.register()
+    desk.register(plain_body(), broker_id=1, broker_addr="127.0.0.1:30931")
+
+    def members(broker: str) -> Any:
+        header = headers.GetBrokerMemberGroup(cluster_name="PyC", broker_name=broker)
+        return desk.asked(desk.processor.member_group, header)["brokerMemberGroup"]
+
+    both = {"0": "127.0.0.1:30911", "1": "127.0.0.1:30931"}
+    assert members("py-a") == {"brokerAddrs": both, "brokerName": "py-a", "cluster": "PyC"}
+    assert members("broker-a")["brokerAddrs"] == {"0": "127.0.0.1:10911"}
+    assert members("?") == {"brokerAddrs": {}, "brokerName": "?", "cluster": "PyC"}
+
+
+def test_an_acting_master_is_shown_as_the_master_where_that_is_on(desk: Desk) -> None:
+    desk.register(enable_acting_master=True)
+    slave: dict[str, Any] = {
+        "broker_id": 2,
+        "broker_addr": "127.0.0.1:30931",
+        "enable_acting_master": True,
+    }
+    desk.register(**slave)
+    desk.routes.unregister("PyC", "127.0.0.1:30911")
+
+    def shown(topic: str = "T1") -> Any:
+        return json.loads(desk.route(topic))["brokerDatas"][0]["brokerAddrs"]
+
+    assert shown() == {"2": "127.0.0.1:30931"}
+    desk.settings.support_acting_master = True
+    assert shown() == {"0": "127.0.0.1:30931"}
+    members = "rmq_sys_SYNC_BROKER_MEMBER_py-a"
+    desk.register(plain_body("T1", members, counter=9), **slave)
+    assert shown(members) == {"2": "127.0.0.1:30931"}
+
+
+def test_a_client_of_a_zone_is_told_the_brokers_of_its_zone_and_masterless_ones(
+    desk: Desk,
+) -> None:
+    desk.register(zone_name="East")
+    desk.register(broker_name="west", broker_addr="127.0.0.1:2", zone_name="west")
+    desk.register(broker_name="lost", broker_addr="127.0.0.1:3")
+    desk.register(broker_name="lost", broker_addr="127.0.0.1:4", broker_id=1)
+    desk.routes.unregister("PyC", "127.0.0.1:3")
+
+    def names(**zone: Any) -> Any:
+        header = headers.GetRouteInfo(topic="T1", **zone)
+        route = desk.asked(desk.processor.route, header)
+        queues = [queue["brokerName"] for queue in route["queueDatas"]]
+        assert queues == [data["brokerName"] for data in route["brokerDatas"]]
+        return queues
+
+    assert names() == ["lost", "py-a", "west"]
+    assert names(zone_mode=True, zone_name="east") == ["lost", "py-a"]
+    assert names(zone_mode=False, zone_name="east") == ["lost", "py-a", "west"]
+
+
+def test_a_name_server_may_wait_until_brokers_have_registered(desk: Desk) -> None:
+    desk.register()
+    desk.settings.need_wait_for_service = True
+    with pytest.raises(Refused, match="name server not ready") as caught:
+        desk.route("T1")
+    assert caught.value.code == 1
+    desk.clock.pass_ms(45_000)
+    assert desk.route("T1")
+
+
+def test_topics_of_units_are_listed(desk: Desk) -> None:
+    configs = {name: {**topic_json(name), "topicSysFlag": bits} for bits, name in enumerate("nusb")}
+    wrapper = {"dataVersion": VERSION, "topicConfigTable": configs}
+    desk.register(json.dumps({"topicConfigSerializeWrapper": wrapper}).encode())
+    asked: list[tuple[Any, Any, list[str]]] = [
+        (desk.processor.unit_topics, headers.GetUnitTopicList(), ["b", "u"]),
+        (desk.processor.unit_sub_topics, headers.GetHasUnitSubTopicList(), ["b", "s"]),
+        (desk.processor.unit_sub_of_no_unit, headers.GetHasUnitSubUnunitTopicList(), ["s"]),
+    ]
+    for handler, header, names in asked:
+        assert desk.asked(handler, header) == {"topicList": names}
+    desk.settings.enable_topic_list = False
+    for handler, header, _ in asked:
+        with pytest.raises(Refused, match="disable"):
+            desk.asked(handler, header)
+
+
+def test_the_queues_of_one_topic_are_registered(desk: Desk) -> None:
+    desk.register()
+    queue = {"brokerName": "py-a", "perm": 6, "readQueueNums": 3, "writeQueueNums": 2}
+    header = headers.RegisterTopicInNamesrv(topic="one")
+    desk.ask(desk.processor.register_topic, header, json.dumps({"queueDatas": [queue]}).encode())
+    assert json.loads(desk.route("one"))["queueDatas"] == [{**queue, "topicSysFlag": 0}]
+    with pytest.raises(BodyError):
+        desk.ask(desk.processor.register_topic, header, b"[1]")

@@ -5,12 +5,19 @@ from typing import Any
 import pytest
 
 from aerobee.broker.errors import LimitReached, Refused
-from aerobee.broker.namesrv.departures import TOPICS_STEP
-from aerobee.broker.namesrv.registrations import Registered, Registration
-from aerobee.broker.namesrv.route_table import ADDRESSES_MAX, QUEUES_MAX, RouteTable
+from aerobee.broker.namesrv.registrations import (
+    QUEUES_MAX,
+    MinIdChange,
+    Registered,
+    Registration,
+    timeout_ms,
+)
+from aerobee.broker.namesrv.route_table import ADDRESSES_MAX, RouteTable
+from aerobee.broker.namesrv.topic_queues import TOPICS_STEP
 from aerobee.broker.saved.data_version import DataVersion
 from aerobee.broker.topics.topics import TopicConfig
 from aerobee.remoting.server.routes import finished
+from aerobee.remoting.wire.bodies.route import QueueData
 from tests.broker.peers import Peer
 
 
@@ -188,19 +195,19 @@ def test_a_good_bye_takes_the_broker_and_its_topics() -> None:
     routes = RouteTable()
     finished(routes.register(registration(), 0))
     finished(routes.register(registration(broker="py-b", address="127.0.0.1:9"), 0))
-    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    routes.unregister("PyC", "127.0.0.1:30911")
     assert perms(routes, "T1") == {"py-b": 6}
-    routes.unregister("PyC", "127.0.0.1:9", "py-b")
+    routes.unregister("PyC", "127.0.0.1:9")
     assert finished(routes.topics()) == []
     assert routes.cluster_info().cluster_addr_table == {}
-    routes.unregister("PyC", "127.0.0.1:9", "py-b")
+    routes.unregister("PyC", "127.0.0.1:9")
 
 
 def test_when_a_slave_remains_the_topics_stay() -> None:
     routes = RouteTable()
     finished(routes.register(registration(), 0))
     finished(routes.register(slave(), 0))
-    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    routes.unregister("PyC", "127.0.0.1:30911")
     assert addresses(routes) == {1: "127.0.0.1:30931"}
     assert perms(routes, "T1") == {"py-a": 6}
 
@@ -209,7 +216,7 @@ def test_without_a_master_an_acting_group_is_not_written_to() -> None:
     routes = RouteTable()
     finished(routes.register(registration(enable_acting_master=True), 0))
     finished(routes.register(slave(enable_acting_master=True), 0))
-    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    routes.unregister("PyC", "127.0.0.1:30911")
     assert perms(routes, "T1") == {"py-a": 4}
 
 
@@ -329,7 +336,7 @@ def test_no_one_takes_the_name_of_our_own_broker_or_its_address() -> None:
     own(routes)
     with pytest.raises(Refused, match="brokerName"):
         finished(routes.register(registration(broker="own", address="evil:1"), 0))
-    routes.unregister("PyC", "10.0.0.1:10911", "own")
+    routes.unregister("PyC", "10.0.0.1:10911")
     assert addresses(routes, "own") == {0: "10.0.0.1:10911"}
 
 
@@ -379,6 +386,108 @@ def test_a_topic_with_queues_beyond_measure_is_refused_and_leaves_nothing(queues
     assert routes.route("T1") is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"cluster": ""}, "clusterName"),
+        ({"broker": " "}, "brokerName"),
+        ({"broker": "../../etc"}, "brokerName"),
+        ({"broker": "a\\b"}, "brokerName"),
+        ({"broker": "a\0b"}, "brokerName"),
+        ({"address": ""}, "brokerAddr"),
+        ({"address": "no-port"}, "brokerAddr"),
+        ({"address": "host:0"}, "brokerAddr"),
+        ({"address": "host:70000"}, "brokerAddr"),
+        ({"address": "host:1;other:2"}, "brokerAddr"),
+        ({"address": "http://host/x:1"}, "brokerAddr"),
+        ({"address": "ho\nst:1"}, "brokerAddr"),
+        ({"ha_address": "host"}, "haServerAddr"),
+        ({"broker_id": -1}, "brokerId"),
+    ],
+)
+def test_a_registration_that_makes_no_sense_is_refused_with_its_field(
+    fields: dict[str, Any], named: str
+) -> None:
+    routes = RouteTable()
+    with pytest.raises(Refused, match=f"{named} is .*, not "):
+        finished(routes.register(registration(**fields), 0))
+    assert not routes.brokers
+    assert not routes.live
+
+
+@pytest.mark.parametrize("address", ["broker.lan:1", "[fd00::1]:10911", "fd00::1:10911"])
+def test_addresses_of_all_kinds_are_taken(address: str) -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(address=address, ha_address="broker.lan:0"), 0))
+    finished(routes.register(registration(address=address, ha_address=""), 0))
+    assert addresses(routes) == {0: address}
+
+
+def test_how_long_a_broker_may_be_silent_is_what_it_says_within_reason() -> None:
+    said = [None, 0, 10_000, -5, 1, 1 << 62]
+    assert list(map(timeout_ms, said)) == [120_000, 120_000, 10_000, 1_000, 1_000, 3_600_000]
+
+
+def test_a_broker_that_changed_its_name_is_not_left_under_the_old_one() -> None:
+    routes = RouteTable()
+    finished(routes.register(registration(), 0))
+    finished(routes.register(registration(broker="renamed"), 0))
+    assert set(routes.brokers) == {"renamed"}
+    assert perms(routes, "T1") == {"renamed": 6}
+
+
+def test_pairs_of_topic_and_broker_are_limited_and_room_comes_back() -> None:
+    routes = RouteTable(max_pairs=5)
+    for name in ("a", "b"):
+        finished(routes.register(registration(broker=name, address=f"{name}:1"), 0))
+    third = registration(broker="c", address="c:1")
+    with pytest.raises(LimitReached, match="topic of a broker"):
+        finished(routes.register(third, 0))
+    assert "c" not in routes.brokers
+    routes.unregister("PyC", "a:1")
+    finished(routes.register(third, 0))
+    assert perms(routes, "T1") == {"b": 6, "c": 6}
+
+
+def test_a_topic_is_registered_by_itself_for_brokers_that_are_here() -> None:
+    routes = RouteTable(max_topics=2)
+    own(routes)
+    finished(routes.register(registration(), 0))
+
+    def queue(broker: str, queues: int = 3) -> QueueData:
+        return QueueData(
+            broker_name=broker, perm=6, read_queue_nums=queues, write_queue_nums=queues
+        )
+
+    routes.register_topic("T2", [queue("py-a"), queue("unknown")])
+    assert perms(routes, "T2") == {"py-a": 6}
+    routes.register_topic("T1", [queue("py-a", 9), queue("own", 9)])
+    route = routes.route("T1")
+    assert route is not None
+    told = {one.broker_name: one.read_queue_nums for one in route.queue_datas}
+    assert told == {"own": 4, "py-a": 9}
+    with pytest.raises(Refused, match="queues to read"):
+        routes.register_topic("T1", [queue("py-a", -1)])
+    with pytest.raises(LimitReached):
+        routes.register_topic("T9", [queue("py-a")])
+
+
+def test_a_change_of_the_smallest_id_is_told() -> None:
+    told: list[MinIdChange] = []
+    routes = RouteTable(min_id_changed=told.append)
+    finished(routes.register(slave(enable_acting_master=True), 0))
+    assert told == []
+    both = {1: "127.0.0.1:30931", 0: "127.0.0.1:30911"}
+    finished(routes.register(registration(enable_acting_master=True), 0))
+    finished(routes.register(registration(enable_acting_master=True), 0))
+    assert told == [MinIdChange(both, ("127.0.0.1:30931",), ha_address="127.0.0.1:30912")]
+    routes.unregister("PyC", "127.0.0.1:30911")
+    left = {1: "127.0.0.1:30931"}
+    assert told[1:] == [MinIdChange(left, ("127.0.0.1:30931",), offline="127.0.0.1:30911")]
+    routes.unregister("PyC", "127.0.0.1:30931")
+    assert len(told) == 2
+
+
 def register_all(routes: RouteTable, asked: Iterable[Registration]) -> None:
     for one in asked:
         finished(routes.register(one, 0))
@@ -386,7 +495,7 @@ def register_all(routes: RouteTable, asked: Iterable[Registration]) -> None:
 
 def test_ever_new_addresses_and_ids_find_an_end() -> None:
     routes = RouteTable(max_brokers=3 * ADDRESSES_MAX)
-    peer, numbers = Peer(), range(1_000)
+    peer, numbers = Peer(), range(1, 1_000)
     of_one_peer = [registration(address=f"10.0.0.1:{n}", connection=peer) for n in numbers]
     with pytest.raises(LimitReached, match="broker address of one connection"):
         register_all(routes, of_one_peer)
@@ -429,32 +538,32 @@ MANY = [topic(f"T{number:04}") for number in range(2_000)]
 def begun(routes: RouteTable, request: Registration) -> Generator[None, None, Registered]:
     """A registration of which some topics are in."""
     steps = routes.register(request, 0)
-    while not routes.queues:
+    while not routes.queues.table:
         next(steps)
-    assert 0 < len(routes.queues) < len(MANY)
+    assert 0 < len(routes.queues.table) < len(MANY)
     return steps
 
 
 def test_a_registration_that_goes_on_shows_whole_routes_and_no_data_version() -> None:
     routes = RouteTable()
     steps = begun(routes, registration(MANY))
-    for name in routes.queues:
+    for name in routes.queues.table:
         route = routes.route(name)
         assert route is not None
         assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:30911"}
     assert routes.stored_version("PyC", "127.0.0.1:30911", 0) != version()
     assert finished(steps) == Registered()
     assert routes.stored_version("PyC", "127.0.0.1:30911", 0) == version()
-    assert len(routes.queues) == len(MANY)
+    assert len(routes.queues.table) == len(MANY)
 
 
 def test_a_broker_that_leaves_while_it_registers_leaves_nothing() -> None:
     routes = RouteTable()
     steps = begun(routes, registration(MANY))
-    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    routes.unregister("PyC", "127.0.0.1:30911")
     finished(steps)
     list(routes.settle())
-    assert (routes.queues, routes.brokers, routes.live) == ({}, {}, {})
+    assert (routes.queues.table, routes.brokers, routes.live) == ({}, {}, {})
 
 
 def test_a_broker_whose_connection_ends_while_it_registers_leaves_nothing() -> None:
@@ -464,33 +573,33 @@ def test_a_broker_whose_connection_ends_while_it_registers_leaves_nothing() -> N
     steps.close()
     routes.connection_closed(peer.id)
     list(routes.settle())
-    assert (routes.queues, routes.brokers, routes.live) == ({}, {}, {})
+    assert (routes.queues.table, routes.brokers, routes.live) == ({}, {}, {})
 
 
 def test_who_leaves_is_in_no_route_from_then_on_and_its_topics_are_cleared_away_in_steps() -> None:
     routes = RouteTable()
     finished(routes.register(registration(MANY), 0))
     finished(routes.register(registration(MANY[:3], broker="py-b", address="127.0.0.1:9"), 0))
-    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    routes.unregister("PyC", "127.0.0.1:30911")
     assert routes.route("T0100") is None
     assert perms(routes, "T0000") == {"py-b": 6}
     one, other = routes.settle(), routes.settle()
     steps = sum(1 for pair in zip_longest(one, other) for _ in pair)
     assert steps >= len(MANY) // TOPICS_STEP
-    assert set(routes.queues) == {"T0000", "T0001", "T0002"}
-    assert (routes.departures.gone, routes.departures.settling) == (set(), None)
+    assert set(routes.queues.table) == {"T0000", "T0001", "T0002"}
+    assert (routes.queues.gone, routes.queues.settling) == (set(), None)
 
 
 def test_a_broker_that_comes_back_before_its_topics_are_cleared_away_keeps_the_new_ones() -> None:
     routes = RouteTable(max_topics=len(MANY))
     finished(routes.register(registration(MANY), 0))
-    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    routes.unregister("PyC", "127.0.0.1:30911")
     clearing = routes.settle()
     next(clearing)
     again = [topic(f"N{number:04}") for number in range(len(MANY) - 10)] + MANY[:10]
     finished(routes.register(registration(again, version=version(9)), 0))
     list(clearing)
-    assert set(routes.queues) == {one.topic_name for one in again}
+    assert set(routes.queues.table) == {one.topic_name for one in again}
     assert perms(routes, "T0001") == perms(routes, "N0001") == {"py-a": 6}
 
 
@@ -498,7 +607,7 @@ def test_an_acting_group_that_got_its_master_back_is_written_to_again() -> None:
     routes = RouteTable()
     finished(routes.register(registration(MANY, enable_acting_master=True), 0))
     finished(routes.register(slave(enable_acting_master=True), 0))
-    routes.unregister("PyC", "127.0.0.1:30911", "py-a")
+    routes.unregister("PyC", "127.0.0.1:30911")
     assert perms(routes, "T1000") == {"py-a": 4}
     next(routes.settle())
     finished(routes.register(registration(MANY, enable_acting_master=True), 0))
@@ -519,11 +628,11 @@ def test_an_address_that_lost_its_place_meanwhile_writes_no_routes_of_nobody() -
     routes = RouteTable()
     steps = begun(routes, registration(MANY))
     finished(routes.register(registration(address="127.0.0.1:9", version=version(9)), 0))
-    routes.unregister("PyC", "127.0.0.1:9", "py-a")
+    routes.unregister("PyC", "127.0.0.1:9")
     finished(steps)
     list(routes.settle())
     assert not routes.brokers
-    assert not routes.queues
+    assert not routes.queues.table
 
 
 def test_the_limit_on_topics_holds_when_others_register_meanwhile() -> None:
@@ -533,5 +642,5 @@ def test_the_limit_on_topics_holds_when_others_register_meanwhile() -> None:
     finished(routes.register(registration(others, broker="py-b", address="127.0.0.1:9"), 0))
     with pytest.raises(LimitReached):
         finished(steps)
-    assert len(routes.queues) == 2_500
+    assert len(routes.queues.table) == 2_500
     assert routes.stored_version("PyC", "127.0.0.1:30911", 0) != version()

@@ -1,0 +1,82 @@
+"""Tells the brokers of one name that the smallest id among them is another: the acting master.
+
+Over connections of its own to the addresses that they registered, one way and once: who cannot be
+reached learns it from the name server when it asks. Source: nameserver §3.3 (RouteInfoManager).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import structlog
+import trio
+
+from aerobee.broker.namesrv.name_server_link import connected
+from aerobee.remoting.errors import RemotingError
+from aerobee.remoting.wire.headers.namesrv import NotifyMinBrokerIdChange
+
+if TYPE_CHECKING:
+    from aerobee.broker.namesrv.registrations import MinIdChange
+
+__all__ = ["MinIdNotices"]
+
+WAITING_MAX: Final = 1_000
+"""Changes that wait to be told; more are left out."""
+AT_ONCE: Final = 16
+"""Brokers that are told at the same time."""
+WITHIN_S: Final = 3.0
+"""How long one of them may take."""
+
+log = structlog.stdlib.get_logger("aerobee.namesrv")
+
+
+class MinIdNotices:
+    """The service. `tell` may be called from anywhere in the loop."""
+
+    def __init__(self) -> None:
+        self.send: trio.MemorySendChannel[MinIdChange]
+        self.receive: trio.MemoryReceiveChannel[MinIdChange]
+        self.send, self.receive = trio.open_memory_channel(WAITING_MAX)
+
+    def tell(self, change: MinIdChange) -> None:
+        """Have the brokers of the change told soon; left out when too many changes wait."""
+        try:
+            self.send.send_nowait(change)
+        except trio.WouldBlock:
+            log.warning("namesrv.min_id_untold", waiting=WAITING_MAX)
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> NoReturn:
+        """Tell until cancelled."""
+        task_status.started()
+        async for change in self.receive:
+            header, limiter = notice(change), trio.CapacityLimiter(AT_ONCE)
+            async with trio.open_nursery() as nursery:
+                for address in change.told:
+                    nursery.start_soon(tell_one, address, header, limiter)
+        raise AssertionError("the channel is never closed")
+
+
+async def tell_one(
+    address: str, header: NotifyMinBrokerIdChange, limiter: trio.CapacityLimiter
+) -> None:
+    """Tell one broker, in its turn; nothing when it cannot be reached."""
+    async with limiter:
+        with trio.move_on_after(WITHIN_S):
+            try:
+                async with connected(address, connect_timeout_s=WITHIN_S) as broker:
+                    await broker.tell(header)
+            except (RemotingError, OSError) as error:
+                log.info("namesrv.min_id_unheard", address=address, reason=str(error))
+
+
+def notice(change: MinIdChange) -> NotifyMinBrokerIdChange:
+    """What the brokers are told."""
+    smallest = min(change.addresses)
+    return NotifyMinBrokerIdChange(
+        min_broker_id=smallest,
+        min_broker_addr=change.addresses[smallest],
+        offline_broker_addr=change.offline,
+        ha_broker_addr=change.ha_address,
+    )

@@ -1,0 +1,125 @@
+"""The name server: its tables, what it answers, what it does by itself. In a broker, or alone.
+
+Source: nameserver §7 (NamesrvController).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from aerobee.broker.core.housekeeping import Housekeeping
+from aerobee.broker.namesrv.advertised import Advertised, parse_rules
+from aerobee.broker.namesrv.kv_config import KvConfigTable
+from aerobee.broker.namesrv.min_id_notices import MinIdNotices
+from aerobee.broker.namesrv.route_processor import RouteProcessor
+from aerobee.broker.namesrv.route_table import RouteTable
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.wire.headers import namesrv as headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.broker.core.feature import Service
+    from aerobee.broker.namesrv.registrations import MinIdChange
+    from aerobee.broker.saved.tables import Tables
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.store.clock import Clock
+
+__all__ = ["NamesrvRole"]
+
+SETTLE_S: Final = 0.5
+"""How long a broker that left may still take memory, and an acting master seem writable."""
+
+log = structlog.stdlib.get_logger("aerobee.namesrv")
+
+
+class NamesrvRole:
+    """Routes of all brokers that registered here, and the key-value table."""
+
+    def __init__(self, config: BrokerConfig, tables: Tables, clock: Clock) -> None:
+        self._settings, self._clock = config.namesrv, clock
+        self._notices = MinIdNotices()
+        self.route_table = RouteTable(min_id_changed=self._min_id_changed)
+        self.kv = KvConfigTable(on_change=self._kv_changed)
+        self.kv_file = tables.asked(self.kv, config.namesrv.kv_config_path or "kvConfig.json")
+        self.requests = RouteProcessor(
+            routes=self.route_table,
+            kv=self.kv,
+            saved=self.kv_file,
+            advertised=advertised(config),
+            settings=config.namesrv,
+            clock=clock,
+        )
+        scan_s = config.namesrv.scan_not_active_broker_interval_ms / 1000
+        self.services: Sequence[Service] = (
+            self._notices,
+            Housekeeping(self.scan_brokers, period_s=scan_s),
+            Housekeeping(self.route_table.settle, period_s=SETTLE_S),
+        )
+
+    @property
+    def routes(self) -> Iterator[Route]:
+        """The requests that it answers."""
+        requests = self.requests
+        yield Route(headers.GetRouteInfo, requests.route, "admin")
+        yield Route(headers.RegisterBroker, requests.register, "admin")
+        yield Route(headers.UnregisterBroker, requests.unregister, "admin")
+        yield Route(headers.QueryDataVersion, requests.query_data_version, "admin")
+        yield Route(headers.BrokerHeartbeat, requests.heartbeat, "admin")
+        yield Route(headers.GetBrokerMemberGroup, requests.member_group, "admin")
+        yield Route(headers.GetBrokerClusterInfo, requests.cluster_info, "admin")
+        yield Route(headers.GetAllTopicList, requests.topic_list, "admin")
+        yield Route(headers.GetTopicsByCluster, requests.topics_of_cluster, "admin")
+        yield Route(headers.GetUnitTopicList, requests.unit_topics, "admin")
+        yield Route(headers.GetHasUnitSubTopicList, requests.unit_sub_topics, "admin")
+        yield Route(headers.GetHasUnitSubUnunitTopicList, requests.unit_sub_of_no_unit, "admin")
+        yield Route(headers.GetSystemTopicListFromNs, requests.system_topics, "admin")
+        yield Route(headers.RegisterTopicInNamesrv, requests.register_topic, "admin")
+        yield Route(headers.DeleteTopicInNamesrv, requests.delete_topic, "admin")
+        yield Route(headers.WipeWritePermOfBroker, requests.wipe_write_perm, "admin")
+        yield Route(headers.AddWritePermOfBroker, requests.add_write_perm, "admin")
+        yield Route(headers.PutKvConfig, requests.put_kv, "admin")
+        yield Route(headers.GetKvConfig, requests.get_kv, "admin")
+        yield Route(headers.DeleteKvConfig, requests.delete_kv, "admin")
+        yield Route(headers.GetKvListByNamespace, requests.kv_list, "admin")
+
+    def load(self) -> None:
+        """Read the key-value table. Raises: TableDamaged, OSError."""
+        self.kv_file.load(self.kv.load)
+
+    def scan_brokers(self) -> Iterator[None]:
+        """Take out brokers that stopped registering, and close their connections."""
+        routes = self.route_table
+        before = set(routes.live)
+        connections = routes.expire(int(self._clock.monotonic() * 1000))
+        yield
+        for cluster, address in before - routes.live.keys():
+            log.info("broker.expired", cluster=cluster, address=address)
+        for connection in connections:
+            yield
+            connection.close("the broker did not register again in time")
+
+    def connection_closed(self, connection: Connection) -> None:
+        """The brokers that registered over it are gone."""
+        self.requests.connection_closed(connection)
+
+    def _kv_changed(self) -> None:
+        self.kv_file.request()
+
+    def _min_id_changed(self, change: MinIdChange) -> None:
+        if self._settings.notify_min_broker_id_changed:
+            self._notices.tell(change)
+
+
+def advertised(config: BrokerConfig) -> Advertised:
+    """Which address of the broker in this process clients get."""
+    broker, port = config.broker, config.remoting.listen_port
+    explicit = broker.broker_ip1 if "brokerIP1" in config.sources else None
+    return Advertised(
+        listen_port=port,
+        host=broker.advertised_host or explicit,
+        rules=parse_rules(broker.advertised),
+    )
