@@ -1,1 +1,1 @@
-"""Commands to store to answers: the RocketMQ broker and its embedded name server."""
+"""The RocketMQ broker and its embedded name server: requests to store operations to answers."""

@@ -44,25 +44,26 @@ STORE_REFUSED: Final = 3
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""A terminal that closes sends SIGHUP, and Ctrl-\\ SIGQUIT: neither may be a kill."""
+"""A closing terminal sends SIGHUP, and Ctrl-\\ SIGQUIT: both must stop the broker cleanly."""
 IGNORED: Final = (signal.SIGUSR1, signal.SIGUSR2)
-"""They mean nothing here, and would end the process."""
+"""Signals that are ignored: their default action would end the process."""
 
 GC_THRESHOLDS: Final = (20_000, 1_000_000, 1_000_000)
-"""Objects of a request die by reference count; more searches for cycles only cost time. From the
-start on, for the import of the web framework would set off search after search. Later
-`collect_cycles` mostly searches before so many have come together, which takes 3 ms at most."""
+"""Objects of a request are freed by reference count; frequent searches for cycles only cost time.
+Set at the start, because the import of the web framework would trigger search after search. Later
+`collect_cycles` mostly searches before so many objects exist, which takes 3 ms at most."""
 YOUNG_S: Final = 0.05
-"""How often the newest objects are searched for cycles. The interpreter counts what comes less
-what goes: with thousands of held pulls, each of which evicts another, hundreds of thousands of
-young objects come together unseen, and one search of all of them took 0.2 s."""
+"""How often the youngest generation is searched for cycles. The interpreter counts allocations less
+deallocations: with thousands of held pulls, each of which evicts another, hundreds of thousands of
+young objects accumulate uncounted, and one search of all of them took 0.2 s."""
 LOOKS: Final = 5
-"""After so many searches, those that they left are searched once more; then they rest."""
+"""After so many searches, the objects that survived are searched once more and then frozen."""
 FEW_S: Final = 0.004
-"""If the searches took longer, or the interpreter searched of its own accord, they left too many:
-those rest until all are searched. What thousands of connections bring at once has no cycles."""
+"""If the searches took longer, or the interpreter started one itself, too many objects survived:
+they are frozen until the next full search. What thousands of new connections allocate has no
+cycles."""
 FEW_DESCRIPTORS: Final = 128
-"""With fewer left for connections than this, the start says so."""
+"""With fewer descriptors left for connections than this, the start logs a warning."""
 WHOLE_S: Final = 86_400.0
 """How often everything is searched, which takes 0.1 s per million objects."""
 
@@ -133,7 +134,7 @@ async def _obey(signals: AsyncIterator[int], controller: BrokerController) -> No
 
 
 async def collect_cycles() -> NoReturn:
-    """Look for cyclic garbage a little at a time."""
+    """Search for cyclic garbage a little at a time."""
     whole_at = trio.current_time() + WHOLE_S
     while True:
         spent_s = 0.0
@@ -154,7 +155,7 @@ async def collect_cycles() -> NoReturn:
 
 
 def young_collections() -> int:
-    """How often that was done so far, by whomever."""
+    """How many searches of the youngest generation there were, started by anyone."""
     looks: int = gc.get_stats()[0]["collections"]
     return looks
 
@@ -164,20 +165,22 @@ def _announce(ready: Ready) -> None:
     how = "clean" if recovery.clean else "abnormal"
     if recovery.cut_bytes or not recovery.clean:
         how += f", cut {recovery.cut_bytes} B"
-    # A stdout that is full or closed is no reason not to serve: the log says the same.
+    # A stdout that is full or closed must not stop the broker: the log has the same line.
     LineStream(sys.stdout).write(
         f"aerobee ready broker={ready.broker} namesrv={ready.namesrv} data={ready.data} "
         f"recovered={how} in {_process_age_s():.2f} s\n"
     )
     log.info("broker.started", broker=ready.broker, namesrv=ready.namesrv, data=ready.data)
     _announce_descriptors()
-    # What start-up made stays: no collection need look at it again. None is made here, since
-    # clients are served by now and it takes tens of milliseconds.
+    # Objects made at start-up need no search. Do not collect now: clients are being served, and it
+    # takes tens of milliseconds.
     gc.freeze()
 
 
 def _announce_descriptors() -> None:
-    """How many there are; each segment of the log and each file of a queue in use takes some."""
+    """Log the limit on descriptors; each segment of the log and each queue file in use takes
+    some.
+    """
     limit = descriptor_limit()
     if limit is None:
         return
@@ -203,9 +206,9 @@ def _process_age_s() -> float:
 
 
 def keeps_data(config: BrokerConfig, disk: Disk) -> bool:
-    """Whether the data directory outlives the machine or container, or need not."""
+    """Whether the data directory outlives the machine or container, or does not have to."""
     root = Path(config.store.store_path_root_dir).expanduser().absolute()
-    # The directory itself may be made later, by the store.
+    # The store may make the directory itself later.
     kind = disk.file_system(next(path for path in (root, *root.parents) if disk.exists(path)))
     if kind not in VOLATILE_FILE_SYSTEMS or config.broker.ephemeral:
         return True

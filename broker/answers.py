@@ -1,4 +1,4 @@
-"""Store result or exception → what is answered to the client. The one table to response codes."""
+"""Store results and exceptions → answers. The one table to response codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 STORED: Final = frozenset({PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT})
-"""Statuses whose message is in the log: their answer carries the full send response header."""
+"""Statuses whose message is in the log: the answer has the full send response header."""
 
 PUT_ANSWERS: Final[dict[PutStatus, tuple[int, str | None]]] = {
     PutStatus.PUT_OK: (int(ResponseCode.SUCCESS), None),
@@ -64,7 +64,9 @@ FOUND: Final = GetStatus.FOUND
 
 
 def put_refused(status: PutStatus, store: MessageStore) -> Refused:
-    """A put that did not store its message, with the cause that the store gives now."""
+    """The answer to a put that did not store its message, with the cause that the store gives
+    now.
+    """
     code, remark = PUT_ANSWERS[status]
     limit = store.config.max_message_size_bytes
     remark = (remark or status.name).format(cause=store.flags.cause, max_message_size_bytes=limit)
@@ -72,15 +74,15 @@ def put_refused(status: PutStatus, store: MessageStore) -> Refused:
 
 
 def first_put_refused(status: PutStatus, store: MessageStore) -> Refused:
-    """As `put_refused`, where this put is the first thing that the request does.
+    """As `put_refused`, for a request of which this put is the first effect.
 
-    If only the next segment of the log is missing, the request is served again when it is there.
+    If only the next segment of the log is missing, the request is postponed until it is there.
     """
     return PutPostponed() if status is PutStatus.SEGMENT_LATE else put_refused(status, store)
 
 
 def refusal(error: Exception) -> Answer | None:
-    """An exception that means something to the client; None for one that is our own fault."""
+    """The answer to an exception that means something to the client; None for a bug of ours."""
     if isinstance(error, Refused):
         return Answer(error.code, error.header, error.remark)
     if isinstance(error, StoreError):

@@ -1,7 +1,7 @@
-"""The broker is the sum of its features: which there are, and what each one is given.
+"""The broker is the sum of its features: the list of them, and what each one is given.
 
-Reading this file top to bottom shows who knows whom. Nothing is started here: `controller` owns the
-life of a broker.
+Reading this file top to bottom shows which feature knows which. Nothing is started here:
+`controller` owns the life of a broker.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from aerobee.store.results import Recovery
 
     Extra: TypeAlias = Literal["dedupe", "timers", "pop"]
-    """A feature that a broker does without: its requests are answered as unknown codes are, and
-    the properties of messages that it reads are like any other."""
+    """A feature that a broker can do without: its requests are answered as unknown codes, and the
+    properties of messages that it reads have no meaning."""
 
 __all__ = ["Broker"]
 
@@ -61,7 +61,7 @@ class Broker:
     ) -> None:
         """Build the core, then the features in the order in which they load, start and stop.
 
-        Raises: OSError when brokerIP1 is no address.
+        Raises: OSError when brokerIP1 is not an address.
         """
         topics = TopicTable(config.broker, now_ms=clock.now_ms())
         core = self.core = Core(config, disk=disk, clock=clock, topics_known=topics.is_known)
@@ -118,7 +118,7 @@ class Broker:
 
     @property
     def services(self) -> list[Service]:
-        """What runs by itself, in the order in which it starts."""
+        """The background tasks, in the order in which they start."""
         core = self.core
         return [
             core.store,
@@ -132,7 +132,7 @@ class Broker:
         """Lock the directory, read the tables, recover the store, make the tables agree with it.
 
         The tables come first: recovery asks them which topics still exist.
-        Raises: StoreRefused, TableDamaged, OSError; the directory is free again then.
+        Raises: StoreRefused, TableDamaged, OSError; the directory is unlocked again then.
         """
         store = self.core.store
         store.lock()
@@ -148,7 +148,7 @@ class Broker:
         return recovery
 
     def scan(self) -> Iterator[None]:
-        """Forget everywhere what has become too old."""
+        """Expire old entries in all features."""
         for feature in self.features:
             yield from feature.scan()
 
@@ -161,7 +161,7 @@ class Broker:
         self.core.rounds.flush()
 
     async def close(self) -> bool:
-        """Put nothing more, and save every table; whether all of them are on disk."""
+        """Refuse puts from now on, and save every table; whether all of them are on disk."""
         self.core.puts.close()
         await self.core.store.space.make_room()
         for feature in self.features:

@@ -4,9 +4,9 @@
     └ door  ends first: bosses, selectors, handlers that wait
 
 Start: bind → answer probes → lock and recover the store, in a thread → services → listen → ready.
-Stop: unregister → answer held pulls → close the door → save the tables → last flush, checkpoint,
-abort file. Whatever fails on the way takes the broker down: one that cannot flush must not answer.
-Source: BrokerController, BrokerStartup.
+Stop: unregister → answer held pulls → stop serving → save the tables → last flush, checkpoint,
+abort file. Any failure on the way ends the broker: one that cannot flush must not answer. Source:
+BrokerController, BrokerStartup.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DRAIN_S: Final = 5.0
 """How long answers in flight may take once the broker stops."""
 DRAIN_LOOK_S: Final = 0.01
 PROGRESS_S: Final = 2.0
-"""Between two words about a recovery that lasts."""
+"""Seconds between two log lines about a long recovery."""
 CLOSE_S: Final = 60.0
 """How long saving and the last flush may take."""
 
@@ -50,7 +50,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class Ready(NamedTuple):
-    """What there is to say when the broker serves."""
+    """The values of the ready line."""
 
     broker: str
     namesrv: str
@@ -80,15 +80,15 @@ class BrokerController:
         self.stop_wanted.set()
 
     async def run(self, ready: Callable[[Ready], None]) -> bool:
-        """Serve until `stop`; whether everything was left clean.
+        """Serve until `stop`; whether the stop was clean.
 
-        Raises: StoreRefused, TableDamaged, OSError when it does not start; whatever a service of
-        the broker fails with.
+        Raises: StoreRefused, TableDamaged, OSError when it does not start; and the error of any
+        failed service.
         """
         store = self.broker.core.store
         with ExitStack() as opened:
-            # Bound before the store is touched: a taken port refuses the start at no cost. Until
-            # it is recovered clients are refused, so that they go on to another broker.
+            # Bound before the store is opened: a port in use refuses the start at no cost. Until
+            # recovery is done clients are refused, so that they turn to another broker.
             listeners, metrics = self._bind(opened)
             try:
                 async with trio.open_nursery() as house:
@@ -146,7 +146,7 @@ class BrokerController:
         )
 
     async def _recover(self) -> Recovery:
-        """In a thread: nothing else touches the store yet, and the loop answers probes."""
+        """Recover in a thread: nothing else uses the store yet, and the loop answers probes."""
         async with trio.open_nursery() as beside:
             beside.start_soon(self._tell_progress)
             recovery = await trio.to_thread.run_sync(self.broker.load)
@@ -201,7 +201,7 @@ class BrokerController:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_S):
             saved = await self.broker.close()
         if not saved:
-            # So that this is no clean stop: what a table lacks, the next start takes from the log.
+            # So that this is no clean stop: what a table lacks, the next start reads from the log.
             core.store.flags.set(Flag.NOT_WRITEABLE, "the tables could not be saved")
 
     def _ready(self, recovery: Recovery) -> Ready:
@@ -218,10 +218,10 @@ class BrokerController:
         )
 
     async def _drain(self) -> None:
-        """Let what is being answered leave, for a while."""
+        """Wait a while until answers in flight are sent."""
         rounds = self.broker.core.rounds
         reactor, pools = rounds.reactor, rounds.reactor.pools.values()
         with trio.move_on_after(DRAIN_S):
-            # Nothing signals that the last answer has left, and this runs once per life.
+            # Nothing signals that the last answer has been sent, and this runs once.
             while any(pool.depth for pool in pools) or rounds.waking or reactor.unsent_bytes:  # noqa: ASYNC110  (see above)
                 await trio.sleep(DRAIN_LOOK_S)

@@ -1,21 +1,21 @@
-"""What the broker says no to, and why.
+"""The refusals of the broker, and why.
 
-    BrokerError
-    ├── Refused(code, remark)          the end of one request: the answer that goes out
-    │   ├── NameIllegal                a topic or group name breaks the rule of names       29
-    │   ├── TopicNotExist              the topic is unknown and may not be created          17
-    │   ├── GroupNotExist              the group is unknown and may not be created          26
-    │   ├── NoPermission               the broker, the topic or the group forbids it        16
-    │   ├── FilterInvalid              a subscription's expression does not parse           23
-    │   ├── PropertyFilterOff          a filter in SQL, and `enablePropertyFilter` is off    1
-    │   ├── AttributesIllegal          an attribute edit that cannot be applied              1
-    │   ├── PutPostponed               the log cannot roll yet: served again when it can     14
-    │   ├── LimitReached               a table is full: its limit is named                   1
-    │   └── TooFast                    clients make topics or groups too fast: later again    2
-    └── TableDamaged                   a table's file and its backup both do not decode: no start
+BrokerError
+├── Refused(code, remark)          the end of one request: the answer that is sent
+│   ├── NameIllegal                a topic or group name breaks the rule of names       29
+│   ├── TopicNotExist              the topic is unknown and may not be created          17
+│   ├── GroupNotExist              the group is unknown and may not be created          26
+│   ├── NoPermission               the broker, the topic or the group forbids it        16
+│   ├── FilterInvalid              a subscription's expression does not parse           23
+│   ├── PropertyFilterOff          a filter in SQL, and `enablePropertyFilter` is off    1
+│   ├── AttributesIllegal          an attribute edit that cannot be applied              1
+│   ├── PutPostponed               the log cannot roll yet: served again when it can     14
+│   ├── LimitReached               a table is full: its limit is named                   1
+│   └── TooFast                    clients create topics or groups too fast: retry later  2
+└── TableDamaged                   a table's file and its backup both do not decode: no start
 
-A `Refused` carries its response code, so the border where errors become answers needs no table for
-it. Everything else that a request may end with comes from `store.errors` and `remoting.errors`.
+A `Refused` has its response code, so no table maps it to an answer. All other errors of a request
+come from `store.errors` and `remoting.errors`.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
 
 
 class BrokerError(Exception):
-    """The root of what this package raises."""
+    """The root of the errors of this package."""
 
 
 class Refused(BrokerError):
-    """The request ends here with `code` and one line for the person who reads the remark.
+    """Ends the request with `code` and a remark for the person who reads it.
 
-    `header` goes out with it where a refusal has fields of its own.
+    `header` is sent with it where a refusal has fields of its own.
     """
 
     def __init__(self, code: int, remark: str) -> None:
@@ -64,14 +64,14 @@ class Refused(BrokerError):
 
 
 class NameIllegal(Refused):
-    """A topic or group name is blank, too long or holds a character outside the allowed set."""
+    """A topic or group name is blank, too long or has a character outside the allowed set."""
 
     def __init__(self, remark: str) -> None:
         super().__init__(ResponseCode.INVALID_PARAMETER, remark)
 
 
 class TopicNotExist(Refused):
-    """The topic has no configuration here and none could be made."""
+    """The topic has no configuration here and none could be created."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -81,7 +81,7 @@ class TopicNotExist(Refused):
 
 
 class GroupNotExist(Refused):
-    """The consumer group has no configuration here and none could be made."""
+    """The consumer group has no configuration here and none could be created."""
 
     def __init__(self, group: str) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class FilterInvalid(Refused):
 
 
 class PropertyFilterOff(Refused):
-    """The subscription is not by tags, and other filters are turned off here."""
+    """The subscription is not by tags, and other filters are disabled."""
 
     def __init__(self, expression_type: str | None) -> None:
         super().__init__(
@@ -122,7 +122,7 @@ class AttributesIllegal(Refused):
 
 
 class LimitReached(Refused):
-    """A table is full. The remark names the limit, and what makes room where a person can."""
+    """A table is full. The remark names the limit, and how to make room where that is possible."""
 
     def __init__(self, what: str, limit: int, remedy: str = "") -> None:
         words = f"no room for another {what}: {limit} is the limit"
@@ -130,7 +130,7 @@ class LimitReached(Refused):
 
 
 class TooFast(Refused):
-    """Clients bring topics or groups into being faster than is allowed; later it works."""
+    """Clients create topics or groups faster than is allowed; retry later."""
 
     def __init__(self, what: str, per_s: int) -> None:
         super().__init__(
@@ -140,9 +140,9 @@ class TooFast(Refused):
 
 
 class PutPostponed(Refused, Postponed):
-    """The next segment of the log is not there yet, and nothing of the request has happened.
+    """The next segment of the log is not there yet, and the request has had no effect.
 
-    A request that is served in a round is served again; any other ends with this.
+    A request that runs in a round is served again; for any other this is the answer.
     """
 
     REMARK: Final = "service not available now: the next segment of the log is still being made"
@@ -152,12 +152,12 @@ class PutPostponed(Refused, Postponed):
 
 
 class TableDamaged(BrokerError):
-    """A table's file is lost and its backup does not decode: starting would forget what it held.
+    """A table's file is lost and its backup does not decode: a start would lose its content.
 
-    The text names the file and what to do about it.
+    The message names the file and the remedy.
     """
 
 
 CONTENT_ERRORS: Final = (*STORED_CONTENT_ERRORS, BrokerError, RemotingError)
-"""Errors that say something about one message, and nothing about the broker: a service sets the
-message aside and goes on."""
+"""Errors about one message, not about the broker: a service sets the message aside and
+continues."""

@@ -27,7 +27,7 @@ __all__ = ["Core"]
 
 
 class Core:
-    """The few things that all features share. It knows none of them."""
+    """What all features share. It knows none of them."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class Core:
         clock: Clock,
         topics_known: Callable[[str], bool],
     ) -> None:
-        """`topics_known` says for the recovery which topics still exist.
+        """`topics_known` tells the recovery which topics still exist.
 
-        Raises: OSError when brokerIP1 is no address.
+        Raises: OSError when brokerIP1 is not an address.
         """
         self.config = config
         self.disk = disk
@@ -55,14 +55,14 @@ class Core:
         self.store_host = packed_host(
             _resolved(config.broker.broker_ip1, config.remoting.listen_port)
         )
-        """The same as records carry it: packed, and the port as i32."""
+        """The same in the form of records: packed, and the port as i32."""
 
     def pace(self) -> Pace:
-        """The turns of a work that piles up: clients come first."""
+        """The pace of one kind of background work: clients come first."""
         return Pace(self.clock, lambda: self.rounds.reactor.stats.requests)
 
     def hold_limits(self, total: int) -> HoldLimits:
-        """How many requests one feature may hold: `total`, and what the settings say."""
+        """How many requests one feature may hold: `total`, and the limits of the settings."""
         broker = self.config.broker
         return HoldLimits(
             total, broker.max_held_requests_of_connection, broker.max_held_requests_of_group

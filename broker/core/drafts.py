@@ -1,4 +1,4 @@
-"""Messages on their way into the log: what a client may not say, and what every copy keeps."""
+"""Message drafts: the flags that clients may not set, and the fields that every copy keeps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BROKER_BITS: Final = HOST_FLAGS | 0xC0
 
 
 def draft_again(record: Record, topic: str, queue_id: int, properties: bytes) -> MessageDraft:
-    """A stored message to be stored once more elsewhere: body, flags, times and hosts are kept.
+    """A draft of a stored message for another topic: body, flags, times and hosts are kept.
 
     The tags code is that of the tags in its properties.
     """

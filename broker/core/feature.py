@@ -1,7 +1,7 @@
-"""What a feature is: one folder that builds itself and says what it adds to the broker.
+"""A feature: one folder that builds itself and declares what it adds to the broker.
 
-A feature is given the few things that it needs, makes its parts, and says here which requests they
-answer, what runs by itself, what is saved, and what is to be done at the start and at the stop.
+A feature is given the few things that it needs, makes its parts, and declares here which requests
+they answer, which tasks run, which tables are saved, and what is done at the start and at the stop.
 The broker is the sum of its features (`broker/broker.py`).
 """
 
@@ -24,17 +24,17 @@ __all__ = ["Feature", "Held", "Service"]
 
 
 class Service(Protocol):
-    """One task that runs until cancelled, and says when it has begun."""
+    """One task that runs until cancelled, and signals when it has started."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> object: ...
 
 
 class Held(Protocol):
-    """Requests that are held until there is something for them."""
+    """Requests held by long polling."""
 
     @property
     def waking(self) -> bool:
-        """Whether some that were woken are still to be answered."""
+        """Whether some woken requests are still to be answered."""
         ...
 
     @property
@@ -43,11 +43,11 @@ class Held(Protocol):
         ...
 
     def wake(self, most: int = ..., /) -> int:
-        """Run those again that were woken, at most so many; how many may have put messages."""
+        """Run up to `most` woken requests again; returns how many may have put messages."""
         ...
 
     def closed(self, connection: Connection) -> None:
-        """Forget those of a connection that is gone."""
+        """Drop the requests of a closed connection."""
         ...
 
     def release_all(self) -> None:
@@ -56,19 +56,19 @@ class Held(Protocol):
 
 
 class Feature:
-    """One feature, with nothing to add. What it adds is read once, when the broker is built."""
+    """One feature, with nothing to add. Its attributes are read once, when the broker is built."""
 
     routes: Sequence[Route] = ()
-    """The requests that it answers, and in which pool."""
+    """The requests that it answers."""
     put_hooks: Sequence[Hook] = ()
-    """What turns messages elsewhere before they are stored."""
+    """Hooks that may redirect a message before it is stored."""
     saved: Sequence[SavedTable] = ()
-    """Tables that are saved when asked."""
+    """Tables that are saved on request."""
     periodic: Sequence[Periodic] = ()
-    """Tables that are saved by the clock."""
+    """Tables that are saved periodically."""
     held: Held | None = None
     services: Sequence[Service] = ()
-    """What runs by itself, in the order in which it starts."""
+    """Background tasks, in the order in which they start."""
 
     def load(self) -> None:
         """Read its tables; the store is locked and not recovered yet.
@@ -80,14 +80,14 @@ class Feature:
         """Make its tables agree with the log, which is the truth. Raises: OSError."""
 
     def scan(self) -> Iterator[None]:
-        """Forget what has become too old; every few seconds, others run at its yields."""
+        """Expire old entries; called every few seconds, others run at its yields."""
         yield from ()
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget a connection that is gone."""
+        """Forget a closed connection."""
 
     async def leave(self) -> None:
-        """Tell others that the broker stops; it serves still."""
+        """Tell others that the broker stops; it still serves."""
 
     async def close(self) -> None:
-        """Finish what it does by itself: nothing is put any more, the tables are saved next."""
+        """Finish background work: nothing is put any more, the tables are saved next."""

@@ -1,4 +1,4 @@
-"""What has to be checked by the clock: silent clients, silent brokers, locks no one renews.
+"""Periodic checks: silent clients, silent brokers, expired locks.
 
 Source: semantics §2.3 (ClientHousekeepingService); nameserver §3.2.
 """
@@ -21,7 +21,7 @@ SCAN_S: Final = 10.0
 
 
 class Housekeeping:
-    """The service: runs one scan by the clock, the first after one period."""
+    """The service: runs one scan per period, the first after one period."""
 
     def __init__(self, scan: Callable[[], Iterator[None]], *, period_s: float = SCAN_S) -> None:
         self._scan = scan

@@ -1,6 +1,6 @@
-"""The JSON of long lists and tables: encoded in steps, refused beyond a frame that clients take.
+"""The JSON of long lists and tables: encoded in steps, refused beyond the frame size of clients.
 
-A client drops the connection over a longer frame, and then knows nothing; so it gets an error.
+A client closes the connection over a longer frame and learns nothing; an error tells it why.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["ANSWER_BYTES_MAX", "encoded", "encoded_table", "size_with"]
 
 ANSWER_BYTES_MAX: Final = 15 << 20
-"""Of a list in one answer. Clients take frames of 16 MiB, of which the header is a part."""
+"""The longest list in one answer. Clients accept frames of 16 MiB, headers included."""
 ENTRIES_STEP: Final = 500
-"""Entries that are encoded in one step."""
+"""Entries per step."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -43,7 +43,9 @@ def encoded(
 def encoded_table(
     table: Mapping[str, Any], most_bytes: int = ANSWER_BYTES_MAX
 ) -> Generator[None, None, bytes]:
-    """A table as JSON: the entries that it has when this begins, and still has later."""
+    """A table as JSON, of the entries that exist when this begins and have not been removed
+    since.
+    """
     names = sorted(table) if len(table) <= SORTED_MAX else list(table)
     pieces: list[bytes] = []
     size = 0
@@ -58,7 +60,7 @@ def encoded_table(
 
 
 def size_with(size: int, piece: bytes, most_bytes: int = ANSWER_BYTES_MAX) -> int:
-    """The length of an answer with one piece more. Raises: Refused beyond `most_bytes`."""
+    """The length of an answer with one more piece. Raises: Refused beyond `most_bytes`."""
     size += len(piece) + 1
     if size > most_bytes:
         raise Refused(

@@ -1,8 +1,8 @@
-"""What topics and groups may be called: the one validator, used at every door.
+"""Names of topics and groups: the one validator for all requests.
 
-A name becomes a directory of the store, a key of every table and a word in log lines, so nothing is
-taken on before it has passed here. The texts are those that clients of RocketMQ know.
-Source: semantics §4.2 (TopicValidator).
+A name becomes a directory of the store, a key of every table and a word in log lines, so no name is
+accepted before this check. The messages are those that clients of RocketMQ know. Source: semantics
+§4.2 (TopicValidator).
 """
 
 import re
@@ -50,7 +50,7 @@ FORBIDDEN_TO_SEND: Final = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
-        # The Java broker takes these two from clients, to its harm.
+        # The Java broker accepts these two from clients, which breaks it.
         "rmq_sys_wheel_timer",
     }
 )
@@ -61,10 +61,10 @@ ALLOWED_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
 
 
 def topic_problem(topic: str, *, stored: bool = False) -> str | None:
-    """Why `topic` is no topic name, or None if it is one.
+    """Why `topic` is not a valid topic name, or None if it is.
 
-    `stored` names were legal when they were written: they may have the greatest length, and a
-    retry topic of POP the plus sign that only a broker writes.
+    `stored` names were valid when they were written: they may have the greatest length, and a retry
+    topic of POP the plus sign that only a broker writes.
     """
     if stored and topic.startswith(RETRY_PREFIX):
         topic = topic.replace("+", "_", 1)
@@ -73,7 +73,7 @@ def topic_problem(topic: str, *, stored: bool = False) -> str | None:
 
 
 def group_problem(group: str, *, stored: bool = False) -> str | None:
-    """Why `group` is no group name, or None if it is one."""
+    """Why `group` is not a valid group name, or None if it is."""
     return problem("group", group, GROUP_STORED_MAX_CHARS if stored else GROUP_MAX_CHARS)
 
 
@@ -89,24 +89,24 @@ def problem(kind: str, name: str, max_chars: int) -> str | None:
 
 
 def check_topic(topic: str) -> None:
-    """Refuse a name that no topic can have. Raises: NameIllegal."""
+    """Refuse an invalid topic name. Raises: NameIllegal."""
     if remark := topic_problem(topic):
         raise NameIllegal(remark)
 
 
 def check_group(group: str) -> None:
-    """Refuse a name that no group can have. Raises: NameIllegal."""
+    """Refuse an invalid group name. Raises: NameIllegal."""
     if remark := group_problem(group):
         raise NameIllegal(remark)
 
 
 def is_sendable(topic: str) -> bool:
-    """Whether clients may send there, not only the broker itself."""
+    """Whether clients may send to the topic, not only the broker itself."""
     return topic not in FORBIDDEN_TO_SEND and not topic.startswith(REVIVE_LOG_PREFIX)
 
 
 def is_deliverable(topic: str) -> bool:
-    """Whether a timer may bring something there: what clients send to, and the revive log."""
+    """Whether a timer may deliver to the topic: what clients send to, and the revive log."""
     return topic not in FORBIDDEN_TO_SEND
 
 
@@ -117,10 +117,10 @@ def check_sendable(topic: str) -> None:
 
 
 def retry_topic(group: str) -> str:
-    """The topic of messages that `group` gave back."""
+    """The topic of messages that `group` sent back."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic of messages that `group` gave up."""
+    """The topic of messages that exceeded the retries of `group`."""
     return DLQ_PREFIX + group

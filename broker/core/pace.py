@@ -1,8 +1,8 @@
-"""Turns: work that has piled up is done in slices, and those who ask for something come first.
+"""Background work in slices, with priority for clients.
 
-A slice is a few milliseconds. Behind each, everybody else runs once; when many clients were served
-there, the work rests for longer than it took, so that they keep most of the loop. A few are served
-between the slices without that.
+A slice takes a few milliseconds. After each, every other task runs once; when many client requests
+were served there, the work pauses for longer than it took, so that they keep most of the loop. A
+few requests are served between the slices without a pause.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["Pace"]
 
 SLICE_S: Final = 0.003
-"""How long one slice may take; what is begun then is finished."""
+"""How long one slice may take; a step that has begun is finished."""
 REST: Final = 1.8
-"""How many times as long as a slice took others may run, while they have work."""
+"""How long the pause is, as a multiple of the slice, while clients are busy."""
 BUSY: Final = 1_000.0
-"""Requests within the time of a slice, per second of it, from which on clients have work."""
+"""Requests per second of a slice from which on clients count as busy."""
 
 
 class Pace:
-    """One piled-up work. `served` counts what others do; it never goes back."""
+    """The pace of one kind of work. `served` counts requests; it never goes back."""
 
     def __init__(self, clock: Clock, served: Callable[[], int]) -> None:
         self._clock = clock
@@ -36,15 +36,15 @@ class Pace:
         self._seen = 0
 
     def begin(self) -> None:
-        """A slice begins now."""
+        """Start a slice."""
         self._began = self._clock.monotonic()
 
     def over(self) -> bool:
-        """Whether the slice has had its time."""
+        """Whether the slice's time is up."""
         return self._clock.monotonic() - self._began > SLICE_S
 
     async def rest(self) -> None:
-        """End the slice; the next one begins when this returns."""
+        """End the slice and pause; returns when the next one may begin."""
         spent_s = self._clock.monotonic() - self._began
         await trio.lowlevel.checkpoint()
         if self._served() - self._seen > BUSY * spent_s:

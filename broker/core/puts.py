@@ -1,10 +1,9 @@
-"""What the broker itself puts into the log: messages on their way to another queue.
+"""Puts of the broker itself: messages that it stores on behalf of clients, in their next queue.
 
-A delayed message, a timer, half of a transaction: the hooks turn where they go before they are
-stored. What comes back from there goes on with `put_again`, whose properties are stored as they
-came and are not checked again. What was accepted once stays deliverable: a limit that was lowered
-since is no reason to refuse it.
-Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
+A delayed message, a timer, half of a transaction: put hooks redirect it before it is stored. When
+it is due, `put_again` stores it in its target, with its properties as they came and without the
+checks of a send. What was accepted once stays deliverable: a limit that was lowered since does not
+refuse it. Source: semantics §6 to §10 (HookUtils, MessageStoreConfig put hooks).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CLOSED: Final = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
 
 class Puts:
-    """The way into the log for everything but an ordinary send. Who puts counts."""
+    """Stores everything but ordinary sends, and runs the put hooks. The caller counts."""
 
     def __init__(
         self,
@@ -46,19 +45,20 @@ class Puts:
         self._store = store
         self._clock = clock
         self.finish_round = finish_round
-        """To be called by a service after its puts: dispatch, wake held pulls, send answers."""
+        """To be called by a service after its puts: dispatches, wakes held pulls, sends answers."""
         self.hooks: list[Hook] = []
-        """In order: each may turn topic, queue, properties and tags code of a draft, or refuse it.
+        """In order: each may change topic, queue, properties and tags code of a draft, or refuse
+        it.
 
-        Called with draft, its properties, the store timestamp that it will get, in ms, and whether
-        it was accepted before.
+        Called with the draft, its properties, the store timestamp that it will get, in ms, and
+        whether it was accepted before.
         """
         self.closed = False
 
     def close(self) -> None:
-        """Refuse from now on, because the tables are saved for the last time.
+        """Refuse all puts from now on, because the tables are saved for the last time.
 
-        What was still copied after that, the next start would copy again.
+        A message copied after that would be copied again by the next start.
         """
         self.closed = True
 
@@ -83,11 +83,11 @@ class Puts:
                 hook(draft, properties, self._next_timestamp(), False)
 
     def put_as_is(self, draft: MessageDraft) -> PutResult:
-        """Store a message whose topic and queue are settled: no hook sees it."""
+        """Store a message whose topic and queue are final: no hook runs."""
         return CLOSED if self.closed else self._store.put(draft)
 
     def put_again(self, draft: MessageDraft) -> PutResult:
-        """Store a message once more that was accepted before, where it goes next."""
+        """Store an accepted message once more, in its next queue."""
         return CLOSED if self.closed else self._store.put(draft, accepted=True)
 
     def _next_timestamp(self) -> int:
@@ -95,7 +95,7 @@ class Puts:
         return max(self._clock.now_ms(), self._store.commit_log.last_store_timestamp)
 
     async def durable(self) -> None:
-        """Wait until everything put so far is on disk. Raises: OSError when it cannot be."""
+        """Wait until everything put so far is on disk. Raises: OSError when the sync failed."""
         done = trio.Event()
         on_disk = True
 

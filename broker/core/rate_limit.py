@@ -1,7 +1,7 @@
-"""How often something may happen that any client can cause: a bucket of tokens, refilled by time.
+"""A token bucket for effects that any client can cause.
 
-`now_ms` may be the wall clock: one that jumps back takes nothing away, one that jumps ahead gives
-no more than a full bucket.
+`now_ms` may be the wall clock: one that jumps back removes no tokens, one that jumps ahead adds no
+more than a full bucket.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final
 __all__ = ["AUTO_CREATE_BURST", "AUTO_CREATE_PER_S", "RateLimit"]
 
 AUTO_CREATE_BURST: Final = 1_000
-"""Topics, and as many groups, that clients may bring into being at once by using them."""
+"""Topics, and as many groups, that clients may auto-create at once."""
 AUTO_CREATE_PER_S: Final = 20
-"""And so many more in each second."""
+"""And as many more in each second."""
 
 
 class RateLimit:
@@ -29,14 +29,14 @@ class RateLimit:
         self._filled_ms = 0
 
     def allows(self, count: int, now_ms: int) -> bool:
-        """Whether `count` may happen now; takes nothing."""
+        """Whether there are `count` tokens; takes none."""
         gained = max(0, now_ms - self._filled_ms) * self.per_s / 1000
         self._left = min(self.burst, self._left + gained)
         self._filled_ms = now_ms
         return self._left >= count
 
     def take(self, now_ms: int) -> bool:
-        """One of them happens, if it may."""
+        """Take a token, if there is one."""
         if not self.allows(1, now_ms):
             return False
         self._left -= 1

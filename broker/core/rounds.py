@@ -1,7 +1,7 @@
-"""The reactor of the broker, and what each of its rounds ends with.
+"""The reactor of the broker, and the work at the end of each of its rounds.
 
-At the end of a round the messages that it stored reach their queues, and the requests that were
-held for them are answered before anything is sent.
+At the end of a round its messages are dispatched to their queues, and the requests that were held
+for them are answered before anything is sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Rounds"]
 
 
 class Rounds:
-    """Rounds over one store. `slow_puts` counts how long the puts of slow ones took."""
+    """Rounds over one store. `slow_puts` gets the put times of slow rounds."""
 
     def __init__(
         self, config: RemotingConfig, store: MessageStore, slow_puts: Durations, clock: Clock
@@ -54,41 +54,43 @@ class Rounds:
         self.flush = self.reactor.flush
         """Send every answer that is ready."""
         self.held: list[Held] = []
-        """Who holds requests, in the order in which they are woken."""
+        """The holders of requests, in the order in which they are woken."""
         self.when_closed: list[Callable[[Connection], None]] = []
-        """Called for each connection that is gone."""
+        """Called for each closed connection."""
         store.after_flush.add(self.after_flush)
         store.after_wait.add(self.reactor.resume)
 
     def after_round(self) -> None:
-        """The messages of a round reach their queues; held requests that waited for them run."""
+        """Dispatch the messages of a round, and run the held requests that waited for them."""
         dispatch = self._store.dispatch
         dispatch()
         for held in self.held:
             left = held.at_once
             while left and (ran := held.wake(left)):
-                # What they have put may go on in this round.
+                # Dispatch what these requests have put, so that it continues in this round.
                 dispatch()
                 left -= ran
 
     def finish(self) -> None:
-        """What a service does after its own puts: like the end of a round, and answers leave."""
+        """Called by a service after its own puts: as at the end of a round, and answers are
+        sent.
+        """
         self.after_round()
         self.reactor.flush()
 
     def after_flush(self) -> None:
-        """A sync answered its producers, and showed more messages to consumers."""
+        """Called after a sync, which answered producers and made more messages visible."""
         for held in self.held:
             held.wake()
         self.reactor.flush()
 
     @property
     def waking(self) -> bool:
-        """Whether held requests that were woken are still to be answered."""
+        """Whether woken requests are still to be answered."""
         return any(held.waking for held in self.held)
 
     def connected(self, connection: Connection) -> None:
-        """A client came."""
+        """Count a new client connection."""
         connection.on_close.append(self._closed)
 
     def _closed(self, connection: Connection, reason: str) -> None:
@@ -99,7 +101,7 @@ class Rounds:
 
 
 def limits_of(config: RemotingConfig) -> Limits:
-    """What the settings allow each connection, and all of them together."""
+    """The limits of each connection, and of all together, from the settings."""
     return Limits(
         max_frame_bytes=config.max_frame_bytes,
         max_header_bytes=config.max_header_bytes,

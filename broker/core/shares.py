@@ -1,4 +1,4 @@
-"""What one may have of a capacity that all share: the less, the less is left."""
+"""The fair share of a common capacity: it shrinks with what is left."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PARTS: Final = 8
 
 
 def share(most: int, left: int, least: int) -> int:
-    """How much one may have while `left` is free: at most `most`, at least `least`.
+    """How much one user may take while `left` is free: at most `most`, at least `least`.
 
-    So a few can take much of them while nobody else does, and never all: each of them that takes
-    what it may leaves eight ninths of the free ones to the next.
+    So a few can take much while nobody else does, but never all: a user at its limit leaves eight
+    ninths of the free capacity to the next.
     """
     return min(most, max(least, left // PARTS))

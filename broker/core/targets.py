@@ -1,8 +1,8 @@
-"""Where a message that waits somewhere is meant to go: what its properties say, if that can be.
+"""The target of a stored message: topic and queue in its properties, if they are valid.
 
-Halves, delayed messages and timers say it in REAL_TOPIC and REAL_QID. They are read from the log,
-so every value is doubted: a queue id is a number that a record can hold, and no topic is one that
-the broker reads itself, or what is delivered there would go round for ever.
+Halves, delayed messages and timers have it in REAL_TOPIC and REAL_QID. These are read from the log,
+so no value is trusted: a queue id must fit the field of a record, and the topic must not be one
+that the broker reads itself, or the message would circulate for ever.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from aerobee.broker.core.names import is_sendable
 __all__ = ["QUEUE_ID_MAX", "Target", "queue_id_of", "target"]
 
 QUEUE_ID_MAX: Final = (1 << 31) - 1
-"""What the field of a record holds."""
+"""The largest queue id that a record can hold."""
 DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 class Target(NamedTuple):
-    """Where a message is to go."""
+    """Topic and queue that a message is to be stored in."""
 
     topic: str
     queue_id: int
 
 
 def queue_id_of(text: str | None) -> int | None:
-    """A queue id as a property says it; None for what is none."""
+    """The queue id in a property; None if it is not one."""
     if text is None or not DIGITS.fullmatch(text):
         return None
     number = int(text)
@@ -35,7 +35,7 @@ def queue_id_of(text: str | None) -> int | None:
 
 
 def target(topic: str | None, queue_id: str | None) -> Target | None:
-    """The two as properties say them; None where nothing can be delivered to."""
+    """The target in two properties; None if nothing can be delivered there."""
     number = queue_id_of(queue_id)
     if not topic or number is None or not is_sendable(topic):
         return None

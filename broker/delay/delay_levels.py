@@ -1,8 +1,8 @@
-"""Delay levels: who waits where, when a message may go on, and to where.
+"""Delay levels: the queue of each, due times, and the target of a message.
 
 A message with a level is stored in the queue of its level, in SCHEDULE_TOPIC_XXXX, with its target
-in its properties. Its unit there carries the time when it is due instead of a tags code.
-Source: semantics §8 (ScheduleMessageService, HookUtils.handleScheduleMessage).
+in its properties. Its unit there has the due time instead of a tags code. Source: semantics §8
+(ScheduleMessageService, HookUtils.handleScheduleMessage).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = [
 # Prepared and rolled back share this bit.
 NOT_FINAL: Final = TRANSACTION_PREPARED
 REMOVED_MS: Final = 366 * 86_400_000
-"""No message of a level that the table no longer has waits for longer."""
+"""The longest wait of a message whose level was removed from the table."""
 KEPT_BYTES: Final = 512
-"""Of longer texts the target is not kept."""
+"""The target of longer properties is not cached."""
 
 
 def level_of(text: str) -> int:
@@ -49,7 +49,9 @@ def level_of(text: str) -> int:
 
 
 def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], int, bool], None]:
-    """The hook that parks what has a delay level; a level beyond the table counts as the last."""
+    """The hook that redirects messages with a delay level; a level beyond the table counts as the
+    last.
+    """
     last = max(1, len(levels.delays_ms))
 
     def park(draft: MessageDraft, properties: dict[str, str], now_ms: int, accepted: bool) -> None:
@@ -71,11 +73,11 @@ def delay_hook(levels: DelayLevels) -> Callable[[MessageDraft, dict[str, str], i
 
 
 def how_many_due(due_times_ms: Sequence[int], now_ms: int, delay_ms: int | None) -> int:
-    """How many messages from the first on may go now.
+    """How many messages from the first on are due.
 
-    One that is due later than its level could ever make it goes too: the clock went back, or the
-    level became shorter. `delay_ms` is None for a level that the table no longer has. What is no
-    time, see `is_due_time`, and what lies behind it does not count.
+    One that is due later than its level allows is due as well: the clock went back, or the level
+    became shorter. `delay_ms` is None for a level that the table no longer has. Counting stops at
+    an invalid time, see `is_due_time`.
     """
     latest_ms = now_ms + (REMOVED_MS if delay_ms is None else delay_ms)
     for count, due_ms in enumerate(due_times_ms):
@@ -87,10 +89,10 @@ def how_many_due(due_times_ms: Sequence[int], now_ms: int, delay_ms: int | None)
 
 
 def target_of(properties: bytes) -> Target | None:
-    """Where the properties of a parked message send it; None when they do not say."""
+    """The target in the properties of a delayed message; None when they have none."""
     at = properties.rfind(b"\x02REAL_TOPIC\x01")
     if at >= 0 and len(properties) - at <= KEPT_BYTES:
-        # What was parked from one queue ends alike; with both values in it, nothing before counts.
+        # Messages of one queue end alike; with both values in this end, nothing before it counts.
         target = _kept(properties[at:])
         if target is not None:
             return target

@@ -1,7 +1,7 @@
-"""How far each delay level was delivered: level → next queue offset of its queue.
+"""The progress of each delay level: level → next queue offset.
 
-It lives in `delayOffset.json`. A crash loses what moved since the last save, and those messages are
-delivered again. Source: semantics §8 (ScheduleMessageService).
+It is saved in `delayOffset.json`. A crash loses the changes since the last save, and those messages
+are delivered again. Source: semantics §8 (ScheduleMessageService).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OUR_KEYS: Final = frozenset({"dataVersion", "offsetTable"})
 
 
 class Moved(NamedTuple):
-    """An offset that lay outside its queue, and the end of the queue that replaced it."""
+    """An offset outside its queue, and the end of the queue that replaced it."""
 
     level: int
     delay_offset: int
@@ -28,9 +28,7 @@ class Moved(NamedTuple):
 
 
 class DelayOffsetTable:
-    """Invariant: `changes` moves with every change, so that an unchanged table need not be
-    saved.
-    """
+    """Invariant: `changes` increases with every change, so an unchanged table need not be saved."""
 
     def __init__(self, *, version_step: int = 200, now_ms: int = 0) -> None:
         self.offsets: dict[int, int] = {}
@@ -45,9 +43,9 @@ class DelayOffsetTable:
         return self.offsets.get(level, 0)
 
     def delivered(self, level: int, queue_offset: int, count: int, now_ms: int) -> None:
-        """`count` messages went on; the next one is at `queue_offset`.
+        """`count` messages were delivered; the next one is at `queue_offset`.
 
-        The version moves with every `version_step`th message.
+        The version changes with every `version_step`th message.
         """
         steps = self.deliveries // self.version_step
         self.deliveries += count
@@ -56,16 +54,16 @@ class DelayOffsetTable:
         self.move(level, queue_offset)
 
     def move(self, level: int, queue_offset: int) -> None:
-        """Go on elsewhere: what lies before is gone, or was delivered."""
+        """Continue elsewhere: what lies before was deleted or delivered."""
         self.offsets[level] = queue_offset
         self.changes += 1
 
     def clamp(
         self, min_offset: Callable[[int], int], max_offset: Callable[[int], int]
     ) -> list[Moved]:
-        """Pull what lies outside its queue to the nearer end, and say what was pulled.
+        """Move each offset outside its queue to the nearer end; returns those that moved.
 
-        Called once after recovery. Both calls are given a level.
+        Called once after recovery. Both functions take a level.
         """
         moved: list[Moved] = []
         for level, at in self.offsets.items():
@@ -79,9 +77,9 @@ class DelayOffsetTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Replace everything by a decoded `delayOffset.json`.
+        """Replace the table by a decoded `delayOffset.json`.
 
-        Raises: ValueError when it is none; the table then stays as it was.
+        Raises: ValueError when it is not one; the table is unchanged then.
         """
         offsets = {int(level): int(at) for level, at in mapping(document, "offsetTable").items()}
         self.version = version_of(document)
@@ -89,7 +87,7 @@ class DelayOffsetTable:
         self.extra = unknown_fields(document, OUR_KEYS)
 
     def document(self) -> dict[str, Any]:
-        """What `delayOffset.json` holds, detached: it may be encoded in a thread."""
+        """The content of `delayOffset.json`, detached: it may be encoded in a thread."""
         return {
             **self.extra,
             "dataVersion": version_document(self.version),

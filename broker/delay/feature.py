@@ -1,4 +1,4 @@
-"""Delay levels: messages that wait for one of a few times, each level in a queue of its own."""
+"""Delay levels: messages that wait for one of a few times, each level in its own queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class DelayFeature(Feature):
-    """The hook that parks messages with a level, and the schedule that brings them back."""
+    """The hook that redirects messages with a level, and the schedule that delivers them."""
 
     def __init__(self, core: Core) -> None:
         self._store = core.store
@@ -37,7 +37,7 @@ class DelayFeature(Feature):
             version_step=config.broker.delay_offset_update_version_step,
             now_ms=core.clock.now_ms(),
         )
-        # How far a level is copied must not outlive the copies.
+        # The offset of a level must not reach the disk before its copies.
         self.file = core.tables.changing(
             self.offsets, "delayOffset.json", relies_on=core.puts.durable
         )
@@ -48,11 +48,11 @@ class DelayFeature(Feature):
         self.routes = (Route(GetAllDelayOffset, self.all_offsets, "admin"),)
 
     def load(self) -> None:
-        """Read how far each level is."""
+        """Load the offsets of the levels."""
         self.file.load(self.offsets.load)
 
     def recovered(self, recovery: Recovery) -> None:
-        """No level is beyond its queue."""
+        """Clamp the offset of each level to its queue."""
         for moved in self.offsets.clamp(
             lambda level: self._store.min_offset(SCHEDULE_TOPIC, level - 1),
             lambda level: self._store.max_offset(SCHEDULE_TOPIC, level - 1),
@@ -62,5 +62,5 @@ class DelayFeature(Feature):
     def all_offsets(
         self, header: GetAllDelayOffset, command: Command, connection: Connection
     ) -> Answer:
-        """GET_ALL_DELAY_OFFSET: what `delayOffset.json` would hold now."""
+        """GET_ALL_DELAY_OFFSET: the current content of `delayOffset.json`."""
         return Answer(body=msgspec.json.encode(self.offsets.document()))

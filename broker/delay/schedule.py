@@ -1,13 +1,13 @@
-"""Delivers what waits in the delay levels: from the queue of a level to where a message was sent.
+"""Delivers delayed messages: from the queue of a level to the topic that a message was sent to.
 
-Each level is a queue in the order of the log, so only its first message need be checked. What is
-due goes on in slices with a rest behind each, so that a hundred thousand messages of one second
-leave the loop to others. A level whose next message cannot be stored keeps its offset and tries
-again; the others go on.
+Each level is a queue in the order of the log, so only its first message need be checked. Due
+messages are stored in slices with a pause after each, so that a hundred thousand messages due in
+one second leave the loop to others. A level whose next message cannot be stored keeps its offset
+and tries again; the others continue.
 
-Invariant: the offset of a level moves in the same step in which its message is stored elsewhere.
-Its file is written only once that copy is on disk, so an offset never outlives what it refers to,
-and a crash repeats what was delivered since the last save. Source: semantics §8
+Invariant: the offset of a level moves in the same step in which its message is stored in its
+target. Its file is written only once that copy is on disk, so an offset never refers to a lost
+copy, and a crash repeats what was delivered since the last save. Source: semantics §8
 (ScheduleMessageService).
 """
 
@@ -42,16 +42,16 @@ __all__ = ["Schedule"]
 FIRST_S: Final = 1.0
 """How long after the start the levels are checked first."""
 TICK_S: Final = 0.05
-"""Between two looks at all levels."""
+"""Seconds between two checks of all levels."""
 SLICE: Final = 128
-"""Messages that go on in one step, about 1 ms."""
+"""Messages per step, about 1 ms."""
 SLICE_BYTES: Final = 1 << 20
 PACE_S: Final = 0.006
-"""From one slice to the next: 100,000 messages in 4.7 s, for a quarter of the loop."""
+"""Seconds from one slice to the next: 100,000 messages in 4.7 s, with a quarter of the loop."""
 LATE_S: Final = 0.1
-"""So much of what was lost by waking late is made up for."""
+"""How much of the time lost by waking late is caught up."""
 GROUP: Final = "SCHEDULE_CONSUMER"
-"""Who consumes the levels, by the name that the Java broker counts under."""
+"""The consumer group of the delay levels in statistics, named as in the Java broker."""
 PUT_OK: Final = PutStatus.PUT_OK
 SERVICE: Final = "schedule"
 
@@ -59,7 +59,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class Schedule:
-    """The service. `offsets` says how far each level is."""
+    """The service. `offsets` has the progress of each level."""
 
     def __init__(self, core: Core, offsets: DelayOffsetTable) -> None:
         self._store = core.store
@@ -70,9 +70,9 @@ class Schedule:
         self._delays_ms = core.store.levels.delays_ms
         self._levels = range(0)
         self._planned = 0.0
-        """When the next slice is to begin."""
+        """When the next slice should begin."""
         self.blocked: dict[int, str] = {}
-        """Levels that cannot go on, and why."""
+        """Levels that cannot continue, and why."""
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -93,7 +93,7 @@ class Schedule:
             busy = any([await self.deliver(level) for level in self._levels])
 
     def _last_level(self) -> int:
-        """Levels that the table no longer has may still hold messages."""
+        """The highest level with a queue: levels removed from the table may still hold messages."""
         queues = (queue_id for topic, queue_id in self._store.queues.table if topic == TOPIC)
         return max(len(self._delays_ms), max(queues, default=-1) + 1)
 
@@ -118,8 +118,8 @@ class Schedule:
         began = trio.current_time()
         went_on = self._hand_over(level, at, found)
         self._puts.finish_round()
-        # Slices keep step: one that woke late is no reason for the next to be late as well. Never
-        # more than half of the loop, however slow the machine is.
+        # Slices keep to a schedule: one that woke late does not delay the next. But never use more
+        # than half of the loop, however slow the machine is.
         ended = trio.current_time()
         planned = self._planned if began < self._planned + LATE_S else began
         self._planned = planned + PACE_S
@@ -129,7 +129,9 @@ class Schedule:
     # -- finding ---------------------------------------------------------------------------------
 
     def _place(self, level: int, queue: ConsumeQueue) -> int:
-        """Where the level goes on; the clean-up may have taken what it had not delivered."""
+        """Where the level continues; the clean-up may have deleted messages that were not
+        delivered.
+        """
         at = self._offsets.offset(level)
         inside = min(max(at, queue.min_offset), queue.end_offset)
         if inside != at:
@@ -138,13 +140,13 @@ class Schedule:
         return inside
 
     def _due(self, level: int, queue: ConsumeQueue, at: int) -> GetResult | None:
-        """What may go on, at most a slice; None when the first is not due. Raises: NotInMemory."""
+        """Due messages, at most a slice; None when the first is not due. Raises: NotInMemory."""
         tags_codes = self._store.reader.tags_codes
         now_ms = self._clock.now_ms()
         delay_ms = self._delays_ms[level - 1] if level <= len(self._delays_ms) else None
         first = tags_codes(queue, at, 1)
         if not first:
-            # A file of the queue is missing: the answer says where the next one begins.
+            # A file of the queue is missing: the result says where the next one begins.
             return self._store.get(TOPIC, level - 1, at, 1)
         if not is_due_time(first[0]):
             return self._due_by_records(level, queue, at, now_ms, delay_ms)
@@ -155,7 +157,7 @@ class Schedule:
     def _due_by_records(
         self, level: int, queue: ConsumeQueue, at: int, now_ms: int, delay_ms: int | None
     ) -> GetResult | None:
-        """As `_due`, where units do not say when; more than one is read when the first is due."""
+        """As `_due`, for units without a due time; reads more than one when the first is due."""
         found = self._get(level, at, 1)
         if not found.count:
             return found
@@ -167,7 +169,7 @@ class Schedule:
         return self._get(level, at, how_many_due(self._due_times(found, now_ms), now_ms, delay_ms))
 
     def _due_times(self, found: GetResult, now_ms: int) -> list[int]:
-        """By the records, up to one that is damaged; what has no level and that one go now."""
+        """The due times in the records, up to a damaged one; one without a level is due now."""
         times: list[int] = []
         try:
             for record in records(found.views):
@@ -179,20 +181,20 @@ class Schedule:
         return times
 
     def _get(self, level: int, at: int, count: int) -> GetResult:
-        """Messages in a row, none left out between them."""
+        """Consecutive messages without a gap."""
         get = partial(self._store.get, TOPIC, level - 1, at, max_bytes=SLICE_BYTES)
         found = get(max_messages=count, max_count=count)
         if found.count and found.next_begin_offset != at + found.count:
-            # Some in between are gone from the log, or damaged: one by one it is known which.
+            # Some in between were deleted or damaged: reading them one by one shows which.
             found = get(max_messages=1, max_count=1)
         return found
 
     # -- delivering ------------------------------------------------------------------------------
 
     def _hand_over(self, level: int, at: int, found: GetResult) -> bool:
-        """Store each message where it was sent to, until one is refused; whether none was.
+        """Store each message in its target, until one is refused; whether none was.
 
-        Nothing awaits in here: the messages and the offset of the level move together.
+        Nothing awaits in here: the messages and the offset of the level change together.
         """
         if not found.count:
             gone = found.next_begin_offset
@@ -227,7 +229,7 @@ class Schedule:
         return status is PUT_OK
 
     def _put(self, record: Record) -> PutStatus:
-        """One message on; what can go nowhere is set aside."""
+        """Store one message in its target; one without a valid target is set aside."""
         properties = record.properties
         target = target_of(properties)
         if target is None:
@@ -244,7 +246,7 @@ class Schedule:
         return result.status
 
     def _block(self, level: int, reason: str) -> None:
-        """Stay there and try again with the next tick."""
+        """Keep the offset and try again with the next tick."""
         if not self._puts.closed and self.blocked.get(level) != reason:
             self.blocked[level] = reason
             log.warning("schedule.blocked", level=level, reason=reason)

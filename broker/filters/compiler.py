@@ -1,9 +1,9 @@
-"""Tree of an SQL filter → source of one Python function over an encoded property string.
+"""Compiles the tree of an SQL filter to one Python function over an encoded property string.
 
 Only the shape of the tree becomes source. Names, texts and numbers of the filter are constants that
-the source knows by number, so nothing that a user wrote is ever read as Python. Each node becomes
-one expression whose value is bytes, a number, True, False, or None for null; what is needed again
-is put into a local variable where it is needed first. A property is looked up in the bytes when,
+the source refers to by number, so no text of a user is ever executed as Python. Each node becomes
+one expression whose value is bytes, a number, True, False, or None for null; a value that is used
+again is assigned to a local variable at its first use. A property is looked up in the bytes when,
 and only if, its value is needed. Source: semantics §14.2.
 """
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["LOOKED_UP_MAX", "Matches", "compiled", "source_of"]
 
 Matches: TypeAlias = "Callable[[bytes | memoryview], bool]"
-"""Whether a message with this encoded property string is wanted. Never raises."""
+"""Whether a message with this encoded property string passes. Never raises."""
 
 LOOKED_UP_MAX: Final = 16
-"""A filter that names more properties splits the string once instead: that bounds its time."""
+"""A filter with more properties splits the string once instead, which bounds its time."""
 
 TEMPLATE: Final = """\
 def matches(properties):
@@ -72,14 +72,14 @@ def compiled(parsed: Parsed) -> Matches:
 
 
 def source_of(parsed: Parsed) -> tuple[str, dict[str, Any]]:
-    """Its source, and what the names in it stand for."""
+    """The source of a filter's function, and the values of the names in it."""
     coder = Coder(parsed.names)
     root = coder.value(parsed.root)
     return TEMPLATE.format(prologue="\n    ".join(coder.prologue), root=root), coder.constants
 
 
 class Coder:
-    """Node → Python expression; collects the constants and what comes before the expression."""
+    """Node → Python expression; collects the constants and the statements before the expression."""
 
     def __init__(self, names: dict[str, int]) -> None:
         self.constants: dict[str, Any] = {helper.__name__: helper for helper in HELPERS}
@@ -142,14 +142,14 @@ class Coder:
     # -- properties ------------------------------------------------------------------------------
 
     def property(self, name: str) -> str:
-        """Its value, looked up once."""
+        """The value of a property, looked up once."""
         if self.names[name] == 1:
             return self.look_up(name)
         variable = self.repeated.get(name)
         if variable is None:
             variable = self.repeated[name] = self.local()
             self.prologue.append(f"{variable} = 0")
-        # 0 stands for a property that nobody has asked for yet.
+        # 0 stands for a property that was not looked up yet.
         return f"({variable} if {variable} != 0 else ({variable} := {self.look_up(name)}))"
 
     def look_up(self, name: str) -> str:
@@ -168,7 +168,7 @@ class Coder:
     # -- logic -----------------------------------------------------------------------------------
 
     def unless_null(self, value: str, test: str) -> str:
-        """Null of null, else the test of it."""
+        """Null for null, else the test of the value."""
         variable = self.local()
         return f"(None if ({variable} := {value}) is None else {test.format(variable)})"
 
@@ -192,7 +192,7 @@ class Coder:
     # -- comparisons -----------------------------------------------------------------------------
 
     def equal(self, node: Equal) -> str:
-        """`=` and `<>`: a property beside a constant in place, the rest by `equal`."""
+        """`=` and `<>`: a property beside a constant inline, the rest by `equal`."""
         left, right, negated = node
         number = number_of(right)
         if isinstance(left, Property) and (number or isinstance(right, Text)):
@@ -203,7 +203,7 @@ class Coder:
         return self.opposite(both) if negated else both
 
     def order(self, sign: str, left: Node, left_value: str, right: Node) -> str:
-        """`<` and its like; the right side is evaluated only if the left one is not null."""
+        """`<` and the like; the right side is evaluated only if the left one is not null."""
         first, second = number_of(left), number_of(right)
         if isinstance(left, Property) and second and second.type is not NumberType.DOUBLE:
             test = f"{READERS[second.type].__name__}({{}}) {sign} {self.value(right)}"
@@ -227,7 +227,7 @@ class Coder:
         return self.any_of([first, second]) if negated else self.all_of([first, second])
 
     def search(self, node: Search) -> str:
-        """CONTAINS and its like; negated or not, FALSE for no text and for an empty one wanted."""
+        """CONTAINS and the like; negated or not, FALSE for a null text and for an empty pattern."""
         how, operand, text, negated = node
         value, wanted, variable = self.value(operand), encoded(text), self.local()
         if not wanted:
@@ -248,18 +248,18 @@ def number_of(node: Node) -> Number | None:
 
 
 def reader_of(left: Node, right: Node) -> str:
-    """What makes a number of a text on one side: as the other side is written, else a double."""
+    """The parser of a text on one side: by the type of the other side, else a double."""
     number = number_of(left) or number_of(right)
     return READERS[number.type if number else NumberType.DOUBLE].__name__
 
 
 def encoded(text: str) -> bytes:
-    """A constant text as properties are: what is no Unicode equals nothing there."""
+    """A constant text in the encoding of properties; ill-formed Unicode equals nothing there."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def split(properties: bytes) -> dict[bytes, bytes]:
-    """All properties: the last of equal names, without those that have no value."""
+    """All properties: the last of equal names, without empty values."""
     found = {}
     for piece in properties.split(CLOSE):
         name, _, value = piece.partition(IS)

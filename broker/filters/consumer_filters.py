@@ -1,9 +1,9 @@
 """The SQL filters of consumer groups, by topic and group: `consumerFilter.json`.
 
-A heartbeat registers them; the newer version of a subscription replaces the older. A group that is
-gone leaves its filters dead, and a day later they are forgotten; one that comes back revives them.
-What no heartbeat has confirmed since the start counts as dead.
-Source: semantics §14.4, store format §1.7 (ConsumerFilterManager).
+A heartbeat registers them; the newer version of a subscription replaces the older. When a group has
+left, its filters are dead, and a day later they are removed; a group that returns revives them.
+Filters that no heartbeat has confirmed since the start count as dead. Source: semantics §14.4,
+store format §1.7 (ConsumerFilterManager).
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ if TYPE_CHECKING:
 __all__ = ["DEAD_KEPT_MS", "FILTERS_MAX", "ConsumerFilter", "ConsumerFilterTable"]
 
 DEAD_KEPT_MS: Final = 24 * 3600 * 1000
-"""How long the filter of a group that is gone is kept."""
+"""How long the filter of a group without members is kept."""
 DEAD_BEFORE_START_MS: Final = 30_000
-"""How long before the start a filter is said to have died that was alive in the last run."""
+"""The time of death, before the start, of a filter that was alive in the last run."""
 FILTERS_MAX: Final = 100_000
-"""Filters of all groups; a further one is not registered."""
+"""Filters of all groups; one more is not registered."""
 
 
 @dataclass(slots=True)
 class ConsumerFilter:
-    """What one group wants of one topic. Times are ms; `client_version` is the subscription's."""
+    """The filter of one group on one topic. Times are ms; `client_version` is the
+    subscription's.
+    """
 
     group: str
     topic: str
@@ -43,12 +45,12 @@ class ConsumerFilter:
     client_version: int
     born_ms: int
     dead_ms: int = 0
-    """0 while the group is there."""
+    """0 while the group has members."""
     sql: SqlFilter | None = None
     """Compiled; None until a heartbeat has registered it in this run."""
 
     def document(self) -> dict[str, Any]:
-        """As `consumerFilter.json` has it."""
+        """The entry in `consumerFilter.json`."""
         return {
             "bornTime": self.born_ms,
             "clientVersion": self.client_version,
@@ -62,7 +64,7 @@ class ConsumerFilter:
 
 
 class ConsumerFilterTable:
-    """Topic → group → filter. `changes` counts what a save must not miss.
+    """Topic → group → filter. `changes` counts changes that must be saved.
 
     Invariant: `topics_of` has a group exactly for the topics where it has a filter.
     """
@@ -82,7 +84,7 @@ class ConsumerFilterTable:
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
     ) -> list[str]:
-        """Take what a group subscribes to now; why filters of it were refused.
+        """Set the filters of a group from its subscriptions; returns the errors of refused ones.
 
         Its filters on other topics are dead from now on.
         """
@@ -102,7 +104,7 @@ class ConsumerFilterTable:
         return refused
 
     def register_one(self, group: str, data: SubscriptionData, now_ms: int) -> None:
-        """Take one subscription. Raises: FilterInvalid; what was registered before stays then."""
+        """Register one subscription. Raises: FilterInvalid; the earlier one is kept then."""
         known = self.get(data.topic, group)
         if known is not None and not known.dead_ms and known.client_version >= data.sub_version:
             return
@@ -130,7 +132,7 @@ class ConsumerFilterTable:
             self.die(known, now_ms)
 
     def forget_dead(self, now_ms: int) -> None:
-        """Drop what has been dead for a day."""
+        """Remove filters that have been dead for a day."""
         limit_ms = now_ms - DEAD_KEPT_MS
         for groups in list(self.by_topic.values()):
             for known in list(groups.values()):
@@ -151,13 +153,13 @@ class ConsumerFilterTable:
         self.changes += 1
 
     def die(self, entry: ConsumerFilter, now_ms: int) -> None:
-        """Nobody uses it from now on."""
+        """Mark a filter as unused from now on."""
         if not entry.dead_ms:
             entry.dead_ms = now_ms
             self.changes += 1
 
     def drop(self, entry: ConsumerFilter) -> None:
-        """Forget it."""
+        """Remove a filter."""
         groups, topics = self.by_topic[entry.topic], self.topics_of[entry.group]
         del groups[entry.group]
         topics.remove(entry.topic)
@@ -170,7 +172,7 @@ class ConsumerFilterTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, document: Mapping[str, Any], now_ms: int) -> None:
-        """Replace everything by a decoded `consumerFilter.json`, dead. Raises: ValueError."""
+        """Replace the table by a decoded `consumerFilter.json`, all dead. Raises: ValueError."""
         entries = [
             entry_of(topic, group, fields, now_ms - DEAD_BEFORE_START_MS)
             for topic, groups in mapping(document, "filterDataByTopic").items()
@@ -181,7 +183,7 @@ class ConsumerFilterTable:
             self.put(entry)
 
     def document(self) -> dict[str, Any]:
-        """What `consumerFilter.json` holds, detached: it may be encoded in a thread."""
+        """The content of `consumerFilter.json`, detached: it may be encoded in a thread."""
         return {
             "filterDataByTopic": {
                 topic: {
@@ -194,7 +196,7 @@ class ConsumerFilterTable:
 
 
 def entry_of(topic: str, group: str, fields: Mapping[str, Any], dead_ms: int) -> ConsumerFilter:
-    """A filter from a file; its bits of a Bloom filter are for brokers that keep bitmaps.
+    """A filter of a file; its Bloom filter data is for brokers that keep bitmaps.
 
     Raises: ValueError.
     """

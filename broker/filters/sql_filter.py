@@ -1,6 +1,6 @@
-"""A filter in SQL92, compiled once for each text; the last ones are kept.
+"""An SQL92 filter, compiled once for each text; the last ones are cached.
 
-In: the text. Out: whether a message's encoded properties are wanted. Source: semantics §14.2
+In: the text. Out: whether a message's encoded properties pass. Source: semantics §14.2
 (ConsumerFilterData, FilterFactory).
 """
 
@@ -24,7 +24,7 @@ CACHE_ENTRIES: Final = 100
 
 
 class SqlFilter:
-    """`matches(properties)` says whether a message is wanted; it never raises."""
+    """`matches(properties)` says whether a message passes; it never raises."""
 
     __slots__ = ("expression", "ignored", "matches")
 
@@ -35,7 +35,7 @@ class SqlFilter:
             raise FilterInvalid(str(error)) from error
         self.expression = expression
         self.ignored = parsed.ignored
-        """Text behind the expression, which has no effect; usually nothing."""
+        """Text after the expression, which has no effect; usually empty."""
         self.matches: Matches = compiled(parsed)
 
 

@@ -13,18 +13,19 @@ from aerobee.store.format.tags import TagFilter
 __all__ = ["TAGS_CHARS_MAX", "Filter", "filter_of", "passes", "tag_filter"]
 
 TAG_FILTERS: Final = 1_024
-"""Tag expressions whose codes are kept."""
+"""Tag expressions that are cached."""
 KEPT_CHARS: Final = 1_024
-"""Longer ones are not kept: a code takes thirty times the room of the shortest tag."""
+"""Longer ones are not cached: their codes take thirty times the memory of the shortest tags."""
 TAGS_CHARS_MAX: Final = 16_384
-"""Longer ones are not read."""
+"""Longer ones are refused."""
 
 Filter: TypeAlias = TagFilter | SqlFilter
-"""The one decides by the tags code of a queue's unit, the other by the properties of a message."""
+"""The first filters by the tags code of a queue's unit, the second by the properties of a
+message."""
 
 
 def tag_filter(expression: str | None) -> TagFilter:
-    """The filter of a TAG expression. Raises: FilterInvalid when it names no tag, or too many."""
+    """The filter of a TAG expression. Raises: FilterInvalid when it has no tag, or too many."""
     if expression is None or len(expression) <= KEPT_CHARS:
         return _kept(expression)
     if len(expression) > TAGS_CHARS_MAX:
@@ -44,7 +45,7 @@ _kept = lru_cache(maxsize=TAG_FILTERS)(_parsed)
 
 
 def filter_of(expression_type: str | None, text: str | None) -> Filter:
-    """The filter of a subscription. Raises: FilterInvalid, also for a language nobody knows."""
+    """The filter of a subscription. Raises: FilterInvalid, also for an unknown language."""
     if is_tag_type(expression_type):
         return tag_filter(text)
     if expression_type != SQL92:
@@ -55,7 +56,7 @@ def filter_of(expression_type: str | None, text: str | None) -> Filter:
 
 
 def passes(matches: Filter | None, tags_code: int, properties: bytes) -> bool:
-    """Whether a message with these properties passes a filter; None takes all."""
+    """Whether a message with these properties passes a filter; None passes all."""
     if matches is None:
         return True
     if isinstance(matches, SqlFilter):

@@ -1,6 +1,6 @@
-"""Values in an SQL filter: read from texts and compared as Java does. A text is UTF-8 bytes.
+"""Values in an SQL filter: parsed and compared as in Java. A text is UTF-8 bytes.
 
-What ends in an exception in Java is `Incomparable` here: no match, whatever the rest would say.
+What raises an exception in Java is `Incomparable` here: no match, whatever the rest evaluates to.
 Source: semantics §14.2 (ComparisonExpression, Double.compare, Integer.parseInt).
 """
 
@@ -30,16 +30,16 @@ __all__ = [
 ]
 
 NUMBER_BYTES_MAX: Final = 1024
-"""A longer text is no number."""
+"""A longer text is not a number."""
 
 Value: TypeAlias = bytes | int | float | bool | None
-"""At run time; bool is only ever a bool, never a number."""
+"""At run time; a bool is never a number."""
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
 BLANKS: Final = bytes(range(33))
 WHOLE: Final = re.compile(r"[+-]?\d+")
-# Java takes the suffixes of its own literals, and hexadecimal fractions.
+# Java accepts the suffixes of its own literals, and hexadecimal fractions.
 DECIMAL: Final = re.compile(
     rb"([+-]?(?:NaN|Infinity))|([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
 )
@@ -49,18 +49,18 @@ HEXADECIMAL: Final = re.compile(
 
 
 class Incomparable(Exception):
-    """The values at hand cannot be compared."""
+    """The values cannot be compared."""
 
 
 def read_int(text: bytes) -> int:
-    """A text as an int. Raises: Incomparable. Hot."""
+    """Parse a text as an int. Raises: Incomparable. Hot."""
     if len(text) < 10 and text.isdigit():
         return int(text)
     return read_whole(text, INT_MAX)
 
 
 def read_long(text: bytes) -> int:
-    """A text as a long. Raises: Incomparable. Hot."""
+    """Parse a text as a long. Raises: Incomparable. Hot."""
     if len(text) < 19 and text.isdigit():
         return int(text)
     return read_whole(text, LONG_MAX)
@@ -69,7 +69,7 @@ def read_long(text: bytes) -> int:
 def read_whole(text: bytes, most: int) -> int:
     """Sign and digits of any script, up to `most`. Raises: Incomparable."""
     digits = text.decode("utf-8", "replace")
-    # Java looks at UTF-16 units, so a digit beyond them is none.
+    # Java looks at UTF-16 units, so a digit beyond them is not one.
     if len(text) > NUMBER_BYTES_MAX or not WHOLE.fullmatch(digits) or max(digits) > "\uffff":
         raise Incomparable
     value = int(digits)
@@ -79,7 +79,7 @@ def read_whole(text: bytes, most: int) -> int:
 
 
 def read_double(text: bytes) -> float:
-    """A text as a double, which may be NaN or infinite. Raises: Incomparable. Hot."""
+    """Parse a text as a double, which may be NaN or infinite. Raises: Incomparable. Hot."""
     if len(text) < 16 and text.isdigit():
         return float(text)
     text = text.strip(BLANKS)
@@ -105,9 +105,9 @@ READERS: Final[dict[NumberType, Reader]] = {
 
 
 def equal(left: Value, right: Value, read: Reader) -> bool | None:
-    """`left = right`; `read` makes a number of a text. Raises: Incomparable.
+    """`left = right`; `read` parses a text as a number. Raises: Incomparable.
 
-    Null on the left alone makes null, on the right alone FALSE, on both sides TRUE.
+    Null on the left alone gives null, on the right alone FALSE, on both sides TRUE.
     """
     if left is None:
         return True if right is None else None
@@ -131,7 +131,7 @@ def equal(left: Value, right: Value, read: Reader) -> bool | None:
 def compare(left: bytes | float, right: bytes | float, read: Reader) -> int:
     """Below 0, 0 or above 0 as left is below, at or above right. Raises: Incomparable.
 
-    `read` makes a number of a text; two texts are compared as doubles.
+    `read` parses a text as a number; two texts are compared as doubles.
     """
     if isinstance(left, bytes):
         left = read(left)
@@ -152,4 +152,4 @@ def compare_numbers(left: float, right: float) -> int:
 
 
 def ignore(value: Value) -> None:
-    """Null, after the operand was evaluated: that may raise Incomparable."""
+    """Null, after evaluating the operand, which may raise Incomparable."""

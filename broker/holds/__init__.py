@@ -1,1 +1,1 @@
-"""Long polling: what pulls and pops that wait for a message have in common."""
+"""Long polling: what held pulls and pops have in common."""

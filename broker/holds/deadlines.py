@@ -1,4 +1,4 @@
-"""What waits until a time, earliest first; what was done before its time costs nothing then."""
+"""Deadlines, earliest first; an entry that was done before its time costs nothing then."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["STALE_DEADLINES", "Deadlines"]
 
 STALE_DEADLINES: Final = 1024
-"""Entries already done that may stay in the heap before it is rebuilt."""
+"""Stale entries that may stay in the heap before it is rebuilt."""
 
 
 class Waits(Protocol):
-    """What is put in says when it no longer waits."""
+    """An entry says when it no longer waits."""
 
     done: bool
 
@@ -25,7 +25,7 @@ W = TypeVar("W", bound=Waits)
 
 
 class Deadlines(Generic[W]):
-    """A heap of times in seconds. An entry that is `done` is skipped, and cleared away in bulk."""
+    """A heap of times in seconds. An entry that is `done` is skipped, and removed in bulk."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, W]] = []
@@ -35,14 +35,14 @@ class Deadlines(Generic[W]):
         return len(self._heap)
 
     def add(self, at: float, entry: W, waiting: int) -> None:
-        """Wait until `at`. `waiting` is how many entries are not done."""
+        """Add a deadline. `waiting` is how many entries are not done."""
         if len(self._heap) > 2 * waiting + STALE_DEADLINES:
             self._heap = [one for one in self._heap if not one[2].done]
             heapify(self._heap)
         heappush(self._heap, (at, next(self._numbers), entry))
 
     def over(self, now: float) -> Iterator[W]:
-        """Take out what has waited long enough."""
+        """Remove and return the entries whose time has come."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             entry = heappop(heap)[2]

@@ -1,4 +1,4 @@
-"""A request that is held until there is something for it, or its time is up."""
+"""A request held by long polling until a message comes or its time is up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Connected", "HeldRequest"]
 
 
 class Connected(Protocol):
-    """A connection counts how many of its requests are held: such a peer is not idle."""
+    """A connection with its number of held requests: a peer that has some is not idle."""
 
     held: int
 
@@ -24,7 +24,7 @@ class Connected(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HeldRequest:
-    """What every held request has. Times are seconds of the loop's clock."""
+    """The common part of every held request. Times are seconds of the loop's clock."""
 
     connection: Connected
     group: str
@@ -32,6 +32,6 @@ class HeldRequest:
     """Which messages it waits for; None: any."""
     deadline: float
     weight: int = 1
-    """What it counts in the quota."""
+    """Its weight in the quota."""
     done: bool = field(default=False, init=False)
-    """It was woken, or its connection is gone."""
+    """It was woken, or its connection is closed."""

@@ -1,8 +1,8 @@
-"""How many requests may be held: in all, for one connection, for one group; and who is evicted.
+"""The quota of held requests: in all, by connection and by group; and which one is evicted.
 
 When the quota is used up, a request of a connection that holds less evicts the oldest request of
-one that holds more: a client that parks too many pays for it, and no other. A request with a long
-filter weighs more than one.
+one that holds more: only clients that hold too many are affected. A request with a long filter
+weighs more than one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["HoldLimits", "HoldQuota", "weight_of"]
 
 SHORT_CHARS: Final = 1_024
-"""Texts of a request that are no longer add nothing to its weight: their filter is shared."""
+"""Texts up to this length add nothing to a request's weight: their filter is shared."""
 CHARS_PER_WEIGHT: Final = 32
 """Of longer ones: a filter takes thirty times the memory of its text, and a request about 1 KiB."""
 SCANNED_PER_REQUEST: Final = 10
-"""Connections that a request which finds the quota used up pays for: all of them are scanned for
-those with more than their share once so many were paid for."""
+"""The scan for connections with more than their share reads all of them, so it runs only after
+enough requests have found the quota used up: each of those pays for this many connections."""
 
 
 class HoldLimits(NamedTuple):
-    """The weight that may be held: in all, for one connection, for one group."""
+    """The weight that may be held: in all, by one connection, by one group."""
 
     total: int = 100_000
     of_connection: int = 20_000
@@ -39,7 +39,7 @@ H = TypeVar("H", bound=HeldRequest)
 
 
 class Share(Generic[H]):
-    """What one connection holds, the oldest request first, and the sum of their weights."""
+    """The requests of one connection, the oldest first, and the sum of their weights."""
 
     __slots__ = ("requests", "weight")
 
@@ -64,9 +64,9 @@ class HoldQuota(Generic[H]):
         self._asked = 0
 
     def admit(self, request: H, evict: Callable[[H], None]) -> bool:
-        """Count a request, if its connection and its group may hold it.
+        """Add a request, if its connection and its group may hold it.
 
-        `evict` releases another one for it, as often as that is needed.
+        `evict` releases another one for it, as often as needed.
         """
         limits, connection, weight = self.limits, request.connection, request.weight
         while True:
@@ -92,7 +92,7 @@ class HoldQuota(Generic[H]):
         return True
 
     def release(self, request: H) -> None:
-        """Count it no longer."""
+        """Remove a request."""
         connection, group, weight = request.connection, request.group, request.weight
         share = self.by_connection[connection]
         del share.requests[request]
@@ -114,7 +114,7 @@ class HoldQuota(Generic[H]):
     def _victim(self, would_hold: int) -> H | None:
         """The oldest request of a connection with more than its share, and more than `would_hold`.
 
-        None: there is none, or too few have asked since the last scan.
+        None: there is none, or too few requests have paid since the last scan.
         """
         self._asked += 1
         if not self._largest and self._asked * SCANNED_PER_REQUEST >= len(self.by_connection):
@@ -131,7 +131,7 @@ class HoldQuota(Generic[H]):
         return None
 
     def _fair(self) -> int:
-        """What each would hold with one connection more."""
+        """The share of each connection if there were one more."""
         return self.weight // (len(self.by_connection) + 1)
 
     def _scan(self) -> None:
@@ -142,7 +142,7 @@ class HoldQuota(Generic[H]):
 
 
 def weight_of(chars: int, *, shared: bool = True) -> int:
-    """What a request weighs that brings so many characters of text with it.
+    """The weight of a request with `chars` characters of text.
 
     `shared`: what is made of a short text is kept once for all requests.
     """

@@ -1,1 +1,1 @@
-"""The processor pools: their sizes, and who watches them."""
+"""The processor pools: their sizes, and monitoring of them."""

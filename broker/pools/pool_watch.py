@@ -1,7 +1,7 @@
-"""Looks at the pools every second, and writes a line a minute for those that had much to do.
+"""Samples the pools every second, and logs a line a minute for those under load.
 
-A pool that served whatever came has nothing to say; RocketMQ writes a line for each every second.
-Source: semantics §17.4 (printWaterMark).
+A pool without waits or refusals logs nothing; RocketMQ logs a line for each every second. Source:
+semantics §17.4 (printWaterMark).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["PoolWatch"]
 
 LOOK_S: Final = 1.0
 LOOKS: Final = 60
-"""Looks between lines."""
+"""Samples per line."""
 WAITED_S: Final = 0.1
-"""A head of a queue that has waited longer is worth a line."""
+"""A longer wait at the head of a queue is logged."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class Minute:
-    """What was seen of one pool since the last line."""
+    """The samples of one pool since the last line."""
 
     __slots__ = ("deepest", "longest_s", "refused", "timed_out")
 
@@ -37,7 +37,7 @@ class Minute:
         self.deepest = 0
         self.longest_s = 0.0
         self.refused = pool.refused
-        """So many had been refused when the minute began; `timed_out` likewise."""
+        """The pool's count when the minute began; `timed_out` likewise."""
         self.timed_out = pool.timed_out
 
 
@@ -51,7 +51,7 @@ class PoolWatch:
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Look until cancelled."""
+        """Sample until cancelled."""
         task_status.started()
         while True:
             for _ in range(LOOKS):
@@ -60,14 +60,14 @@ class PoolWatch:
             self.report()
 
     def look(self) -> None:
-        """Remember how deep the pools are, and how long the first in their queues have waited."""
+        """Record the depth of the pools, and how long the first in their queues have waited."""
         now = self._clock.monotonic()
         for pool, minute in self._seen.items():
             minute.deepest = max(minute.deepest, pool.depth)
             minute.longest_s = max(minute.longest_s, pool.head_wait_s(now))
 
     def report(self) -> None:
-        """A line for each pool that refused requests or made them wait; a new minute begins."""
+        """Log a line for each pool that refused requests or made them wait; start a new minute."""
         for pool, minute in self._seen.items():
             refused = pool.refused - minute.refused
             timed_out = pool.timed_out - minute.timed_out

@@ -1,4 +1,4 @@
-"""The processor pools of RocketMQ, by name, sized by their keys. Source: semantics §21.1."""
+"""The processor pools of RocketMQ, by name, sized by their settings. Source: semantics §21.1."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Slow rounds of the reactor examined afterwards: how long their puts took, and was it too long.
+"""Slow rounds of the reactor, examined afterwards: how long their puts took, and whether too long.
 
-A put is a copy in memory and is not timed. Only a round that took long is examined: every
-record carries the millisecond in which it was begun, so the time to the next one, or to the end of
-the round, is the most that its append can have taken. Appends wait for the disk when the page cache
-is full of what is not written yet.
+A put is a copy in memory and is not timed. Only a slow round is examined: every record has the
+millisecond in which its append began, so the time to the next one, or to the end of the round, is
+the most that its append can have taken. Appends wait for the disk when the page cache is full of
+dirty pages.
 
-While the loop is held up nobody can be refused. Afterwards sends that came meanwhile are, with the
-remarks that they would have had from RocketMQ at the time, and what comes later is served.
-Source: semantics §17.1 (isOSPageCacheBusy, BrokerFastFailure).
+While the loop is blocked nobody can be refused. Afterwards sends that came meanwhile are refused,
+with the remarks that RocketMQ would have given at the time, and later requests are served. Source:
+semantics §17.1 (isOSPageCacheBusy, BrokerFastFailure).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 def begun_since(since_ms: int, stored: Iterable[int]) -> list[int]:
-    """Store times not before `since_ms`, in order, of store times that come last first."""
+    """Store times not before `since_ms`, in order; `stored` has the last one first."""
     found = []
     for stored_ms in stored:
         if stored_ms < since_ms:
@@ -48,7 +48,7 @@ def begun_since(since_ms: int, stored: Iterable[int]) -> list[int]:
 
 
 class SlowRounds:
-    """Looks at slow rounds while their records wait for dispatch. `puts` gets the slow puts."""
+    """Examines slow rounds before their records are dispatched. `puts` gets the slow puts."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SlowRounds:
         clock: Clock,
         limit_ms: Callable[[], int],
     ) -> None:
-        """`pool` is that of the sends, `limit_ms` what osPageCacheBusyTimeOutMills says now."""
+        """`pool` is that of the sends, `limit_ms` returns osPageCacheBusyTimeOutMills."""
         self._dispatcher = dispatcher
         self._pool = pool
         self._puts = puts
@@ -82,7 +82,7 @@ class SlowRounds:
             self._refuse(slow.ended - behind_ms / 1000, longest_ms)
 
     def _refuse(self, end: float, took_ms: int) -> None:
-        """Sends that came before `end` are not served any more."""
+        """Refuse sends that came before `end`."""
         limit_ms = self._limit_ms()
         self._pool.stall = Stall(end - (took_ms - limit_ms) / 1000, end)
         log.warning("commit_log.append_slow", elapsed_ms=took_ms, limit_ms=limit_ms)

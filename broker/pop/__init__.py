@@ -1,1 +1,1 @@
-"""POP consumption: hand out, acknowledge, and hand out again what nobody acknowledged."""
+"""POP consumption: pop, acknowledge, and redeliver what was not acknowledged."""

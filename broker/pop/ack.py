@@ -1,9 +1,9 @@
-"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: what consumers did with messages.
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME: the fate of popped messages.
 
-A receipt says which pop a message came from. An acknowledgement is put on its way to the revive
-log, where it meets the check point of that pop; one for a pop that nobody knows meets nothing. More
-time is a new check point for one message, and an acknowledgement of the old one. Messages of an
-orderly pop have no check point: what is out of their queue is kept in a table.
+A receipt names the pop that a message came from. An acknowledgement is sent to the revive log by
+way of a timer, where it meets the check point of that pop; one for an unknown pop has no effect. A
+new invisible time is a new check point for one message, and an acknowledgement of the old one.
+Messages of an orderly pop have no check point: `pop_orders` has a table of what is invisible.
 Source: semantics §11.2, remoting §3.12 (AckMessageProcessor, ChangeInvisibleTimeProcessor).
 """
 
@@ -52,13 +52,13 @@ DONE: Final = Answer()
 NO_MESSAGE: Final = int(ResponseCode.NO_MESSAGE)
 ILLEGAL: Final = int(ResponseCode.MESSAGE_ILLEGAL)
 ACKS_MAX: Final = 4096
-"""Pops that one request may acknowledge messages of."""
+"""The most pops whose messages one request may acknowledge."""
 BITS_MAX: Final = 1 << 17
 """Characters of all bit sets of one request."""
 ACKS_STEP: Final = 32
 """Acknowledgements that are checked, or stored, in one step."""
 BITS_STEP: Final = 1_024
-"""A bit set beyond that takes a step by itself."""
+"""A longer bit set takes a step by itself."""
 TOPICS: Final = {"1": retry_topic_v1, "2": retry_topic_v2}
 
 
@@ -92,7 +92,7 @@ class Acknowledge:
         return DONE
 
     def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Steps:
-        """BATCH_ACK_MESSAGE: all of it is checked before anything is done."""
+        """BATCH_ACK_MESSAGE: everything is checked before anything is stored."""
         request = BatchAckRequest.from_client(command.body)
         if not request.acks:
             raise Refused(NO_MESSAGE, "the request acknowledges nothing")
@@ -126,7 +126,9 @@ class Acknowledge:
     def change(
         self, header: ChangeInvisibleTime, command: Command, connection: Connection
     ) -> Answer:
-        """CHANGE_MESSAGE_INVISIBLETIME: hidden for so long from now on, under a new receipt."""
+        """CHANGE_MESSAGE_INVISIBLETIME: invisible for that long from now on, under a new
+        receipt.
+        """
         check_timers(self._timed)
         check_hidden(self._config, header.invisible_time)
         _check_group(header.consumer_group)
@@ -135,7 +137,7 @@ class Acknowledge:
         self._check_offset(header.topic, header.queue_id, header.offset, end=end - 1)
         receipt = self._receipt(header.extra_info, header.offset)
         if receipt.broker != self._config.broker.broker_name:
-            # It would come twice: nothing here can know that it was hidden.
+            # It would be delivered twice: this broker cannot know that it was hidden.
             raise Refused(NO_MESSAGE, f"the receipt is of broker {receipt.broker[:40]!r}")
         key = _key(header, receipt)
         now_ms = self._clock.now_ms()
@@ -145,8 +147,8 @@ class Acknowledge:
             return Answer(
                 header=ChangeInvisibleTimeResponse(receipt.pop_time, hidden_ms, ORDER_REVIVE_QID)
             )
-        # Within the millisecond of the receipt's pop this one would have its name, and the
-        # acknowledgement below would be taken for that of both.
+        # In the same millisecond as the receipt's pop, the new check point would have its key, and
+        # the acknowledgement below would acknowledge both.
         popped_ms = max(now_ms, receipt.pop_time + 1)
         hidden_ms = now_ms + header.invisible_time - popped_ms
         point = CheckPoint(
@@ -163,7 +165,7 @@ class Acknowledge:
         status = self._revive_log.check_point(point, receipt.revive_qid)
         if status not in STORED:
             raise first_put_refused(status, self._store)
-        # If this one is not stored, the message comes twice, which is better than never.
+        # If this one is not stored, the message is delivered twice, which is better than never.
         self._acknowledge(key, [header.offset], receipt)
         return Answer(header=ChangeInvisibleTimeResponse(popped_ms, hidden_ms, receipt.revive_qid))
 
@@ -192,7 +194,7 @@ class Acknowledge:
             )
 
     def _receipt(self, text: str, offset: int) -> Receipt:
-        """The receipt handle, decoded and checked. Raises: Refused."""
+        """Decode and check a receipt handle. Raises: Refused."""
         try:
             receipt = receipt_of(text, offset)
         except BodyError as error:
@@ -201,12 +203,12 @@ class Acknowledge:
         return receipt
 
     def _check_receipt(self, receipt: Receipt) -> None:
-        """A receipt that no pop here has made may name a queue or a time that cannot be.
+        """Check a receipt for a queue or a time that no pop of this broker can have had.
 
         Raises: Refused.
         """
         if not receipt.broker.isprintable():
-            # It becomes part of a property, and what ends a property would begin another there.
+            # It becomes part of a property, so it must not contain the separators of properties.
             raise Refused(ILLEGAL, f"the receipt names the broker {receipt.broker[:40]!r}")
         if receipt.in_order:
             return
@@ -223,7 +225,7 @@ class Acknowledge:
             raise Refused(ILLEGAL, f"the receipt is valid for {ahead_ms} ms, longer than any")
 
     def _looked_at(self, ack: BatchAck, broker: str) -> tuple[PopKey, list[int], Receipt]:
-        """One member of a batch, checked; offsets outside of the queue are left out."""
+        """Check one entry of a batch; offsets outside of the queue are left out."""
         _check_group(ack.group)
         name = TOPICS.get(ack.retry)
         topic = name(ack.topic, ack.group) if name else ack.topic
@@ -258,7 +260,7 @@ class Acknowledge:
     ) -> None:
         """Put the acknowledgement of some offsets into the revive log.
 
-        Raises: what `refused` gives when it cannot be stored.
+        Raises: the error of `refused` when it cannot be stored.
         """
         due_ms = receipt.pop_time + receipt.invisible_time
         status = self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
@@ -266,9 +268,10 @@ class Acknowledge:
             raise refused(status, self._store)
 
     def _in_order(self, key: PopKey, offset: int) -> None:
-        """Acknowledge a message of an orderly pop; the group moves on when its batch is complete.
+        """Acknowledge a message of an orderly pop; the group's offset moves when its batch is
+        complete.
 
-        Raises: Refused for an offset that is not out.
+        Raises: Refused for an offset that was not popped.
         """
         topic, group, queue_id = key.topic, key.group, key.queue_id
         if offset < self._offsets.query(group, topic, queue_id):
@@ -291,18 +294,18 @@ class Acknowledge:
             self._free(key)
 
     def _free(self, key: PopKey) -> None:
-        """Who waits for the queue looks again, now or when it will be free."""
+        """Let pops that wait for the queue try again, now or when it will be unblocked."""
         self._hold.freed(key.topic, key.group, key.queue_id)
 
 
 def _check_group(group: str) -> None:
-    """A known group or not, its name goes into properties. Raises: GroupNotExist."""
+    """Refuse an invalid group name, since it goes into properties. Raises: GroupNotExist."""
     if group_problem(group, stored=True):
         raise GroupNotExist(group)
 
 
 def _key(header: AckMessage | ChangeInvisibleTime, receipt: Receipt) -> PopKey:
-    """The pop: where the message lies says the request, which pop it was says the receipt."""
+    """The key of the pop: topic, group and queue of the request, the time of the receipt."""
     return PopKey(
         header.topic,
         header.consumer_group,

@@ -1,4 +1,4 @@
-"""POP: the broker hands messages out one by one, and delivers again what is not acknowledged."""
+"""POP: consumers pop messages one by one, and unacknowledged ones are delivered again."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["PopFeature"]
 
 ORDERS_S: Final = 10.0
-"""Period in which it is saved what is out with orderly pops."""
+"""Seconds between saves of the table of orderly pops."""
 
 
 class PopFeature(Feature):
-    """The requests of pop consumers, those that are held, and the revival of what came to no end.
+    """The requests of POP consumers, held pops, and the revival of unacknowledged messages.
 
-    `timers` bring check points back; without them pops are refused.
+    `timers` deliver check points when they are due; without them pops are refused.
     """
 
     def __init__(
@@ -102,21 +102,21 @@ class PopFeature(Feature):
         )
 
     def _listening(self, on: bool) -> None:
-        """While no pop waits, only held pulls are notified of arrivals."""
+        """Notify held pops of arrivals only while there are any."""
         arrivals = self._core.store.arrivals
         (arrivals.add if on else arrivals.remove)(self.hold.arrived)
 
     def load(self) -> None:
-        """Read what is out with orderly pops."""
+        """Load the table of orderly pops."""
         self._order_file.load(self.orders.load)
 
     def scan(self) -> Iterator[None]:
-        """Forget orderly pops that are too old."""
+        """Remove old orderly pops."""
         yield from self.orders.expire(self._core.clock.now_ms())
 
 
 def timing(core: Core, timers: Timers | None) -> Timing:
-    """Up to when everything that the timers had to bring back has come."""
+    """The time up to which the timers have delivered everything."""
     if timers is None:
         return Timing(core.store, waiting_end=int, read_to=int, delivered_ms=core.clock.now_ms)
     wheel, max_offset = timers.timers, core.store.max_offset

@@ -1,7 +1,7 @@
-"""NOTIFICATION and POLLING_INFO: is there anything to pop, and how many wait for it.
+"""NOTIFICATION and POLLING_INFO: whether there is a message to pop, and how many pops wait.
 
-A notification that finds nothing is held as a pop is, beside the pops: what comes wakes one of
-each. Source: remoting §3.12 (NotificationProcessor, PollingInfoProcessor).
+A notification that finds nothing is held beside the pops: a message wakes one of each. Source:
+remoting §3.12 (NotificationProcessor, PollingInfoProcessor).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class NotificationProcessor:
         return Answer(header=PollingInfoResponse(number))
 
     def _checked(self, header: Notification) -> Wanted:
-        """Check access, and say what the request waits for. Raises: Refused."""
+        """Check access; returns what the request waits for. Raises: Refused."""
         access = self._access
         access.broker()
         topic = access.topic(header.topic)
@@ -85,7 +85,7 @@ class NotificationProcessor:
         )
 
     def _attempt(self, asked: Asked[Notification], wanted: Wanted, *, last: bool) -> Answer | None:
-        """None: it waits. Raises: NotInMemory, OSError."""
+        """Answer, or None: it waits. Raises: NotInMemory, OSError."""
         found = self._reader.has_messages(wanted)
         if found.rest:
             return SOME

@@ -1,9 +1,10 @@
-"""POP_MESSAGE and PEEK_MESSAGE: messages handed out one by one, for a while, to any member.
+"""POP_MESSAGE and PEEK_MESSAGE: any member of a group gets messages, invisible to others for a
+while.
 
-What a pop finds is written into the revive log as a check point, then the group's offset moves, and
-then the answer goes out, all in one step: what is handed out comes again unless it is acknowledged,
-and a check point that cannot be stored hands out nothing. A pop that finds nothing waits in
-`pop_hold`. Source: semantics §11.1, remoting §3.12 (PopMessageProcessor, PeekMessageProcessor).
+A pop writes a check point for its messages into the revive log, then moves the group's offset, and
+then answers, all in one step: messages are delivered again unless acknowledged, and when the check
+point cannot be stored nothing is popped. A pop that finds nothing waits in `pop_hold`. Source:
+semantics §11.1, remoting §3.12 (PopMessageProcessor, PeekMessageProcessor).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ POPS: Final = "pop"
 MESSAGES_MAX: Final = 32
 ATTEMPT_CHARS: Final = 255
 LATE_MS: Final = 500
-"""So long after its end a pop is not begun any more."""
+"""A pop that runs this long after its deadline is refused."""
 TIMED_OUT: Final = Answer(int(ResponseCode.POLLING_TIMEOUT))
 FULL: Final = Answer(int(ResponseCode.POLLING_FULL))
 NOTHING: Final = Answer(int(ResponseCode.PULL_NOT_FOUND))
@@ -87,7 +88,7 @@ class Pop:
         self._turn = 0
 
     def pop(self, header: PopMessage, command: Command, connection: Connection) -> Outcome:
-        """Messages, or a wait for some."""
+        """Answer with messages, or hold the pop."""
         now_ms = self._clock.now_ms()
         if now_ms - (header.born_time or now_ms) - header.poll_time > LATE_MS:
             return TIMED_OUT
@@ -100,7 +101,7 @@ class Pop:
             return self._reader.complete(lambda: self._attempt(asked, wanted, last=True))
 
     def peek(self, header: PeekMessage, command: Command, connection: Connection) -> Outcome:
-        """As a pop, but nothing is handed out."""
+        """As a pop, but without any effect."""
         access = self._access
         access.broker()
         topic = access.topic(header.topic)
@@ -124,7 +125,7 @@ class Pop:
     # -- checks ----------------------------------------------------------------------------------
 
     def _checked(self, header: PopMessage, now_ms: int) -> Wanted:
-        """In the order that clients know. Raises: Refused."""
+        """The checks, in the order that clients know. Raises: Refused."""
         access = self._access
         access.broker()
         _check_count(header.max_msg_nums)
@@ -147,7 +148,7 @@ class Pop:
         )
 
     def _filter(self, header: PopMessage) -> Filter | None:
-        """The filter of a pop; None wants everything. Raises: FilterInvalid."""
+        """The filter of a pop; None passes all. Raises: FilterInvalid."""
         if not header.exp:
             return None
         matches: Filter | None = filter_of(header.exp_type, header.exp)
@@ -160,13 +161,13 @@ class Pop:
     # -- one attempt -----------------------------------------------------------------------------
 
     def _attempt(self, asked: Asked[PopMessage], wanted: Wanted, *, last: bool) -> Answer | None:
-        """Hand out what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
+        """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
         found = self._reader.read(wanted)
         for topic, queue_id, at in found.moves:
             self._move(wanted, topic, queue_id, at)
         if found.parts:
             return self._hand_out(asked.header, wanted, found)
-        # Behind a filter that has scanned enough for now, the client comes back at once.
+        # When a filter has scanned its limit, the client asks again at once.
         if last or found.cut or asked.deadline <= trio.current_time():
             return TIMED_OUT
         return None if self._park(asked, wanted, found.free_at_ms) else FULL
@@ -190,14 +191,14 @@ class Pop:
     # -- handing out -----------------------------------------------------------------------------
 
     def _move(self, wanted: Wanted, topic: str, queue_id: int, at: int) -> None:
-        """The group goes on there; a reset that was not applied yet is applied now."""
+        """Set the group's offset; apply a pending reset."""
         queue = (wanted.group, topic, queue_id)
         if self._offsets.resets and self._offsets.take_reset(*queue) is not None:
             self._orders.clear(topic, wanted.group, queue_id)
         self._offsets.commit_popped(*queue, at, wanted.now_ms)
 
     def _hand_out(self, header: PopMessage, wanted: Wanted, found: Found) -> Answer:
-        """Write the check points of what was found, and answer with it.
+        """Write the check points of the messages found, and answer with them.
 
         Raises: Refused, when the check point of the first queue cannot be stored.
         """
@@ -243,7 +244,7 @@ class Pop:
         return Answer(0, response, FOUND.name, body)
 
     def _next_revive_queue(self) -> int:
-        """In turn; a revive log that was made with other settings keeps its queues."""
+        """Round robin; a revive topic that was created with other settings keeps its queues."""
         revive_log = self._topics.get(self._revive_log.topic)
         self._turn = (self._turn + 1) % (revive_log.read_queue_nums if revive_log else 1)
         return self._turn
@@ -273,7 +274,7 @@ class Pop:
     def _in_order(
         self, header: PopMessage, wanted: Wanted, part: Part, offsets: Sequence[int]
     ) -> list[str]:
-        """Note what is out; how often that was so before, as the client reads it."""
+        """Record an orderly pop; returns the delivery counts in the form that clients read."""
         queue_id = part.queue_id
         self._move(wanted, part.topic, queue_id, part.start)
         counts = self._orders.hand_out(
@@ -291,7 +292,7 @@ class Pop:
     def _as_sent(
         self, header: PopMessage, wanted: Wanted, part: Part, revive_qid: int
     ) -> list[bytes]:
-        """Messages that came back, as those of the topic that they were sent to."""
+        """Retry messages under the topic that they were sent to."""
         receipt = Receipt(
             part.start,
             wanted.now_ms,
@@ -308,7 +309,7 @@ class Pop:
 
 
 def check_timers(timed: bool) -> None:
-    """Without timers nothing would come back. Raises: Refused."""
+    """Refuse a pop without timers: nothing would be delivered again. Raises: Refused."""
     if not timed:
         raise Refused(
             ResponseCode.SYSTEM_ERROR, "pop needs the timers, and timerWheelEnable is false"
@@ -316,7 +317,7 @@ def check_timers(timed: bool) -> None:
 
 
 def check_hidden(config: BrokerConfig, invisible_ms: int) -> None:
-    """Nothing is hidden for longer than a timer runs. Raises: Refused."""
+    """Refuse an invisible time longer than the longest timer. Raises: Refused."""
     limit_ms = config.store.timer_max_delay_s * 1000
     if abs(invisible_ms) > limit_ms:
         raise Refused(
@@ -326,7 +327,7 @@ def check_hidden(config: BrokerConfig, invisible_ms: int) -> None:
 
 
 def _check_attempt(attempt_id: str | None) -> None:
-    """It is kept with the batch that it was given: clients make it of 36 characters."""
+    """Limit the attempt id, which is kept with its batch: clients make it of 36 characters."""
     if attempt_id is not None and len(attempt_id) > ATTEMPT_CHARS:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
@@ -356,7 +357,7 @@ def _records(views: Sequence[memoryview]) -> list[tuple[memoryview, int]]:
 def _renamed(view: memoryview, at: int, topic: str, receipt: Receipt) -> bytes:
     """A record under another topic, with its receipt in its properties.
 
-    Without room for that it stays as it is: the others beside it are not to suffer.
+    Without room for that it stays as it is, so that the other messages are still delivered.
     """
     record = read(view, at)
     properties = decode(record.properties)

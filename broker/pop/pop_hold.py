@@ -1,10 +1,10 @@
-"""Pops that found nothing wait here, and notifications: by topic and group, until a message comes.
+"""Held pops and notifications, by topic and group, until a message comes.
 
-Unlike pulls, one message is for one of them. So an arrival wakes one waiter of each group whose
-filter wants it, first of those that wait for every queue of the topic. A woken one runs again; if
-others were faster it waits on until its deadline. Messages that come back arrive in a retry topic,
-and wake who waits for the topic itself. Invariant: nothing is called per message while nobody
-waits. Source: semantics §11.1 (PopLongPollingService).
+Unlike for pulls, one message is for one of them. So an arrival wakes one waiter of each group whose
+filter passes it, preferring waiters for any queue of the topic. A woken one runs again; if others
+were faster it waits until its deadline. Messages that are delivered again arrive in a retry topic,
+and wake waiters for the topic itself. Invariant: nothing is called per message while nobody waits.
+Source: semantics §11.1 (PopLongPollingService).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["ALL_QUEUES", "TICK_S", "WAKE_POPS", "HeldPop", "PopHold", "PopLimits"]
 
 ALL_QUEUES: Final = -1
-"""The queue id of who waits for every queue of a topic."""
+"""The queue id of a waiter for any queue of a topic."""
 TICK_S: Final = 0.02
 """How late after its deadline a waiter may be answered."""
 WAKE_POPS: Final = 32
 """Pops that run again before others get their turn: each is a read and a check point."""
 EXPIRE_POPS: Final = 500
-"""Deadlines that are noticed before others get their turn."""
+"""Deadlines that are handled before others get their turn."""
 
 
 class PopLimits(NamedTuple):
@@ -52,20 +52,20 @@ class PopLimits(NamedTuple):
 class HeldPop(HeldRequest):
     """One held pop or notification.
 
-    `resume(last)` runs it again; if that is not the last time, it may be held once more.
+    `resume(last)` runs it again; unless it is the last time, it may be held once more.
     """
 
     topic: str
     queue_id: int
     kind: str
-    """Requests of one kind share what comes; another kind is woken by it as well."""
+    """A message wakes one request of each kind."""
     look_at: float
-    """When it runs again though nothing comes, at most `deadline`."""
+    """When it runs again without an arrival, at most `deadline`."""
     resume: Callable[[bool], None]
 
 
 class Line:
-    """Who waits for one topic in one group, by queue id, the longest wait first."""
+    """The waiters for one topic in one group, by queue id, the longest wait first."""
 
     __slots__ = ("queues",)
 
@@ -73,7 +73,7 @@ class Line:
         self.queues: dict[int, deque[HeldPop]] = {}
 
     def first(self, queue_id: int, tags_code: int, properties: bytes) -> HeldPop | None:
-        """Who waits longest for this queue and wants the message."""
+        """The waiter with the longest wait for this queue whose filter passes the message."""
         refused: Filter | None = None
         for waiting in self.queues.get(queue_id, ()):
             if refused is not None and waiting.matches is refused:
@@ -85,7 +85,7 @@ class Line:
 
 
 class LineKey(NamedTuple):
-    """Who waits together: what comes for one of them is for any of them."""
+    """Topic, group and kind of waiters: a message is for any of them."""
 
     topic: str
     group: str
@@ -93,9 +93,9 @@ class LineKey(NamedTuple):
 
 
 class PopHold:
-    """All that wait. `listening` is called when the first one parks and when the last one is gone.
+    """All waiters. `listening` is called when the first one parks and when the last one has gone.
 
-    `finish_round` runs what was woken by the clock, in slices.
+    `finish_round` is called after waiters were woken by the clock, in slices.
 
     Invariant: a waiter in a line counts in the quota and is not done.
     """
@@ -118,9 +118,9 @@ class PopHold:
         self.deadlines: Deadlines[HeldPop] = Deadlines()
         self._woken: deque[tuple[HeldPop, bool]] = deque()
         self._somebody = trio.Event()
-        """Set while any waits."""
+        """Set while there are waiters."""
         self._more = trio.Event()
-        """Set when a slice of those that were woken was not all of them."""
+        """Set when a slice of the woken waiters left some."""
 
     @property
     def parked(self) -> int:
@@ -129,13 +129,13 @@ class PopHold:
 
     @property
     def waking(self) -> bool:
-        """Whether some that were woken are still to run again."""
+        """Whether woken waiters are still to run again."""
         return bool(self._woken)
 
     # -- parking ---------------------------------------------------------------------------------
 
     def park(self, waiting: HeldPop) -> bool:
-        """Hold it; False when there is no room."""
+        """Hold a request; False when there is no room."""
         key = LineKey(waiting.topic, waiting.group, waiting.kind)
         line = self.lines.get(key)
         queue = None if line is None else line.queues.get(waiting.queue_id)
@@ -155,7 +155,7 @@ class PopHold:
         return True
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
-        """How many wait there."""
+        """How many wait for a topic, group and queue."""
         line = self.lines.get(LineKey(topic, group, kind))
         return 0 if line is None else len(line.queues.get(queue_id, ()))
 
@@ -184,7 +184,9 @@ class PopHold:
         store_timestamp: int,
         properties: bytes,
     ) -> None:
-        """A message became readable; called by the dispatch of the store while somebody waits."""
+        """A message became readable; called by the dispatch of the store while there are
+        waiters.
+        """
         lines = self.by_topic.get(topic)
         if lines is None:
             return
@@ -193,7 +195,7 @@ class PopHold:
             first = line.first(ALL_QUEUES, tags_code, properties)
             if first is not None:
                 self._mark(first, last=False)
-            # A retry wakes one of any queue; a new message also one that waits for its queue.
+            # A retry wakes a waiter for any queue; a new message also one for its queue.
             if not back:
                 first = line.first(queue_id, tags_code, properties)
             elif first is None:
@@ -205,7 +207,9 @@ class PopHold:
                 self._mark(first, last=False)
 
     def freed(self, topic: str, group: str, queue_id: int) -> None:
-        """A queue that was blocked is free, or will be at another time: one of each kind looks."""
+        """A blocked queue is free, or the time when it will be has changed: one of each kind tries
+        again.
+        """
         for key, line in list(self.by_topic.get(topic, {}).items()):
             if (key.topic, key.group) != (topic, group):
                 continue
@@ -217,9 +221,9 @@ class PopHold:
                 self._mark(first, last=False)
 
     def wake(self, most: int = WAKE_POPS) -> int:
-        """Run those again that were woken, but not more than `most`; how many ran.
+        """Run up to `most` woken waiters again; returns how many ran.
 
-        Beyond that others come first, and `run` goes on.
+        Others run before the rest, which `run` continues.
         """
         woken = self._woken
         count = min(len(woken), most)
@@ -232,20 +236,22 @@ class PopHold:
         return count
 
     def expire(self, now: float) -> bool:
-        """Wake those whose deadline has come, or who wanted to look again by now; any left?"""
+        """Wake waiters whose deadline has come, or who should try again by now; whether any are
+        left.
+        """
         expired = list(islice(self.deadlines.over(now), EXPIRE_POPS))
         for waiting in expired:
             self._mark(waiting, last=waiting.deadline <= now)
         return len(expired) == EXPIRE_POPS
 
     def closed(self, connection: Connected) -> None:
-        """A connection is gone, and who waited there with it."""
+        """Drop the waiters of a closed connection."""
         for waiting in self.quota.of(connection):
             self._release(waiting)
             waiting.resume = nothing
 
     def release_all(self) -> None:
-        """Wake everybody: the broker stops. `waking` says until when they are answered."""
+        """Wake all: the broker stops. `waking` is true until they are answered."""
         for line in list(self.lines.values()):
             for queue in list(line.queues.values()):
                 for waiting in list(queue):
@@ -304,4 +310,4 @@ def _names(key: LineKey) -> tuple[str, str, str]:
 
 
 def nothing(_: bool) -> None:
-    """What is left of a waiter whose peer is gone, until its deadline."""
+    """Replaces the callback of a waiter whose peer has gone, until its deadline."""

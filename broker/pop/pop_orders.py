@@ -1,8 +1,8 @@
-"""Orderly pops: which messages of a queue are out with a group, and when the next may be.
+"""Orderly pops: which messages of a queue are invisible for a group, and when the next pop may be.
 
-Per queue there is one batch out. While any of its messages is neither acknowledged nor visible
-again, nobody but the same attempt gets more of the queue. Messages are acknowledged one by one; the
-group's offset moves to the first that is not. The table lives in `consumerOrderInfo.json`.
+Each queue has one batch. While any of its messages is neither acknowledged nor visible again, only
+the same attempt gets more messages of the queue. Messages are acknowledged one by one; the group's
+offset moves to the first unacknowledged one. The table is saved in `consumerOrderInfo.json`.
 Source: semantics §11.1, §11.2 (ConsumerOrderInfoManager).
 """
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "OffsetIllegal", "OrderBatch", "PopOrderTable"]
 
 IDLE_MS: Final = 24 * 3_600_000
-"""What nobody popped for so long is forgotten."""
+"""A queue that was not popped for so long is removed."""
 OUR_KEYS: Final = frozenset({"orderedConsumptionLevel", "table"})
 LEVEL: Final = "QUEUE"
 
 
 class OffsetIllegal(ValueError):
-    """The offset is not one of those that are out."""
+    """The offset is not one of the batch."""
 
 
 class Counts(NamedTuple):
-    """How often messages were handed out before: of those that were, and the least of all."""
+    """How often messages were popped before: those that were, and the least of all."""
 
     by_offset: Mapping[int, int]
     least: int
@@ -37,21 +37,21 @@ class Counts(NamedTuple):
 
 @dataclass(slots=True)
 class OrderBatch:
-    """The messages of one queue that are out; times in ms. Bit i of `acked` is `offsets[i]`."""
+    """The invisible messages of one queue; times in ms. Bit i of `acked` is `offsets[i]`."""
 
     pop_time: int
     invisible_ms: int
     offsets: list[int]
     visible_at: dict[int, int] = field(default_factory=dict)
-    """Offset → when it is visible, where that was changed."""
+    """Offset → when it becomes visible, where that was changed."""
     counts: dict[int, int] = field(default_factory=dict)
-    """Offset → how often it was handed out before this batch."""
+    """Offset → how often it was popped before this batch."""
     last_ms: int = 0
     acked: int = 0
     attempt_id: str | None = None
 
     def blocked_until(self) -> int:
-        """When the last message that is still out becomes visible; 0 when none is out."""
+        """When the last invisible message becomes visible; 0 when none is."""
         usual = self.pop_time + self.invisible_ms
         return max(
             (
@@ -63,14 +63,14 @@ class OrderBatch:
         )
 
     def next_offset(self) -> int:
-        """The first that is not acknowledged, or what comes behind all of them."""
+        """The first unacknowledged offset, or the one after all of them."""
         for number, offset in enumerate(self.offsets):
             if not self.acked >> number & 1:
                 return offset
         return self.offsets[-1] + 1
 
     def document(self) -> dict[str, Any]:
-        """As the file has it: offsets are distances to the first."""
+        """The batch in the form of the file: offsets are relative to the first."""
         first = self.offsets[0]
         fields = {
             "popTime": self.pop_time,
@@ -88,23 +88,23 @@ class OrderBatch:
 
 
 class PopOrderTable:
-    """Invariant: a batch has at least one message; `changes` moves with every change."""
+    """Invariant: a batch has at least one message; `changes` increases with every change."""
 
     def __init__(self) -> None:
         self.batches: dict[tuple[str, str], dict[int, OrderBatch]] = {}
-        """(topic, group) → queue → what is out."""
+        """(topic, group) → queue → its batch."""
         self.changes = 0
         self.extra: dict[str, Any] = {}
 
     def get(self, topic: str, group: str, queue_id: int) -> OrderBatch | None:
-        """What is out of a queue."""
+        """The batch of a queue."""
         queues = self.batches.get((topic, group))
         return None if queues is None else queues.get(queue_id)
 
     def blocked_until(
         self, topic: str, group: str, queue_id: int, attempt_id: str | None, now_ms: int
     ) -> int:
-        """Until when nothing may be popped from there; 0 when it may be now."""
+        """Until when the queue may not be popped; 0 when it may be now."""
         batch = self.get(topic, group, queue_id)
         if batch is None or (attempt_id is not None and batch.attempt_id == attempt_id):
             return 0
@@ -122,7 +122,7 @@ class PopOrderTable:
         pop_time: int,
         invisible_ms: int,
     ) -> Counts:
-        """These messages are out from now on, and no others of the queue."""
+        """Record a pop: these messages are invisible from now on, and no others of the queue."""
         before = self.get(topic, group, queue_id)
         counts: dict[int, int] = {}
         if before is not None:
@@ -146,11 +146,12 @@ class PopOrderTable:
     def acknowledge(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
     ) -> int | None:
-        """One message is done: where the group's offset belongs now.
+        """Acknowledge one message; returns the offset that the group should have.
 
-        None when the batch went out again since: its new receipts count; or when nothing is known
-        of it, after a kill or a reset: what lies before the message may not be done, so that all of
-        it comes again (Java goes on behind the message, and loses it). Raises: OffsetIllegal.
+        None when the batch was popped again since: its new receipts count; or when the batch is
+        unknown, after a kill or a reset: messages before this one may not be acknowledged, so that
+        all of them are delivered again (Java continues after the message, and loses them). Raises:
+        OffsetIllegal.
         """
         batch = self.get(topic, group, queue_id)
         if batch is None or batch.pop_time != pop_time:
@@ -162,14 +163,14 @@ class PopOrderTable:
     def hide(
         self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, visible_at: int
     ) -> None:
-        """One message becomes visible at another time; a stale receipt changes nothing."""
+        """Change when one message becomes visible; a stale receipt changes nothing."""
         batch = self.get(topic, group, queue_id)
         if batch is not None and batch.pop_time == pop_time and offset in batch.offsets:
             batch.visible_at[offset] = visible_at
             self.changes += 1
 
     def clear(self, topic: str, group: str, queue_id: int) -> None:
-        """Nothing of a queue is out any more: the group was put elsewhere."""
+        """Remove the batch of a queue: the group's offset was reset."""
         queues = self.batches.get((topic, group), {})
         if queues.pop(queue_id, None) is not None:
             self.changes += 1
@@ -177,7 +178,7 @@ class PopOrderTable:
                 del self.batches[topic, group]
 
     def expire(self, now_ms: int) -> Iterator[None]:
-        """Forget what nobody has popped for a day; others may run between two groups."""
+        """Remove queues that were not popped for a day; others may run between two groups."""
         for (topic, group), queues in list(self.batches.items()):
             yield
             for queue_id, batch in list(queues.items()):
@@ -187,9 +188,9 @@ class PopOrderTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Replace everything by a decoded `consumerOrderInfo.json`.
+        """Replace the table by a decoded `consumerOrderInfo.json`.
 
-        Raises: ValueError when it is none; the table then stays as it was.
+        Raises: ValueError when it is not one; the table is unchanged then.
         """
         loaded: dict[tuple[str, str], dict[int, OrderBatch]] = {}
         try:
@@ -205,7 +206,7 @@ class PopOrderTable:
         self.extra = unknown_fields(document, OUR_KEYS)
 
     def document(self) -> dict[str, Any]:
-        """What `consumerOrderInfo.json` holds, detached: it may be encoded in a thread."""
+        """The content of `consumerOrderInfo.json`, detached: it may be encoded in a thread."""
         return {
             **self.extra,
             "orderedConsumptionLevel": LEVEL,
@@ -230,7 +231,7 @@ def _numbers(fields: Mapping[str, Any], name: str) -> dict[int, int]:
 
 
 def _batch(fields: Mapping[str, Any]) -> OrderBatch:
-    """A batch of an orderly pop, as the file has it.
+    """A batch in the form of the file.
 
     Raises: AttributeError, KeyError, TypeError, ValueError.
     """

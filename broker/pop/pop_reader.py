@@ -1,8 +1,8 @@
-"""What a pop would get: the queues of a topic and of its retry topics, read and nothing changed.
+"""The read side of a pop: the queues of a topic and of its retry topics. Changes nothing.
 
-The reads of one pop are one step: either all of them succeed, or a read of the disk is due first
-and they are made again. What is handed out, and what follows from that, is decided by `pop`.
-Source: semantics §11.1 (PopMessageProcessor.popMsgFromTopic).
+The reads of one pop are one step: either all of them succeed, or one needs the disk first and they
+are repeated. Which messages are popped, and what follows from that, is decided by `pop`. Source:
+semantics §11.1 (PopMessageProcessor.popMsgFromTopic).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = ["ALL_QUEUES", "Found", "Part", "PopReader", "Wanted"]
 
 ALL_QUEUES: Final = -1
 FROM_END: Final = 1
-"""The init mode of a group that begins with what comes from now on."""
+"""The init mode of a group that begins at the end of the queue."""
 LOOKS: Final = 1_024
-"""Queues read between two readings of the clock, about 1 ms."""
+"""Queues read between two checks of the clock, about 1 ms."""
 PASS_S: Final = 0.010
-"""How long one pop looks for queues with messages."""
+"""How long one pop searches for queues with messages."""
 COUNTED_MAX: Final = 64
-"""In topics of more queues, those that are not read any more are not counted either."""
+"""In topics with more queues, the queues that were not read are not counted either."""
 FOUND: Final = GetStatus.FOUND
 OUTSIDE: Final = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 
 
 class Wanted(NamedTuple):
-    """What is popped for whom."""
+    """Topic, group and filter of a pop."""
 
     group: str
     topic: TopicConfig
@@ -57,13 +57,15 @@ class Wanted(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A topic to read from. `retry` is how receipts name it: 0 itself, 1 and 2 its retry topics."""
+    """A topic to read from. `retry` is its number in receipts: 0 itself, 1 and 2 its retry
+    topics.
+    """
 
     topic: str
     retry: str
     queues: Sequence[int]
     offsets: Mapping[int, int]
-    """Queue → where the group goes on, as far as that is known."""
+    """Queue → offset of the group, where it has one."""
 
 
 class Part(NamedTuple):
@@ -84,7 +86,7 @@ class Part(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Where a group goes on in a queue, though it got nothing."""
+    """A new offset of a group in a queue without messages for it."""
 
     topic: str
     queue_id: int
@@ -93,22 +95,22 @@ class Move(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """What the reads came to."""
+    """The result of the reads."""
 
     parts: list[Part] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     count: int = 0
     size: int = 0
     rest: int = 0
-    """Messages left, roughly."""
+    """Messages left, approximately."""
     cut: bool = False
-    """A filter has scanned as much as it may: there may be more to find."""
+    """A filter has scanned up to its limit: there may be more messages."""
     free_at_ms: int = 0
     """When the first of the blocked queues is free again; 0 when none is blocked."""
 
 
 class PopReader:
-    """Reads for POP, PEEK and NOTIFICATION. `chance(n)` is a number below n."""
+    """Reads for POP, PEEK and NOTIFICATION. `chance(n)` returns a random number below n."""
 
     def __init__(
         self,
@@ -165,7 +167,7 @@ class PopReader:
         return (*range(begin, count), *range(begin))
 
     def _start(self, wanted: Wanted, source: Source, queue_id: int) -> int:
-        """Where the group goes on. Raises: NotInMemory, OSError."""
+        """The offset of the group. Raises: NotInMemory, OSError."""
         resets = self._offsets.resets
         if resets:
             reset = resets.get((wanted.group, source.topic, queue_id))
@@ -179,7 +181,7 @@ class PopReader:
             return first
         end = self._store.max_offset(source.topic, queue_id)
         if first == 0 and end and self._store.is_hot(source.topic, queue_id, 0):
-            # The rule for young queues, as for groups that pull.
+            # The rule for new queues, as for groups that pull.
             return 0
         return max(0, end - 1)
 
@@ -196,7 +198,7 @@ class PopReader:
             for queue_id in source.queues:
                 looked_at += 1
                 if not looked_at % LOOKS and self._clock.monotonic() - began > PASS_S:
-                    # The next pop begins with another queue.
+                    # The next pop starts with another queue.
                     found.cut = True
                     return found
                 start = self._start(wanted, source, queue_id)
@@ -220,7 +222,7 @@ class PopReader:
         return found
 
     def has_messages(self, wanted: Wanted) -> Found:
-        """Whether a pop could get something: then `rest` is not 0. Raises: NotInMemory, OSError."""
+        """Whether a pop could get a message: then `rest` is not 0. Raises: NotInMemory, OSError."""
         found = Found()
         began = self._clock.monotonic()
         looked_at = 0
@@ -238,10 +240,10 @@ class PopReader:
         return found
 
     def _is_news(self, wanted: Wanted, source: Source, queue_id: int) -> bool:
-        """Whether where the group stands is to be noted though nothing is there to get.
+        """Whether the group's offset has to be stored though there is no message.
 
-        A group that begins at the end begins at this one, however late it finds something; and a
-        reset has been applied.
+        A group that begins at the end keeps this end, however late it finds a message; and an
+        applied reset is stored.
         """
         if (wanted.group, source.topic, queue_id) in self._offsets.resets:
             return True
@@ -265,7 +267,7 @@ class PopReader:
         most = wanted.max_messages - found.count
         result = self._get(source.topic, queue_id, start, most, wanted.matches)
         if result.status in OUTSIDE:
-            # The group's offset is of another life of the queue.
+            # The group's offset is from an earlier queue of the same name.
             start = result.next_begin_offset
             result = self._get(source.topic, queue_id, start, most, wanted.matches)
         found.rest += max(0, result.max_offset - result.next_begin_offset)

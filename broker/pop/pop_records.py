@@ -1,8 +1,8 @@
-"""What POP writes into the log: check points, acknowledgements; and the receipt handle.
+"""The records of POP in the log: check points, acknowledgements; and the receipt handle.
 
-A check point says which messages of a queue were handed out, and until when they stay hidden. It
-and the acknowledgements travel through the timer into the revive log of the cluster, where those
-that match cancel each other and what is left over is delivered again.
+A check point lists the messages of a queue that one pop returned, and until when they are
+invisible. Check points and acknowledgements pass through the timers into the revive log of the
+cluster, where matching ones cancel each other and the remaining messages are delivered again.
 Source: semantics §11.2, remoting §3.12 (PopCheckPoint, AckMsg, BatchAckMsg, ExtraInfoUtil).
 """
 
@@ -40,7 +40,7 @@ CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDER_REVIVE_QID: Final = 999
-"""In place of a revive queue, for messages handed out in order."""
+"""In place of a revive queue, for messages of orderly pops."""
 OFFSETS_MAX: Final = 65_536
 FAILURE_DIGITS: Final = 9
 BATCHED: Final = -1
@@ -51,12 +51,12 @@ NUMBER: Final = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 def revive_topic(cluster: str) -> str:
-    """Where check points and acknowledgements come back from the timer."""
+    """The topic where check points and acknowledgements arrive from the timers."""
     return f"rmq_sys_REVIVE_LOG_{cluster}"
 
 
 def retry_topic_v1(topic: str, group: str) -> str:
-    """Where a message goes that was not acknowledged in time."""
+    """The topic of messages that were not acknowledged in time."""
     return f"%RETRY%{group}_{topic}"
 
 
@@ -66,7 +66,7 @@ def retry_topic_v2(topic: str, group: str) -> str:
 
 
 class PopKey(NamedTuple):
-    """Which pop of which queue by whom: what acknowledgements and check points share."""
+    """Identifies a pop of a queue: the common fields of its check point and acknowledgements."""
 
     topic: str
     group: str
@@ -77,7 +77,7 @@ class PopKey(NamedTuple):
 
 
 class OfPop(Body, msgspec.Struct, kw_only=True):
-    """What every record of a pop says: which it was. Times in ms."""
+    """The common fields of all records of a pop. Times in ms."""
 
     topic: str = msgspec.field(name="t")
     group: str = msgspec.field(name="c")
@@ -88,7 +88,7 @@ class OfPop(Body, msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> PopKey:
-        """The pop: what its check point and its acknowledgements share."""
+        """The key of the pop."""
         return PopKey(
             self.topic,
             self.group,
@@ -100,7 +100,7 @@ class OfPop(Body, msgspec.Struct, kw_only=True):
 
 
 class CheckPoint(OfPop, kw_only=True):
-    """Messages of one queue handed out by one pop; times in ms. `diffs` count from the start."""
+    """Messages of one queue returned by one pop; times in ms. `diffs` are relative to the start."""
 
     invisible_time: I64 = msgspec.field(name="it")
     bit_map: int = msgspec.field(name="bm", default=0)
@@ -108,18 +108,18 @@ class CheckPoint(OfPop, kw_only=True):
     revive_offset: I64 = msgspec.field(name="ro", default=0)
     diffs: list[int] = msgspec.field(name="d", default_factory=list)
     revive_times: str | int | msgspec.UnsetType = msgspec.field(name="rp", default=msgspec.UNSET)
-    """How often putting a message back failed; absent as long as it never did."""
+    """How often putting a message back failed; absent before the first failure."""
     revive_time: I64 = msgspec.field(name="reviveTime", default=0)
 
     @property
     def failures(self) -> int:
-        """How often putting a message back failed; 0 where that cannot be read."""
+        """How often putting a message back failed; 0 where that cannot be parsed."""
         text = str(self.revive_times or 0)
         return int(text) if text.isascii() and text.isdigit() and len(text) <= FAILURE_DIGITS else 0
 
     @property
     def due_ms(self) -> int:
-        """When what is not acknowledged becomes visible again."""
+        """When unacknowledged messages become visible again."""
         return self.pop_time + self.invisible_time
 
     @property
@@ -131,9 +131,9 @@ class CheckPoint(OfPop, kw_only=True):
         )
 
     def offsets(self) -> list[int]:
-        """The queue offsets handed out; those of an old writer lie side by side.
+        """The queue offsets of the messages; in records of old writers they are consecutive.
 
-        Raises: BodyError for more than a pop can hand out.
+        Raises: BodyError for more than a pop can return.
         """
         diffs = self.diffs or range(self.count)
         if len(diffs) > OFFSETS_MAX:
@@ -142,7 +142,7 @@ class CheckPoint(OfPop, kw_only=True):
 
 
 class Ack(OfPop, kw_only=True, omit_defaults=True):
-    """Messages of one pop that were acknowledged: one, or with `ao` −1 those in `aol`."""
+    """Acknowledged messages of one pop: one, or with `ao` −1 those in `aol`."""
 
     offset: I64 = msgspec.field(name="ao")
     offsets: list[int] = msgspec.field(name="aol", default_factory=list)
@@ -198,12 +198,12 @@ class Receipt(NamedTuple):
         return self.revive_qid == ORDER_REVIVE_QID
 
     def text(self) -> str:
-        """As the property POP_CK carries it."""
+        """The text of the property POP_CK."""
         return " ".join(map(str, self))
 
 
 def receipt_of(text: str, offset: int = -1) -> Receipt:
-    """A receipt handle read; without its last part `offset` takes that place. Raises: BodyError."""
+    """Parse a receipt handle; without its last part `offset` is used. Raises: BodyError."""
     parts = text.split(" ")
     if len(parts) == RECEIPT_PARTS - 1:
         parts.append(str(offset))

@@ -1,7 +1,7 @@
-"""How a pop or a notification that finds nothing waits, and what is said when it runs again.
+"""How a pop or a notification that finds nothing waits, and how it is answered afterwards.
 
-Nobody waits for the disk here, nor gets its errors: such a request is answered as at the end of
-the wait, and is served or gets the error when it comes again at once. Source: semantics §11.1
+A held request never waits for the disk, and gets no disk errors: it is answered as at the end of
+its wait, and the client's next request reads the disk or gets the error. Source: semantics §11.1
 (PopLongPollingService).
 """
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "deadline", "park"]
 
 EARLY_MS: Final = 50
-"""So long before its end a held request is answered."""
+"""How long before its deadline a held request is answered."""
 HOLD_MAX_MS: Final = 300_000
-"""None is held longer, whatever it asks for."""
+"""The longest wait, whatever the request asks for."""
 
 H = TypeVar("H", PopMessage, Notification)
 
@@ -49,9 +49,9 @@ class Asked(NamedTuple, Generic[H]):
 
 
 def deadline(born_ms: int, poll_ms: int, now_ms: int) -> float:
-    """When a request that may be held is answered at the latest, in seconds of the loop.
+    """The latest time of the answer to a request that may be held, in seconds of the loop.
 
-    A clock of a client that goes wrong makes it wait no longer than it asked for.
+    A wrong clock of a client does not prolong its wait.
     """
     left_ms = (born_ms or now_ms) + poll_ms - EARLY_MS - now_ms
     return trio.current_time() + min(left_ms, poll_ms, HOLD_MAX_MS) / 1000
@@ -69,8 +69,8 @@ def park(
 ) -> bool:
     """Hold a request that found nothing; False when there is no room.
 
-    It looks again when something comes, and in `free_in_ms`. `again(last)` runs it once more; None
-    means that it waits on. `over` is the answer when its time is over.
+    It runs again when a message comes, and in `free_in_ms`. `again(last)` runs it once more; None
+    means that it still waits. `over` is the answer at its deadline.
     """
 
     def resume(last: bool) -> None:
@@ -82,7 +82,7 @@ def park(
         except (NotInMemory, OSError):
             answer = over
         except CONTENT_ERRORS as error:
-            # Who wakes the others goes on: a message or a request of one is nobody else's end.
+            # An error of one request must not end the task that wakes the others.
             asked.connection.failed(asked.command, error)
             return
         if answer is not None:
@@ -109,5 +109,5 @@ def park(
 
 
 def _chars(header: PopMessage | Notification) -> int:
-    """Of all texts that a client put into it."""
+    """The characters of all texts of the request."""
     return sum(len(value) for value in astuple(header) if isinstance(value, str))

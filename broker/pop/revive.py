@@ -1,12 +1,12 @@
-"""Revive: check points and acknowledgements meet, and what was not acknowledged comes again.
+"""Revive: matches check points with acknowledgements, and redelivers unacknowledged messages.
 
 Each revive queue is read once, in order. A check point stays open in memory until all of its
-messages are acknowledged, or its time is over: then what is left goes into the retry topic of its
-group. How far a queue is done with, the oldest open check point, is an offset of a group; a start
-reads again from there. A message that cannot be put gets a new check point, later; where that
-cannot be put either, the old one stays open. Invariant: the offset of a revive queue is never past
-an open check point, and reaches the disk only after what was put because of it. Source: semantics
-§11.2 (PopReviveService).
+messages are acknowledged, or its time is over: then the rest is put into the retry topic of its
+group. The progress of a queue, its oldest open check point, is a consumer offset; a start reads
+again from there. A message that cannot be put gets a new check point, later; where that cannot be
+put either, the old one stays open. Invariant: the offset of a revive queue is never past an open
+check point, and is saved only after the messages put for it are on disk. Source: semantics §11.2
+(PopReviveService).
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ if TYPE_CHECKING:
 __all__ = ["GRACE_MS", "Revive", "Timing"]
 
 GRACE_MS: Final = 2_000
-"""So long after its time a check point waits for acknowledgements on their way."""
+"""How long after its time a check point waits for late acknowledgements."""
 SLICE: Final = 128
 """Records read in one step."""
 SLICE_BYTES: Final = 1 << 20
 AGAIN_S: Final = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""How long after its time a message whose put failed is put again, by the number of failures."""
+"""The delays of repeated attempts to put a message back, by the number of failures."""
 PUT_OK: Final = PutStatus.PUT_OK
 SERVICE: Final = "revive"
 FAR_MS: Final = 366 * 86_400_000
-"""A check point comes here when its time is almost over; one further off than this is none."""
+"""A check point arrives when its time is almost over; one with a later time is invalid."""
 
 log = structlog.stdlib.get_logger("aerobee.pop")
 
 
 class Mark(NamedTuple):
-    """What the timers had to read at a moment, and up to when they had delivered."""
+    """The end of the timers' queue at a moment, and up to when they had delivered."""
 
     waiting_end: int
     delivered_ms: int
 
 
 class Timing:
-    """Up to when everything the timers had to deliver can be read where it was delivered to.
+    """Up to when everything that the timers had to deliver is readable in its target.
 
-    What waits is put into a queue that ends at `waiting_end` and is read up to `read_to`: from
-    there on it has its time. All of it that was for a time before `delivered_ms` is delivered.
+    Timer messages are put into a queue that ends at `waiting_end` and is read up to `read_to`: read
+    ones are in the wheel. All of those for a time before `delivered_ms` are delivered.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Timing:
         self._until = 0
 
     def until(self) -> int:
-        """That time, in ms; it never comes before what was said before."""
+        """That time, in ms; it never goes back."""
         if self._mark is None:
             self._mark = Mark(self._waiting_end(), self._delivered_ms())
         end, delivered_ms = self._mark
         if self._log_end is None and self._read_to() >= end:
-            # What was read since, and was late already, has set the time back.
+            # Messages read since, already late, have set the time back.
             self._mark = Mark(end, min(delivered_ms, self._delivered_ms()))
             self._log_end = self._store.commit_log.max_offset
         if self._log_end is not None and self._store.dispatcher.dispatched >= self._log_end:
@@ -110,7 +110,7 @@ class Timing:
 
 
 class Open:
-    """A check point whose messages are not all acknowledged."""
+    """A check point with unacknowledged messages."""
 
     __slots__ = ("done", "left", "point", "revive_offset")
 
@@ -118,7 +118,7 @@ class Open:
         self.point = point
         self.revive_offset = revive_offset
         self.left = dict.fromkeys(point.offsets())
-        """Queue offsets without an acknowledgement."""
+        """Unacknowledged queue offsets."""
         self.done = False
 
 
@@ -131,19 +131,19 @@ class Due(NamedTuple):
 
 
 class ReviveQueue:
-    """One revive queue, as far as it was read."""
+    """The state of one revive queue, up to where it was read."""
 
     def __init__(self, topic: str, queue_id: int, position: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.position = position
-        """What is read next."""
+        """The next offset to read."""
         self.open: dict[PopKey, Open] = {}
         self._by_place: deque[Open] = deque()
         self._by_time: list[Due] = []
 
     def add(self, point: CheckPoint, revive_offset: int) -> None:
-        """A check point was read. One that was delivered twice counts once."""
+        """Add a check point. One that was delivered twice counts once."""
         key = point.key
         if key in self.open:
             return
@@ -155,7 +155,7 @@ class ReviveQueue:
         heappush(self._by_time, Due(point.due_ms, revive_offset, entry))
 
     def acknowledge(self, ack: Ack) -> bool:
-        """Messages are done with; whether their check point was open."""
+        """Apply an acknowledgement; whether its check point was open."""
         entry = self.open.get(ack.key)
         if entry is None:
             return False
@@ -166,12 +166,12 @@ class ReviveQueue:
         return True
 
     def close(self, entry: Open) -> None:
-        """Nothing is left of it."""
+        """Remove a check point."""
         entry.done = True
         del self.open[entry.point.key]
 
     def due(self, until_ms: int) -> Open | None:
-        """The open one whose time was over first, if that was before."""
+        """The open check point with the earliest time, if that is before `until_ms`."""
         by_time = self._by_time
         while by_time and by_time[0].entry.done:
             heappop(by_time)
@@ -180,7 +180,7 @@ class ReviveQueue:
         return None
 
     def done_with(self) -> int:
-        """Everything before this offset is."""
+        """All offsets before this one are finished."""
         by_place = self._by_place
         while by_place and by_place[0].done:
             by_place.popleft()
@@ -212,13 +212,13 @@ class Revive:
         self._timing = timing
         self.queues: list[ReviveQueue] = []
         self._own_count = 1
-        """Queues of the revive log that is written now."""
+        """Queues of the present revive topic."""
         self._blocked = False
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Begin where the offsets say, then look by the clock until cancelled."""
+        """Load the queues, then run periodically until cancelled."""
         self.load()
         task_status.started()
         while True:
@@ -229,7 +229,7 @@ class Revive:
                 log.error("revive.read_failed", error=str(error))
 
     def load(self) -> None:
-        """Take up the revive queues: those of the topic, and further ones that somebody wrote.
+        """Load the revive queues: those of the topic, and others that contain messages.
 
         A broker that was in another cluster left check points in the revive log of that one.
         """
@@ -245,12 +245,12 @@ class Revive:
         self.queues = [self._take_up(*queue) for queue in sorted(queues)]
 
     def _take_up(self, topic: str, queue_id: int) -> ReviveQueue:
-        """A queue from where it is not done with."""
+        """Load a queue from its offset."""
         known = self._offsets.query(REVIVE_GROUP, topic, queue_id)
         return ReviveQueue(topic, queue_id, max(0, known, self._store.min_offset(topic, queue_id)))
 
     async def tick(self) -> None:
-        """Read what came, put again what is due. Raises: OSError."""
+        """Read new records, put back messages that are due. Raises: OSError."""
         if self._puts.closed:
             return
         # Before the reads: what was delivered by then is read below.
@@ -272,7 +272,7 @@ class Revive:
             self._offsets.commit_own(REVIVE_GROUP, *key, at, self._clock.now_ms())
 
     def _measure(self, queue: ReviveQueue) -> None:
-        """For the gauges."""
+        """Update the gauges."""
         topic, queue_id = queue.topic, queue.queue_id
         own = topic == self._revive_log.topic
         label = str(queue_id) if own else f"{topic}-{queue_id}"
@@ -284,7 +284,7 @@ class Revive:
     # -- reading ---------------------------------------------------------------------------------
 
     async def _read(self, queue: ReviveQueue) -> bool:
-        """Some records; whether there may be more. Raises: OSError."""
+        """Read some records; whether there may be more. Raises: OSError."""
         topic = queue.topic
         if queue.position >= self._store.max_offset(topic, queue.queue_id):
             return False
@@ -308,7 +308,7 @@ class Revive:
         return found.next_begin_offset < found.max_offset
 
     def _take(self, queue: ReviveQueue, record: Record) -> None:
-        """A check point, or an acknowledgement. Raises: BodyError for anything else."""
+        """Apply a check point or an acknowledgement. Raises: BodyError for anything else."""
         entry: CheckPoint | Ack
         if value_of(record.properties, b"TAGS") == CHECK_POINT_TAG:
             entry = point = CheckPoint.from_bytes(record.body)
@@ -326,7 +326,7 @@ class Revive:
     # -- putting again ---------------------------------------------------------------------------
 
     async def _revive_due(self, queue: ReviveQueue, until_ms: int) -> None:
-        """What was out for too long. Raises: OSError."""
+        """Put back the messages of check points whose time is over. Raises: OSError."""
         some = False
         while entry := queue.due(until_ms):
             some = True
@@ -340,7 +340,7 @@ class Revive:
             self._puts.finish_round()
 
     async def _revive(self, entry: Open) -> bool:
-        """Its messages again, or new check points for them; False when neither can be stored."""
+        """Put back its messages, or new check points for them; False when neither can be stored."""
         point = entry.point
         for offset in list(entry.left):
             record = await self._store.complete(partial(self._message, point, offset))
@@ -363,7 +363,7 @@ class Revive:
         return True
 
     def _message(self, point: CheckPoint, offset: int) -> Record | None:
-        """A message that was handed out; None when it is gone. Raises: NotInMemory, OSError."""
+        """A popped message; None when it was deleted. Raises: NotInMemory, OSError."""
         queue = point.topic, point.queue_id
         found = self._store.get(*queue, offset, 1, max_count=1)
         one = next(self._store.aside.records(SERVICE, found, *queue, offset), None)
@@ -382,7 +382,7 @@ class Revive:
             return PutStatus.SERVICE_NOT_AVAILABLE
         text = encode(properties).encode()
         if len(text) > PROPERTIES_BYTES_MAX:
-            # It comes again without them, rather than never.
+            # Deliver it without them, rather than never.
             text = bytes(record.properties)
         draft = draft_again(record, topic, 0, text)
         draft.reconsume_times = tried_again(draft.reconsume_times)
@@ -392,7 +392,7 @@ class Revive:
         return status
 
     def _retry_topic(self, point: CheckPoint) -> str:
-        """Where it goes, made with the first message. Raises: Refused."""
+        """The retry topic of a check point, created with its first message. Raises: Refused."""
         if point.topic.startswith("%RETRY%"):
             return point.topic
         name = retry_topic_v2 if self._config.broker.enable_retry_topic_v2 else retry_topic_v1
@@ -401,7 +401,7 @@ class Revive:
         return topic
 
     def _comes_later(self, point: CheckPoint, offset: int) -> bool:
-        """A check point of its own for a message that could not be put; whether it is stored."""
+        """Put a check point for a message that could not be put; whether it is stored."""
         failures = point.failures
         rest_s = AGAIN_S[min(failures, len(AGAIN_S) - 1)]
         waited_ms = self._clock.now_ms() - point.pop_time
@@ -418,7 +418,7 @@ class Revive:
             revive_times=str(failures + 1),
         )
         try:
-            # Any revive queue will do: nobody acknowledges this one.
+            # Any revive queue will do: this check point is never acknowledged.
             status = self._revive_log.check_point(
                 again, point.pop_time % self._own_count, accepted=True
             )

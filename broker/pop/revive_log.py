@@ -1,8 +1,8 @@
-"""Check points and acknowledgements on their way to the revive log, by way of the timers.
+"""Writes check points and acknowledgements to the revive log, by way of the timers.
 
-Both are ordinary messages of a system topic that are due at a time: so they outlive a stop, a kill
-and the hand-over to a Java broker without a file of their own. Who reads them is `revive`.
-Source: semantics §11.2 (PopMessageProcessor.buildCkMsg, AckMessageProcessor).
+Both are ordinary messages of a system topic with a due time: so they survive a stop, a kill and a
+take-over by a Java broker without a file of their own. `revive` reads them. Source: semantics §11.2
+(PopMessageProcessor.buildCkMsg, AckMessageProcessor).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 __all__ = ["PopsOut", "ReviveLog"]
 
 AHEAD_MS: Final = 1_000
-"""So much before its acknowledgements could come, a check point is in the revive log."""
+"""How long before its time is over a check point arrives in the revive log."""
 
 
 class PopsOut(NamedTuple):
-    """Where it is written down what is out with consumers, and who waits for it."""
+    """Where popped messages are recorded, and the pops that wait."""
 
     revive_log: ReviveLog
     offsets: ConsumerOffsetTable
     orders: PopOrderTable
     hold: PopHold
     timed: bool
-    """Whether the timers run that bring it back."""
+    """Whether the timers run."""
 
 
 class ReviveLog:
-    """The writer. It answers with the status of the put."""
+    """The writer. It returns the status of the put."""
 
     def __init__(self, core: Core) -> None:
         self.topic = revive_topic(core.config.broker.broker_cluster_name)
@@ -50,7 +50,7 @@ class ReviveLog:
     def check_point(
         self, point: CheckPoint, revive_qid: int, *, accepted: bool = False
     ) -> PutStatus:
-        """These messages are handed out; `accepted`: they were before. Raises: Refused."""
+        """Put the check point of a pop; `accepted`: one was put before. Raises: Refused."""
         point.revive_time = point.due_ms
         status = self._put(
             point.to_bytes(),
@@ -65,7 +65,7 @@ class ReviveLog:
         return status
 
     def acknowledge(self, ack: Ack, revive_qid: int, due_ms: int) -> PutStatus:
-        """These messages are done with. Raises: Refused."""
+        """Put an acknowledgement. Raises: Refused."""
         status = self._put(
             ack.to_bytes(),
             revive_qid,

@@ -1,4 +1,4 @@
-"""Who may read what: the checks that pulling and popping share, each in the words clients know.
+"""Read permissions: the checks that pulling and popping share, with the remarks clients know.
 
 Source: semantics §1.1, §11.1 (PullMessageProcessor, PopMessageProcessor).
 """
@@ -38,12 +38,12 @@ class ReadAccess:
         self._clock = clock
 
     def broker(self) -> None:
-        """The broker may be read at all."""
+        """The broker is readable."""
         if not self.options.broker_permission & READ_BIT:
             raise forbidden(BROKER_FORBIDDEN, "the broker pulling message is forbidden")
 
     def group(self, name: str) -> None:
-        """The group is not the broker's own, exists, or may be made, and may consume."""
+        """The group is not the broker's own, exists or may be created, and may consume."""
         if name in OWN_GROUPS:
             raise forbidden(GROUP_FORBIDDEN, f"the group[{name}] belongs to the broker itself")
         group = self._groups.find(name, self._clock.now_ms())
@@ -53,7 +53,7 @@ class ReadAccess:
             raise forbidden(GROUP_FORBIDDEN, f"subscription group no permission, {name}")
 
     def topic(self, name: str) -> TopicConfig:
-        """The topic exists and may be read."""
+        """The topic exists and is readable."""
         topic = self._topics.get(name)
         if topic is None:
             raise TopicNotExist(name)
@@ -62,7 +62,7 @@ class ReadAccess:
         return topic
 
     def queue(self, topic: TopicConfig, queue_id: int, *, lowest: int = 0) -> None:
-        """The topic has such a queue; `lowest` −1 where that stands for all of them."""
+        """The topic has this queue; `lowest` −1 where that stands for all of them."""
         if not lowest <= queue_id < topic.read_queue_nums:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -72,7 +72,7 @@ class ReadAccess:
 
 
 def forbidden(kind: int, remark: str) -> NoPermission:
-    """The refusal, with the field that says whose permission is missing."""
+    """The refusal, with the field that names the missing permission."""
     error = NoPermission(remark)
     error.header = PullMessageRefused(forbidden_type=kind)
     return error

@@ -1,4 +1,4 @@
-"""Pulling: what is in a queue, long polling for what is not there yet, and slow groups."""
+"""Pulling: reading queues, long polling, and protection from slow groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["PullFeature"]
 
 
 class PullFeature(Feature):
-    """The requests of pull consumers and those that are held; who may read what."""
+    """The requests of pull consumers, held pulls, and read permissions."""
 
     def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
         broker = core.config.broker

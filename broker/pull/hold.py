@@ -1,11 +1,10 @@
 """Long polling: pulls that found nothing wait here until a message comes or their time is up.
 
 Invariant: a pull is parked in the same step in which it saw the end of its queue, so it misses
-nothing. Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer
-carries everything that the round brought. A pull that wakes always answers. Marking costs the same
-however many wait for a queue; they are answered a slice at a time, so that others get their turn.
-How many may be held is bounded in all, by connection and by group (`holds/quota.py`). Source: spec
-of the Java side (PullRequestHoldService).
+nothing. Arrivals only mark; `wake` runs marked pulls again once per round, so that one answer has
+everything of the round. A woken pull always answers. Marking costs the same however many wait for a
+queue; they are answered in slices, so that others get their turn. The number of held pulls is
+bounded in all, by connection and by group (`holds/quota.py`). Source: PullRequestHoldService.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ __all__ = ["DEADLINE_TICK_S", "SWEEP_S", "HeldPull", "Hold"]
 DEADLINE_TICK_S = 0.05
 """How late after its deadline a held pull may be answered."""
 WAKE_PULLS = 32
-"""Pulls answered in one go, two milliseconds or so."""
+"""Pulls answered in one slice, about two milliseconds."""
 EXPIRE_PULLS = 500
-"""Of those whose deadline has come, so many are marked at each tick, about a millisecond."""
+"""Pulls past their deadline that are marked at each tick, about a millisecond."""
 SWEEP_S = 5.0
-"""How often the end of each queue is compared, for pulls whose filter no arrival matched."""
+"""How often the end of each queue is compared, for pulls whose filter no arrival passed."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -54,7 +53,7 @@ class HeldPull(HeldRequest):
 
 
 class Line:
-    """Who waits for one queue with one filter: what wakes one of them wakes all of them."""
+    """The pulls that wait for one queue with one filter: an arrival wakes all of them."""
 
     __slots__ = ("held", "highest", "matches")
 
@@ -62,14 +61,14 @@ class Line:
         self.matches = matches
         self.held: dict[HeldPull, None] = {}
         self.highest = 0
-        """No pull in here asked for more than this offset."""
+        """The highest offset that a pull in here asked for."""
 
 
 class Hold:
-    """All held pulls by (topic, queue id) and filter; `flush` sends what the clock made ready.
+    """All held pulls by (topic, queue id) and filter; `flush` sends answers made by the clock.
 
     Invariant: a pull that is not done counts in the quota, and is in `_lines` until it is in
-    `_woken`. One in `deadlines` or `_woken` may be done, and counts no longer then.
+    `_woken`. One in `deadlines` or `_woken` may be done; then it does not count.
     """
 
     at_once = WAKE_PULLS
@@ -97,7 +96,7 @@ class Hold:
 
     @property
     def waking(self) -> bool:
-        """Whether pulls that were woken are still to be answered."""
+        """Whether woken pulls are still to be answered."""
         return bool(self._woken)
 
     def park(self, held: HeldPull) -> bool:
@@ -118,7 +117,7 @@ class Hold:
         return True
 
     def closed(self, connection: Connected) -> None:
-        """A connection is gone, and its pulls with it."""
+        """Drop the pulls of a closed connection."""
         for held in self.quota.of(connection):
             self._release(held)
             held.resume = nothing
@@ -145,8 +144,8 @@ class Hold:
     def wake(self, most: int = WAKE_PULLS) -> int:
         """Run marked pulls again; called once at the end of a round. 0: pulls put nothing.
 
-        Thousands may wait for one message: beyond a slice of them others come first, and `run`
-        goes on.
+        Thousands may wait for one message: others run before the rest of a slice, which `run`
+        continues.
         """
         woken = self._woken
         for _ in range(min(len(woken), most)):
@@ -169,8 +168,8 @@ class Hold:
     def sweep(self) -> Iterator[None]:
         """Wake every pull behind the end of its queue, whatever its filter.
 
-        This moves the progress of a consumer whose queue brought only messages it does not want.
-        Others may run between two queues.
+        This advances a consumer whose queue got only messages that its filter does not pass. Others
+        may run between two queues.
         """
         for queue, lines in list(self._lines.items()):
             end = self._max_offset(*queue)
@@ -179,7 +178,7 @@ class Hold:
             yield
 
     def release_all(self) -> None:
-        """Wake every held pull: the broker stops. `waking` says until when they are answered."""
+        """Wake all: the broker stops. `waking` is true until they are answered."""
         for queue, lines in list(self._lines.items()):
             for line in list(lines.values()):
                 self._wake_line(queue, line)
@@ -215,7 +214,7 @@ class Hold:
         self._forget(queue, line)
 
     def _wake_overtaken(self, line: Line, max_offset: int) -> None:
-        """Wake those of a line that asked for less than its queue has."""
+        """Wake the pulls of a line that asked for less than its queue has."""
         for held in [one for one in line.held if max_offset > one.queue_offset]:
             self._wake_one(held)
 
@@ -232,7 +231,7 @@ class Hold:
             self._forget(held.queue, line)
 
     def _forget(self, queue: tuple[str, int], line: Line) -> None:
-        """Nothing wakes this line any more."""
+        """Remove a line."""
         lines = self._lines.get(queue)
         if lines is None or lines.get(id(line.matches)) is not line:
             return
@@ -242,4 +241,6 @@ class Hold:
 
 
 def nothing() -> None:
-    """What is left of a pull that was answered, or whose peer is gone, until its deadline."""
+    """Replaces the callback of a pull that was answered, or whose peer has gone, until its
+    deadline.
+    """

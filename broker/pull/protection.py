@@ -1,9 +1,9 @@
-"""Stops groups that are too far behind: reading old messages costs everybody the disk.
+"""Stops groups with a large lag: reading old messages from disk slows down everybody.
 
-Only where `disableConsumeIfConsumerReadSlowly` asks for it. What is measured is how many bytes of
-the log lie behind the message that a group consumes next, in the queue where that is most; only
-groups that have taken something since the last look count, as in RocketMQ, which sees a group only
-when it pulls. An administrator switches a group on again. Source: semantics §17.3 (protectBroker).
+Only with `disableConsumeIfConsumerReadSlowly`. The lag is measured in bytes of the log after the
+next message of a group, in the queue where that is most; only groups that have consumed something
+since the last check count, as in RocketMQ, which sees a group only when it pulls. An administrator
+enables a group again. Source: semantics §17.3 (protectBroker).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Protection:
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Look every three minutes until cancelled."""
+        """Check every three minutes until cancelled."""
         task_status.started()
         while True:
             await trio.sleep(PERIOD_S)
@@ -65,7 +65,7 @@ class Protection:
                     log.warning("group.not_measured", error=str(error))
 
     async def look(self) -> None:
-        """Stop every group that takes messages and is too far behind."""
+        """Stop every group that consumes and lags too far."""
         before = self._taken
         self._taken = {pair: taken.messages_out for pair, taken in self._stats.groups_out.items()}
         limit = self._options.consumer_fallbehind_threshold_bytes
@@ -84,7 +84,7 @@ class Protection:
                 log.warning("group.disabled", group=group, topic=topic, behind_bytes=behind)
 
     async def behind_bytes(self, group: str, topic: str) -> int:
-        """Bytes of the log behind what a group consumes next, in the queue where they are most."""
+        """The lag of a group in bytes of the log, in the queue where it is most."""
         store = self._store
         most = 0
         for queue_id, at in list(self._offsets.queues(group, topic).items()):

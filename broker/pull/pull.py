@@ -1,9 +1,9 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: checks, read, answer; or hold until a message comes.
 
 The first failing check answers, in the order clients know. A pull that finds nothing at the end of
-its queue is parked; woken, it runs again from the read on, without parking and without committing.
-One whose messages lie on disk waits for them outside the loop, and is never parked.
-Source: semantics §1 (PullMessageProcessor).
+its queue is parked; when woken, it runs again from the read on, without parking and without
+committing. One whose messages are only on disk waits for them outside the loop, and is never
+parked. Source: semantics §1 (PullMessageProcessor).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FILTER_NOT_EXIST: Final = int(ResponseCode.FILTER_DATA_NOT_EXIST)
 FILTER_NOT_LATEST: Final = int(ResponseCode.FILTER_DATA_NOT_LATEST)
 
 HOLD_MAX_MS: Final = 300_000
-"""No pull is held longer, whatever it asks for."""
+"""The longest wait, whatever the pull asks for."""
 
 BROADCASTING_FORBIDDEN: Final = 4
 SUBSCRIPTION_FORBIDDEN: Final = 5
@@ -118,7 +118,7 @@ class Pull:
         access.queue(access.topic(header.topic), header.queue_id)
 
     def _filter(self, header: PullMessage | LitePullMessage) -> Filter | None:
-        """Checks 8 and 9: the filter of this pull; None lets everything through."""
+        """Checks 8 and 9: the filter of this pull; None passes all."""
         if header.sys_flag & SUBSCRIPTION:
             matches = filter_of(header.expression_type, header.subscription)
             now_ms = int(self._clock.monotonic() * 1000)
@@ -130,12 +130,12 @@ class Pull:
                 raise PropertyFilterOff(SQL92)
             return matches
         if matches.codes is None or header.topic == SCHEDULE_TOPIC:
-            # The codes of parked messages are times.
+            # The tags codes of delayed messages are times.
             return None
         return matches
 
     def _registered(self, header: PullMessage | LitePullMessage) -> Filter:
-        """The filter that the group's heartbeats gave for the topic."""
+        """The filter that the group's heartbeats registered for the topic."""
         name = header.consumer_group
         registered = self._clients.group(name)
         if registered is None:
@@ -222,7 +222,7 @@ class Pull:
             try:
                 answer = self._again(header, matches)
             except CONTENT_ERRORS as error:
-                # Who wakes the others goes on: what one asked for is nobody else's end.
+                # An error of one pull must not end the task that wakes the others.
                 connection.failed(command, error)
             else:
                 connection.answer(command, answer)
@@ -241,12 +241,12 @@ class Pull:
                 len(header.subscription or ""), shared=not isinstance(matches, SqlFilter)
             ),
         )
-        # What the filter was made of is of no use any more.
+        # Drop the texts that the filter was compiled from.
         header.subscription = header.expression_type = header.proxy_froward_client_id = None
         return self._hold.park(held)
 
     def _again(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> Answer:
-        """The pull once more after its wait; whatever it finds is the answer."""
+        """Run the pull once more after its wait; whatever it finds is the answer."""
         try:
             self._check(header)
         except Refused as refused:
@@ -254,8 +254,9 @@ class Pull:
         try:
             result = self._read(header, matches)
         except (NotInMemory, OSError):
-            # What woke it is far behind by now. Nobody waits for the disk here, nor gets its
-            # errors: the status makes the client pull the same offset again, and that pull does.
+            # The message that woke it is far behind by now. A held pull never waits for the disk,
+            # and gets no disk errors: this status makes the client pull the same offset again, and
+            # that pull does.
             result = self._nothing(header, GetStatus.NO_MATCHED_MESSAGE, header.queue_offset)
         return self._answer(header, _code(result, header.queue_offset), result)
 
@@ -273,7 +274,7 @@ class Pull:
 
 
 def _code(result: GetResult, asked_offset: int) -> int:
-    """The response code of a read; an empty queue was moved if the client was elsewhere."""
+    """The response code of a read; an empty queue was moved if the client's offset differs."""
     status = result.status
     if status is GetStatus.NO_MESSAGE_IN_QUEUE and asked_offset:
         return OFFSET_MOVED

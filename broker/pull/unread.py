@@ -1,8 +1,8 @@
 """Which groups lost messages to the clean-up before they had consumed them.
 
-In: ranges of queue offsets that were deleted. Out: a count per group and topic, and a few lines of
-the log. A group that consumes a topic and has stored no offset for one of its queues has read
-nothing of it; a group that stored none for the topic is not one of its consumers.
+In: ranges of deleted queue offsets. Out: a count per group and topic, and a few lines of the log. A
+group that consumes a topic and has stored no offset for one of its queues has read nothing of it; a
+group that stored none for the topic is not one of its consumers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["LINES_MAX", "UnreadReport"]
 
 BATCH: Final = 500
-"""Pairs of group and topic that are checked in one go, about 1 ms."""
+"""Pairs of group and topic that are checked in one step, about 1 ms."""
 LINES_MAX: Final = 50
 """Groups named in the log per clean-up, those that lost most first; the metric has all."""
 
@@ -31,14 +31,14 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class UnreadReport:
-    """Reads the consumer offsets, writes the counters of groups."""
+    """Compares deleted ranges with the consumer offsets, and counts per group."""
 
     def __init__(self, offsets: ConsumerOffsetTable, stats: BrokerStats) -> None:
         self.offsets = offsets
         self.stats = stats
 
     async def deleted(self, ranges: Sequence[DeletedRange]) -> None:
-        """Count what was deleted from under each group, and say so."""
+        """Count the deleted messages that each group had not consumed, and log them."""
         by_topic: dict[str, list[DeletedRange]] = defaultdict(list)
         for gone in ranges:
             by_topic[gone.topic].append(gone)

@@ -1,1 +1,1 @@
-"""Queries for one message: by key, by unique key, by id."""
+"""Message queries: by key, by unique key, by id."""

@@ -1,4 +1,4 @@
-"""Queries: messages by key and by id."""
+"""Message queries: by key and by id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["QueryFeature"]
 
 
 class QueryFeature(Feature):
-    """The requests that look a message up."""
+    """The requests that look messages up."""
 
     def __init__(self, core: Core) -> None:
         requests = QueryProcessor(store=core.store)

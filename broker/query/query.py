@@ -1,4 +1,4 @@
-"""What people ask for when they look for one message: by key, by client's id, by physical offset.
+"""Message queries: by key, by unique key, by physical offset.
 
 Source: remoting §3.8, store format §7.3 (QueryMessageProcessor).
 """
@@ -25,7 +25,7 @@ NOTHING: Final = "can not find message, maybe time range not correct"
 
 
 class QueryProcessor:
-    """Codes 12 and 33. Records go out as they are stored; clients compare keys once more."""
+    """Codes 12 and 33. Records are sent as they are stored; clients compare keys once more."""
 
     def __init__(self, *, store: MessageStore) -> None:
         self.store = store
@@ -33,7 +33,9 @@ class QueryProcessor:
     async def by_key(
         self, header: headers.QueryMessage, command: Command, connection: Connection
     ) -> Answer:
-        """QUERY_MESSAGE: the newest messages with a key in a time, in the order of the log."""
+        """QUERY_MESSAGE: the newest messages with a key in a time range, in the order of the
+        log.
+        """
         most = header.max_num
         if header.unique_key:
             most = self.store.config.default_query_max_num

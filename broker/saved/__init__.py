@@ -1,1 +1,1 @@
-"""The tables' files: JSON, written whole and crash-safe, saved when asked or by the clock."""
+"""The tables' files: JSON, written whole and crash-safe, saved on request or periodically."""

@@ -1,7 +1,7 @@
-"""The version of a table: three longs that name servers and slaves compare, moved by every change.
+"""The version of a table: three longs that name servers and slaves compare, new with every change.
 
-Two versions are equal only when all three numbers are; nothing orders them.
-Source: semantics §0 (DataVersion).
+Two versions are equal only when all three numbers are; there is no order. Source: semantics §0
+(DataVersion).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["DataVersion", "bumped", "first_version", "version_document", "versio
 
 
 def first_version(now_ms: int) -> DataVersion:
-    """The version of a table that nothing has changed yet."""
+    """The version of a table without changes."""
     return DataVersion(timestamp=now_ms)
 
 
@@ -30,7 +30,7 @@ def bumped(version: DataVersion, now_ms: int) -> DataVersion:
 
 
 def version_document(version: DataVersion) -> dict[str, int]:
-    """As the tables' files hold it."""
+    """The version in the form of the tables' files."""
     return {
         "counter": version.counter,
         "stateVersion": version.state_version,
@@ -41,6 +41,6 @@ def version_document(version: DataVersion) -> dict[str, int]:
 def version_of(document: Mapping[str, Any]) -> DataVersion:
     """The `dataVersion` of a table's file; all zero when absent, and without `stateVersion` in 4.9.
 
-    Raises: ValueError when it is something else.
+    Raises: ValueError when it is malformed.
     """
     return msgspec.convert(mapping(document, "dataVersion"), DataVersion, strict=False)

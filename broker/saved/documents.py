@@ -1,5 +1,5 @@
-"""What a table's file holds: read without trust, since a table changes only when all of it has the
-right shape; and written a little at a time, since a large table must not stop everybody else.
+"""Content of tables' files: read with validation, since a table changes only when all of it has the
+right shape; and written in pieces, since a large table must not block the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["KeptFields", "mapping", "object_pieces", "unknown_fields"]
 
 PIECE_ENTRIES: Final = 64
-"""Entries of an object that are written in one go, about 50 µs where each has eight numbers."""
+"""Entries of an object that are written in one step, about 50 µs where each has eight numbers."""
 
 
 def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -29,12 +29,12 @@ def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def unknown_fields(document: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    """What somebody newer wrote: kept, and written again."""
+    """Fields written by a newer version: kept, and written again."""
     return {name: value for name, value in document.items() if name not in known}
 
 
 class KeptFields:
-    """What somebody newer wrote into the entries of a table, and those entries with it.
+    """Fields that a newer version wrote into the entries of a table, with those entries.
 
     Entries are never changed in place, so one is merged once and not at every save.
     """
@@ -44,13 +44,13 @@ class KeptFields:
         self._merged: dict[str, tuple[msgspec.Struct, dict[str, Any]]] = {}
 
     def put(self, name: str, fields: dict[str, Any], entry: msgspec.Struct) -> None:
-        """Keep fields of an entry that is there."""
+        """Keep unknown fields of an entry."""
         if fields:
             self._fields[name] = fields
             self._merge(name, entry)
 
     def drop(self, name: str) -> None:
-        """The entry is gone, and its fields with it."""
+        """Drop the fields of a removed entry."""
         self._fields.pop(name, None)
         self._merged.pop(name, None)
 
@@ -69,7 +69,7 @@ class KeptFields:
 
 
 def object_pieces(entries: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
-    """The text of a JSON object. Each entry is asked for only when its piece is."""
+    """The text of a JSON object. Each entry is read only when its piece is written."""
     entries = iter(entries)
     yield b"{"
     comma = b""

@@ -1,9 +1,8 @@
 """One table's JSON file: written whole and crash-safe, read from the file, else from its backup.
 
 The files are RocketMQ's: a Java broker reads ours and we read a Java broker's, its bare integer
-keys included. A file that does not decode is moved to `<name>.corrupt-TIME`, never deleted; when
-the backup that must stand in for it does not decode either, the start is refused.
-Source: store format §1.7 (ConfigManager).
+keys included. A file that does not decode is renamed to `<name>.corrupt-TIME`, never deleted; when
+its backup does not decode either, the start is refused. Source: store format §1.7 (ConfigManager).
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ T = TypeVar("T")
 log = structlog.stdlib.get_logger("aerobee.broker")
 
 REFERENCE_ESCAPED: Final = b'"$ref"', b'"\\u0024ref"'
-"""What clients call `$ref` is a name like any other; as it stands fastjson means a reference."""
+"""In names of clients `$ref` is ordinary text; unescaped, fastjson takes it for a reference."""
 UNREADABLE = (ValueError, TypeError, AttributeError, BodyError)
 """What a reader raises for a document of another shape: a list for a table, a word for a number."""
 
 
 class JsonFile:
-    """A file of `config/`. Its directory is made with the first write."""
+    """A file of `config/`. Its directory is created with the first write."""
 
     def __init__(self, path: Path, disk: Disk, clock: Clock) -> None:
         self.path = path
@@ -47,9 +46,9 @@ class JsonFile:
         self.clock = clock
 
     def load(self, read: Callable[[Mapping[str, Any]], T]) -> T | None:
-        """Give the document to `read` and return what it makes of it; None: nothing was stored.
+        """Pass the document to `read` and return its result; None: nothing was stored.
 
-        `read` must leave its table as it was when it raises one of UNREADABLE.
+        `read` must leave its table unchanged when it raises one of UNREADABLE.
         Raises: TableDamaged; OSError.
         """
         content = self.content(self.path)
@@ -84,7 +83,7 @@ class JsonFile:
         return self.disk.read(path).strip() or None
 
     def set_aside(self, error: Exception) -> None:
-        """Move an unreadable file out of the way, so that the next write cannot bury it."""
+        """Rename an unreadable file, so that the next write does not overwrite it."""
         moment = datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
         corrupt = self.path.with_name(f"{self.path.name}.corrupt-{moment:%Y%m%dT%H%M%S}")
         self.disk.rename(self.path, corrupt)
@@ -94,7 +93,7 @@ class JsonFile:
     async def write(self, content: Mapping[str, Any] | list[bytes]) -> None:
         """Replace the content by a document, or by the pieces of its text; durably.
 
-        Encoding and disk wait in a thread. Raises: OSError.
+        Encoding and writing run in a thread. Raises: OSError.
         """
         await self.disk.in_thread(self.write_now, content)
 
@@ -106,7 +105,7 @@ class JsonFile:
 
 
 def document_of(content: bytes) -> Mapping[str, Any]:
-    """Decoded JSON object. Raises: ValueError, BodyError."""
+    """Decode a JSON object. Raises: ValueError, BodyError."""
     document = relaxed_json.decode(content, most_brackets=None)
     if not isinstance(document, dict):
         raise ValueError("the document is no JSON object")

@@ -1,9 +1,9 @@
-"""Writes the tables to their files: when asked, offsets every few seconds, all of them at stop.
+"""Saves the tables to their files: on request, offsets periodically, all of them at the stop.
 
-A save that is asked for while another one runs waits for the next, which holds its change; all who
-wait share it. A save that fails is logged and tried again after a rest; until then what waits is
-refused at once, so that a full disk is not asked once per request.
-Source: semantics §3.1, §17.4; store format §1.7.
+A save requested while another one runs waits for the next, which includes its change; all waiting
+requests share it. A failed save is logged and retried after a pause; until then waiting requests
+fail at once, so that a full disk is not written to once per request. Source: semantics §3.1, §17.4;
+store format §1.7.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class Table(Protocol):
-    """What can be written: a snapshot that nothing changes while it is encoded."""
+    """A table that can be saved: its snapshot does not change while it is encoded."""
 
     def document(self) -> Mapping[str, Any]: ...
 
 
 @runtime_checkable
 class LargeTable(Protocol):
-    """What can be written while others run between its pieces."""
+    """A table that is encoded in pieces while others run."""
 
     def pieces(self) -> Iterator[bytes]: ...
 
@@ -70,7 +70,7 @@ class SavedTable:
         self.relies_on = relies_on
         """Waits until what a snapshot taken before refers to is on disk. Raises: OSError.
 
-        A table that says how far something was copied must not outlive the copies.
+        The saved progress of copies must not reach the disk before the copies.
         """
         self.seen = changes() if changes else 0
         self.wanted = 0
@@ -82,7 +82,7 @@ class SavedTable:
         self.asked = trio.Event()
 
     def load(self, read: Callable[[Mapping[str, Any]], Sequence[str] | None]) -> None:
-        """Give the content of the file to `read`, which says what names it left out.
+        """Pass the content of the file to `read`, which returns the names that it left out.
 
         Raises: TableDamaged, OSError.
         """
@@ -92,18 +92,18 @@ class SavedTable:
 
     @property
     def clean(self) -> bool:
-        """Whether everything that was asked for is on disk."""
+        """Whether all requested saves are done."""
         return self.written == self.wanted
 
     def request(self) -> None:
-        """Ask for a save soon; callable from anywhere in the loop, waits for nothing."""
+        """Request a save; callable from anywhere in the loop, does not wait."""
         self.wanted += 1
         self.asked.set()
 
     def notice(self) -> None:
-        """Ask for a save if `changes` moved, or if no one counts them.
+        """Request a save if `changes` has increased, or if the table does not count.
 
-        For tables that change too often to ask each time.
+        For tables that change too often to request each save.
         """
         seen = self.changes() if self.changes else self.seen + 1
         if seen != self.seen:
@@ -111,14 +111,14 @@ class SavedTable:
             self.wanted += 1
 
     async def save(self) -> None:
-        """Write the table as it is now and wait until that is durable. Raises: OSError."""
+        """Save the table as it is now and wait until that is durable. Raises: OSError."""
         self.wanted += 1
         await self.catch_up()
 
     async def catch_up(self, *, at_once: bool = False) -> None:
-        """Wait until everything asked for so far is durable. Raises: OSError.
+        """Wait until all changes so far are durable. Raises: OSError.
 
-        For a while after a failed attempt nothing is tried, unless `at_once`.
+        For a while after a failure nothing is tried, unless `at_once`.
         """
         goal = self.wanted
         async with self.lock:
@@ -126,11 +126,11 @@ class SavedTable:
                 return
             if self.failing is not None and not at_once and trio.current_time() < self.rest_until:
                 raise OSError(f"not tried again so soon after this: {self.failing}")
-            # No await between these two: the snapshot holds everything asked for up to here.
+            # No await between these two: the snapshot has all requested changes.
             covered = self.wanted
             content = await self.content()
             try:
-                # Behind the snapshot: what it refers to has been put by now.
+                # After the snapshot: what it refers to has been put by now.
                 if self.relies_on is not None:
                     await self.relies_on()
                 await self.file.write(content)
@@ -146,21 +146,21 @@ class SavedTable:
             self.failing = None
 
     async def content(self) -> Mapping[str, Any] | list[bytes]:
-        """The table as it is from now on: a snapshot, or the pieces of a text made meanwhile."""
+        """The table's content: a snapshot, or the pieces of a text encoded meanwhile."""
         if isinstance(self.table, LargeTable):
             return await in_slices(self.table.pieces())
         return self.table.document()
 
 
 class Periodic(NamedTuple):
-    """A table that is saved by the clock."""
+    """A table that is saved periodically."""
 
     saved: SavedTable
     period_s: float
 
 
 class Saver:
-    """The service: serves requests as they come, and saves `periodic` tables by the clock."""
+    """The service: serves requested saves, and saves `periodic` tables."""
 
     def __init__(self, tables: Sequence[SavedTable], *, periodic: Sequence[Periodic]) -> None:
         self.tables = tables
@@ -179,7 +179,7 @@ class Saver:
         raise AssertionError("the tasks of this service never end by themselves")
 
     async def serve(self, table: SavedTable) -> NoReturn:
-        """Save one table whenever it is asked for, and again while that fails."""
+        """Save one table whenever requested, and retry while that fails."""
         while True:
             with trio.move_on_after(math.inf if table.clean else RETRY_S):
                 await table.asked.wait()
@@ -187,10 +187,10 @@ class Saver:
             await self.attempt(table)
 
     async def tick(self, each: Periodic) -> NoReturn:
-        """Save one periodic table by the clock.
+        """Save one periodic table.
 
-        The first time after one period: RocketMQ waits 10 s, but what a kill takes back is promised
-        to be younger than a period at any time.
+        The first time after one period: RocketMQ waits 10 s, but we promise that a kill never loses
+        more than one period.
         """
         while True:
             await trio.sleep(each.period_s)
@@ -198,7 +198,7 @@ class Saver:
             await self.attempt(each.saved)
 
     async def attempt(self, table: SavedTable, *, at_once: bool = False) -> bool:
-        """Save once; whether it worked. The failure has been logged where it happened."""
+        """Save once; whether it succeeded. The failure has been logged."""
         try:
             await table.catch_up(at_once=at_once)
         except OSError:
@@ -206,7 +206,7 @@ class Saver:
         return True
 
     async def save_all(self) -> bool:
-        """Save every table, whatever happened to the others; whether all of it is durable."""
+        """Save every table, even when others fail; whether all of it is durable."""
         done = True
         periodic = (each.saved for each in self.periodic)
         for table in {id(table): table for table in (*self.tables, *periodic)}.values():

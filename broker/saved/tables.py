@@ -1,4 +1,4 @@
-"""The folder of the broker's tables: gives each its file, and makes it one that is saved."""
+"""The directory of the broker's tables: gives each its file and a `SavedTable`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Changing", "ChangingTable", "LargeChangingTable", "Tables"]
 
 
 class Changing(Protocol):
-    """What counts how often it changed."""
+    """Counts its changes."""
 
     @property
     def changes(self) -> int: ...
@@ -29,7 +29,7 @@ class ChangingTable(Changing, Table, Protocol):
 
 
 class LargeChangingTable(Changing, LargeTable, Protocol):
-    """The same, written piece by piece."""
+    """The same, encoded in pieces."""
 
 
 class Tables:
@@ -41,7 +41,7 @@ class Tables:
         self._clock = clock
 
     def asked(self, table: Table | LargeTable, name: str) -> SavedTable:
-        """A table that is saved when somebody asks."""
+        """A table that is saved on request."""
         return SavedTable(table, self._file(name))
 
     def changing(
@@ -51,7 +51,7 @@ class Tables:
         *,
         relies_on: Callable[[], Awaitable[None]] | None = None,
     ) -> SavedTable:
-        """A table that is saved by the clock, if it has changed; `relies_on` as for SavedTable."""
+        """A table that is saved periodically, if it has changed; `relies_on` as for SavedTable."""
         return SavedTable(
             table, self._file(name), changes=lambda: table.changes, relies_on=relies_on
         )

@@ -1,8 +1,8 @@
-"""Messages that a group gives up: where they go, and which of those sent to its retry topic do.
+"""Dead letters: messages beyond their retries, also those that consumers send to a retry topic.
 
-Consumers that cannot hand a message back send it to `%RETRY%group` themselves; those that consume
-in order do so with what they have given up.
-Source: semantics §7.3 (AbstractSendMessageProcessor.handleRetryAndDLQ).
+Consumers that cannot send a message back send it to `%RETRY%group` themselves; orderly consumers do
+so with messages that they have given up. Source: semantics §7.3
+(AbstractSendMessageProcessor.handleRetryAndDLQ).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["DeadLetters"]
 
 
 class DeadLetters:
-    """Turns drafts to `%DLQ%group`, queue 0."""
+    """Redirects drafts to `%DLQ%group`, queue 0."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class DeadLetters:
         self._clock = clock
 
     def turn(self, draft: MessageDraft, group: str, topic: str) -> None:
-        """Send a draft there; `topic` is where the group had its message from.
+        """Redirect a draft there; `topic` is the topic that the group consumed it from.
 
         Raises: LimitReached.
         """
@@ -61,9 +61,9 @@ class DeadLetters:
         header: SendMessage | SendMessageV2,
         command: Command,
     ) -> bool:
-        """Turn a draft for `%RETRY%group` that is not to be tried again; whether it was.
+        """Redirect a draft for `%RETRY%group` that is beyond its retries; whether it was.
 
-        A group with a live queue lock consumes in order, and sends only what it has given up.
+        A group that holds a queue lock is orderly, and sends only messages that it has given up.
         Raises: Refused.
         """
         if not header.topic.startswith(RETRY_PREFIX):

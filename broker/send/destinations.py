@@ -1,4 +1,4 @@
-"""Where a message may go: the checks that every way of sending shares, in the order clients know.
+"""Topic and queue of a send: the checks that all ways of sending share, in the order clients know.
 
 Source: semantics §6 (AbstractSendMessageProcessor.msgCheck).
 """
@@ -60,7 +60,7 @@ class Destinations:
         return self._topics.sendable(name) or self._made(header)
 
     def _made(self, header: SendMessage | SendMessageV2) -> TopicConfig:
-        """A topic that none may send to yet, made if that is allowed. Raises: Refused."""
+        """Create an unknown topic if that is allowed. Raises: Refused."""
         known = self._topics.get(header.topic)
         topic = self._topics.for_send(
             header.topic,
@@ -74,7 +74,7 @@ class Destinations:
         return topic
 
     def _refuse_ordered(self, name: str) -> None:
-        """Only ordered topics: producers leave the other queues of such a broker by the route."""
+        """Refuse topics that are not ordered: producers learn the other queues from the route."""
         known = self._topics.get(name)
         if known is not None and known.order:
             host = self.options.broker_ip1

@@ -1,4 +1,4 @@
-"""Sending: messages of producers, replies to them, and what consumers hand back."""
+"""Sending: messages of producers, replies to them, and messages that consumers send back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["SendFeature"]
 
 
 class SendFeature(Feature):
-    """The requests that store messages; `dedupe` may stand in front of them."""
+    """The requests that store messages; `dedupe` may wrap them."""
 
     def __init__(
         self,

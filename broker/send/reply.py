@@ -1,8 +1,8 @@
-"""SEND_REPLY_MESSAGE: an answer to a request that travelled as a message.
+"""SEND_REPLY_MESSAGE: the reply to a request message.
 
-It is pushed to the producer that asked, and kept in the reply topic beside that. What the replier
-is answered is whether the push arrived; the kept copy is read later, and nobody waits for it.
-Source: semantics §13, remoting §3.4 (ReplyMessageProcessor).
+It is pushed to the producer of the request, and also kept in the reply topic. The answer to the
+replier says whether the push arrived; nobody waits for the kept copy. Source: semantics §13,
+remoting §3.4 (ReplyMessageProcessor).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["PUSH_TIMEOUT_S", "ReplyProcessor"]
 
 PUSH_TIMEOUT_S: Final = 10.0
-"""How long the asking client may take to accept its answer."""
+"""How long the requesting client may take to accept its reply."""
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 
@@ -62,7 +62,7 @@ class ReplyProcessor:
         command: Command,
         connection: Connection,
     ) -> Answer:
-        """Push the answer to who asked, keep it, and say whether the push arrived."""
+        """Push the reply to the requester, keep it, and answer whether the push arrived."""
         topic = self._destinations.topic(header)
         queue_id = self._destinations.queue_id(header, topic)
         body = bytes(command.body)
@@ -84,7 +84,7 @@ class ReplyProcessor:
         body: bytes,
         connection: Connection,
     ) -> str | None:
-        """None when the asking client has it; else why not."""
+        """Push the reply; None when the requester has it, else why not."""
         client_id = decode(header.properties or "").get("REPLY_TO_CLIENT")
         if client_id is None:
             return "REPLY_TO_CLIENT is null, can not reply message"

@@ -1,4 +1,4 @@
-"""How often a group's messages are tried again, when, and what a message says of its tries.
+"""Retries: how often and when a group's messages are redelivered, and their properties.
 
 Source: semantics §7 (AbstractSendMessageProcessor.consumerSendMsgBack, handleRetryAndDLQ).
 """
@@ -16,25 +16,25 @@ KNOWS_TRIES: Final = 121
 """V3_4_9: from here on a client's own limit counts."""
 TRIES_MAX: Final = (1 << 31) - 1
 FIRST_LEVEL: Final = 3
-"""The delay level of the first try after the first delivery: 10 s."""
+"""The delay level of the first retry: 10 s."""
 
 
 def max_tries(group: SubscriptionGroupConfig, asked: int | None, client_version: int) -> int:
-    """How often a message is delivered again before it is given up."""
+    """How often a message is redelivered before it becomes a dead letter."""
     if asked is not None and client_version >= KNOWS_TRIES:
         return asked
     return group.retry_max_times
 
 
 def tried_again(reconsume_times: int) -> int:
-    """One more try, within what the field of a record holds."""
+    """One more than `reconsume_times`, within the field of a record."""
     return min(reconsume_times + 1, TRIES_MAX)
 
 
 def next_level(reconsume_times: int, delay_level: int, limit: int) -> int | None:
-    """The delay level of the next try; None when there is none any more.
+    """The delay level of the next retry; None when there are no more.
 
-    `delay_level` is what the consumer asks for: 0 leaves it to the broker, less gives up.
+    `delay_level` is the consumer's wish: 0 leaves it to the broker, less than 0 means dead letter.
     """
     if delay_level < 0 or reconsume_times >= limit:
         return None
@@ -44,7 +44,7 @@ def next_level(reconsume_times: int, delay_level: int, limit: int) -> int | None
 def returned(
     properties: dict[str, str], topic: str, message_id: str, level: int | None
 ) -> dict[str, str]:
-    """The properties of a message that came back: where it was first, and when it goes on."""
+    """The properties of a message that was sent back: its origin, and its next delivery."""
     return {
         "RETRY_TOPIC": topic,
         "ORIGIN_MESSAGE_ID": message_id,

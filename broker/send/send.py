@@ -1,9 +1,8 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE: request → checked message → store → answer.
 
-The order of checks is what clients and their tests depend on. What asks to be delivered later goes
-through the hooks. A half message is turned here and not by a hook: only a send can be one, a commit
-or a retry with the same properties is not.
-Source: SendMessageProcessor, AbstractSendMessageProcessor.
+Clients and their tests depend on the order of checks. Delayed messages go through the hooks. A half
+message is redirected here and not by a hook: only a send can be one, a commit or a retry with the
+same properties is not. Source: SendMessageProcessor, AbstractSendMessageProcessor.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["Send"]
 
 REGION_FIELDS: Final = frozenset({"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"})
-"""Properties that the broker sets itself; what a client sent under these names is dropped."""
+"""Properties that the broker sets itself; those of a client are dropped."""
 
 ALONE: Final = ASKS_FOR_TIME | {"DELAY", "TRAN_MSG"}
 """Properties that no message of a batch may have."""
@@ -67,17 +66,17 @@ SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 SHORT_BATCH_BYTES: Final = 64 << 10
-"""A batch up to here is stored in one step."""
+"""A batch up to this size is stored in one step."""
 IDS_STEP: Final = 2_000
-"""Ids of stored messages that are written in one step."""
+"""Ids of stored messages that are formatted in one step."""
 ITEMS_STEP: Final = 500
-"""Messages of a batch whose properties are read in one step."""
+"""Messages of a batch whose properties are checked in one step."""
 GROUP_MARK: Final = "%"
-"""Begins the names of topics that belong to a group."""
+"""The first character of topics that belong to a group."""
 
 
 class Send:
-    """The send processor. `one` and `batch` are its routes; everything else is their way down."""
+    """The send processor. `one` and `batch` are its routes."""
 
     def __init__(
         self,
@@ -196,7 +195,7 @@ class Send:
     def _batch_draft(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Generator[None, None, tuple[MessageDraft, bool]]:
-        """What the messages of a batch share, and whether its answer waits for the disk."""
+        """The common fields of a batch's messages, and whether its answer waits for the disk."""
         try:
             topic = self._destinations.topic(header)
             queue_id = self._destinations.queue_id(header, topic)
@@ -216,7 +215,7 @@ class Send:
         """Whether this begins a transaction. Raises: Refused when it may not."""
         if not is_half(properties, header.reconsume_times or 0):
             if header.sys_flag & TRANSACTION_PREPARED:
-                # Stored as it is, it would be acknowledged and never delivered.
+                # Stored as an ordinary message, it would be acknowledged and never delivered.
                 raise Refused(MESSAGE_ILLEGAL, "a half message must have the property TRAN_MSG")
             return False
         if self._config.broker.reject_transaction_message:
@@ -307,10 +306,10 @@ class Send:
     async def _after_save(
         self, result: PutResult, response: SendMessageResponse, *, waits: bool
     ) -> Answer:
-        """Answer once the topic, made a moment ago, would survive a crash like its message.
+        """Answer once the topic, created by this send, would survive a crash like its message.
 
-        A topic that cannot be saved is no reason to say that the message was not stored: the next
-        start finds it in the log and takes it up again.
+        When the topic cannot be saved, the message is stored all the same: the next start finds the
+        topic in the log.
         """
         with suppress(OSError):
             await self._topic_file.catch_up()
@@ -328,7 +327,7 @@ class Send:
         return answers[0]
 
     def _with_region(self, refused: Refused) -> Refused:
-        """Trace clients look for region and trace switch in every answer."""
+        """Add region and trace switch, which trace clients expect in every answer."""
         refused.header = self._region_fields
         return refused
 
@@ -358,9 +357,9 @@ def _wants_keys(topic: TopicConfig) -> bool:
 
 
 def _refuse_in_items(body: bytes | memoryview) -> Iterator[None]:
-    """The same for the messages of a batch, whose properties are stored as they came.
+    """As `_refuse_in_batch`, for the messages of a batch, whose properties are stored as they came.
 
-    Most batches hold none of these names, and then nothing is parsed. Others may run at each yield.
+    Most batches have none of these names, and then nothing is parsed. Others may run at each yield.
     """
     raw = bytes(body)
     if not any(name in raw for name in ALONE_BYTES):

@@ -1,9 +1,9 @@
-"""CONSUMER_SEND_MSG_BACK: a consumer could not handle a message and wants it again later.
+"""CONSUMER_SEND_MSG_BACK: a consumer could not process a message and wants it again later.
 
-The message is stored once more, for the group's retry topic, by way of a delay level; or for its
-dead letters when it was tried often enough. Under SYNC_FLUSH the answer waits until that is on
-disk: the consumer goes on behind a message that has been taken back.
-Source: semantics §7.2 (AbstractSendMessageProcessor.consumerSendMsgBack).
+The message is stored once more, for the group's retry topic, by way of a delay level; or as a dead
+letter after enough retries. Under SYNC_FLUSH the answer waits until that is on disk: the consumer
+commits past a message that was sent back. Source: semantics §7.2
+(AbstractSendMessageProcessor.consumerSendMsgBack).
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class SendBack:
     def take_back(
         self, header: ConsumerSendMsgBack, command: Command, connection: Connection
     ) -> Outcome:
-        """Store a message again for its next try, or as a dead letter."""
+        """Store a message again for its next retry, or as a dead letter."""
         group = self._groups.require(header.group, self._clock.now_ms())
         if not self._options.broker_permission & PERM_WRITE:
             host = self._options.broker_ip1
             raise NoPermission(f"the broker[{host}] sending message is forbidden")
         if group.retry_queue_nums <= 0:
-            # So the administrator wants it: such a group's messages are not tried again.
+            # The administrator set it so: messages of such a group are not retried.
             return DONE
         topic = self._retry_topic(header, group)
         limit = max_tries(group, header.max_reconsume_times, command.version)
@@ -92,9 +92,9 @@ class SendBack:
     def _retry_topic(
         self, header: ConsumerSendMsgBack, group: SubscriptionGroupConfig
     ) -> TopicConfig:
-        """The retry topic of a group, made when it does not exist.
+        """The retry topic of a group, created when it does not exist.
 
-        Raises: NoPermission when nobody may write there; LimitReached.
+        Raises: NoPermission when it is not writable; LimitReached.
         """
         topic = self._topics.for_broker(
             retry_topic(header.group),
@@ -115,12 +115,12 @@ class SendBack:
     ) -> None:
         """Store a message once more, in a retry or dead-letter topic.
 
-        Raises: Refused when the message is gone, or cannot be stored.
+        Raises: Refused when the message is deleted, or cannot be stored.
         """
         if record is None:
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         if not is_sendable(record.topic):
-            # Halves, timers and the like are nobody's to consume, so nobody's to hand back.
+            # Consumers never get messages of system topics such as halves and timers.
             raise Refused(SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         first_id = offset_id(record.store_host, record.physical_offset)
         level = next_level(record.reconsume_times, header.delay_level, limit)

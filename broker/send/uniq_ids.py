@@ -1,4 +1,4 @@
-"""UNIQ_KEYs for messages whose producer sent none.
+"""Generates UNIQ_KEYs for messages without one.
 
 Source: remoting §4.5 (MessageClientIDSetter).
 """
@@ -19,7 +19,7 @@ __all__ = ["UniqIds"]
 class UniqIds:
     """A sequence of ids, unique as long as address, process and salt are.
 
-    `address` is packed (4 or 16 bytes); `salt` tells apart brokers of one process.
+    `address` is packed (4 or 16 bytes); `salt` distinguishes brokers of one process.
     """
 
     def __init__(self, address: bytes, process_id: int, salt: int, clock: Clock) -> None:
