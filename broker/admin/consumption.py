@@ -76,6 +76,7 @@ class ConsumptionProcessor:
         self.filters = consumers.filters
         self.compensation = consumers.compensation
         self.samples = samples
+        self.groups_out = core.stats.groups_out
 
     def topic_stats(
         self, header: headers.GetTopicStatsInfo, command: Command, connection: Peer
@@ -177,8 +178,11 @@ class ConsumptionProcessor:
         """How far a group is in one queue."""
         at = self.offsets.query(group, topic, queue_id)
         at = 0 if at == NO_OFFSET else at
+        end = max(0, self.store.max_offset(topic, queue_id))
+        handed_out = self.groups_out.get((group, topic))
+        pulled = max(at, handed_out.pulled.get(queue_id, at)) if handed_out else at
         last_ms = await self.stored_ms(topic, queue_id, at - 1)
-        return OffsetWrapper(max(0, self.store.max_offset(topic, queue_id)), at, at, last_ms)
+        return OffsetWrapper(end, at, pulled, last_ms)
 
     async def stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When a message was stored; 0 for one that is not there."""

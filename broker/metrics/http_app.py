@@ -6,6 +6,7 @@ of whoever calls. A page of metrics is made, sent, and the loop let go before th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
@@ -51,8 +52,9 @@ class Scrape(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send page after page; the loop runs others in between, whether the peer reads or left."""
         async with self.limiter:
+            sources = replace(self.sources, lags=await self.sources.read_lags())
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            for page in pages(self.sources):
+            for page in pages(sources):
                 await send({"type": "http.response.body", "body": page, "more_body": True})
                 await trio.lowlevel.checkpoint()
             await send({"type": "http.response.body", "body": b"", "more_body": False})

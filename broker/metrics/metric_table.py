@@ -13,6 +13,7 @@ from aerobee.broker.metrics.readings import (
     consumers,
     dead_letters,
     half_messages,
+    lag,
     of_timers,
     one,
     per_group,
@@ -56,6 +57,7 @@ class Metric(NamedTuple):
 
 _IN: Final = ("topic", "message_type", "is_system")
 _OUT: Final = ("topic", "consumer_group", "is_system")
+_LAG: Final = ("topic", "consumer_group", "is_retry", "is_system")
 
 METRICS: Final = (
     Metric(
@@ -190,6 +192,41 @@ METRICS: Final = (
         ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"),
         "Connections of consumers.",
         consumers,
+    ),
+    Metric(
+        "rocketmq_consumer_lag_messages",
+        "gauge",
+        _LAG,
+        "Messages that the group has not consumed: those in flight and those that are ready.",
+        lag("behind"),
+    ),
+    Metric(
+        "rocketmq_consumer_lag_latency_milliseconds",
+        "gauge",
+        _LAG,
+        "Age of the oldest message that the group has not consumed; 0 without any.",
+        lag("behind_ms"),
+    ),
+    Metric(
+        "rocketmq_consumer_inflight_messages",
+        "gauge",
+        _LAG,
+        "Messages handed out and not yet committed or acknowledged.",
+        lag("in_flight"),
+    ),
+    Metric(
+        "rocketmq_consumer_ready_messages",
+        "gauge",
+        _LAG,
+        "Messages that no member of the group has been given yet.",
+        lag("ready"),
+    ),
+    Metric(
+        "rocketmq_consumer_queueing_latency_milliseconds",
+        "gauge",
+        _LAG,
+        "Age of the oldest message that is ready; 0 without any.",
+        lag("queueing_ms"),
     ),
     Metric(
         "rocketmq_processor_watermark",

@@ -149,6 +149,10 @@ def document() -> str:
         " `process_resident_memory_bytes`, `process_virtual_memory_bytes`,"
         " `process_start_time_seconds`, `process_open_fds`, `process_max_fds`.",
         "`otel_scope_info` and `target_info` are constant, for dashboards that join on them.",
+        "Lag is read at each scrape from committed offsets and the ends of queues; messages that a"
+        " filter will skip count as well. A connected group is shown in the topics that it"
+        " subscribes to, one without members in those that it has offsets of. What is in flight"
+        " begins at 0 with each start of the broker.",
         "",
     ]
     return "\n".join(lines)

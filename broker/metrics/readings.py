@@ -26,6 +26,7 @@ __all__ = [
     "consumers",
     "dead_letters",
     "half_messages",
+    "lag",
     "of_timers",
     "one",
     "per_group",
@@ -201,6 +202,19 @@ def segments_deleted(sources: Sources) -> Iterator[Reading]:
     forced = sources.store.segments_forced
     yield ("expired",), sources.store.segments_deleted - forced
     yield ("disk_full",), forced
+
+
+def lag(field: str) -> Callable[[Sources], Iterator[Reading]]:
+    """How far each group is behind in each topic, as this scrape has found it."""
+
+    def read(sources: Sources) -> Iterator[Reading]:
+        for one in sources.lags:
+            value = getattr(one, field)
+            if value is not None:
+                system = is_system(sources, one.topic, one.group)
+                yield (one.topic, one.group, boolean(one.is_retry), system), value
+
+    return read
 
 
 def overflow(value: int) -> Iterator[Reading]:

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.broker.metrics.http import Health, loop_turns
+from aerobee.broker.metrics.lag import LagReader
 from aerobee.broker.metrics.stats import ClientKind, Sources
 from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import usage_of
@@ -83,6 +84,7 @@ def make_sources(
         dispatch_behind_bytes=lambda: store.dispatch_behind_bytes,
         half_messages=lambda: transactions.open.items(),
         timers=timers,
+        read_lags=LagReader(core, topics, consumers).read,
         storage_size_bytes=lambda: used_bytes(disk, store.root),
     )
 

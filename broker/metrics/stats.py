@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from aerobee.remoting.stats import RemotingStats
     from aerobee.store.stats import StoreStats
@@ -30,6 +30,7 @@ __all__ = [
     "TRANSACTION",
     "BrokerStats",
     "ClientKind",
+    "GroupLag",
     "GroupTopicStats",
     "LoopStats",
     "PoolDepth",
@@ -78,7 +79,14 @@ class TopicStats:
 class GroupTopicStats:
     """What one consumer group was given from one topic, and what it can no longer be given."""
 
-    __slots__ = ("bytes_out", "dead_letters", "messages_out", "sent_back", "unread_deleted")
+    __slots__ = (
+        "bytes_out",
+        "dead_letters",
+        "messages_out",
+        "pulled",
+        "sent_back",
+        "unread_deleted",
+    )
 
     def __init__(self) -> None:
         self.messages_out = 0
@@ -89,6 +97,8 @@ class GroupTopicStats:
         """Messages that the group handed back, to have them again later."""
         self.dead_letters = 0
         """Messages that the group has given up."""
+        self.pulled: dict[int, int] = {}
+        """Queue id → the queue offset after the last message that was handed out."""
 
 
 class TransactionStats:
@@ -120,10 +130,23 @@ class TimerStats:
 class PopStats:
     """What went into the revive log, came out of it, and was put again."""
 
-    __slots__ = ("_limit", "behind", "late_ms", "retried", "revive_in", "revive_out")
+    __slots__ = (
+        "_limit",
+        "behind",
+        "in_flight",
+        "late_ms",
+        "retried",
+        "revive_in",
+        "revive_out",
+        "since_ms",
+    )
 
     def __init__(self, series_limit: int) -> None:
         self._limit = series_limit
+        self.since_ms = 0
+        """What was popped before that time is not in `in_flight`."""
+        self.in_flight: dict[tuple[str, str], dict[int, int]] = {}
+        """(group, topic) → queue id → messages popped, and neither acknowledged nor put again."""
         self.revive_in: dict[tuple[str, str, str, str], int] = {}
         """By topic, group, CK or ACK, and status of the put."""
         self.revive_out: dict[tuple[str, str, str, str], int] = {}
@@ -134,6 +157,37 @@ class PopStats:
         """Revive queue → records that are not done with, as of the last look."""
         self.late_ms: dict[str, int] = {}
         """Revive queue → how long ago the oldest of what is out should have come again."""
+
+    def handed_out(self, group: str, topic: str, queue_id: int, count: int) -> None:
+        """So many messages of a queue were popped."""
+        pair = (group, topic)
+        queues = self.in_flight.get(pair)
+        if queues is None:
+            if len(self.in_flight) >= self._limit:
+                return
+            queues = self.in_flight[pair] = {}
+        queues[queue_id] = queues.get(queue_id, 0) + count
+
+    def done(self, group: str, topic: str, queue_id: int, count: int, pop_time: int) -> None:
+        """So many of them, popped at that time in ms, were acknowledged or put again.
+
+        One that is acknowledged twice counts twice, as in RocketMQ; the number never gets below 0.
+        """
+        queues = self.in_flight.get((group, topic))
+        if queues is None or pop_time < self.since_ms:
+            return
+        left = queues.get(queue_id, 0) - count
+        if left > 0:
+            queues[queue_id] = left
+        else:
+            queues.pop(queue_id, None)
+            if not queues:
+                del self.in_flight[group, topic]
+
+    def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
+        """Drop what is in flight of a deleted group or topic."""
+        for pair in [pair for pair in self.in_flight if group == pair[0] or topic == pair[1]]:
+            del self.in_flight[pair]
 
     def add(self, counts: dict[Key, int], key: Key) -> None:
         """One more under a key; a key beyond the limit is not counted."""
@@ -233,6 +287,7 @@ class BrokerStats:
         """Drop every series of a deleted topic."""
         self.transactions.pop(topic, None)
         self.timers.pop(topic, None)
+        self.pop.forget(topic=topic)
         for key in [key for key in self.topics_in if key[0] == topic]:
             del self.topics_in[key]
         for pair in [pair for pair in self.groups_out if pair[1] == topic]:
@@ -240,6 +295,7 @@ class BrokerStats:
 
     def forget_group(self, group: str) -> None:
         """Drop every series of a deleted consumer group."""
+        self.pop.forget(group=group)
         for pair in [pair for pair in self.groups_out if pair[0] == group]:
             del self.groups_out[pair]
 
@@ -262,6 +318,25 @@ class ClientKind(NamedTuple):
     consumer_group: str = ""
     consume_mode: str = ""
     """push, pull or pop; empty for a producer."""
+
+
+class GroupLag(NamedTuple):
+    """One group in one topic, over all its queues."""
+
+    group: str
+    topic: str
+    is_retry: bool
+    """The messages of the topic that POP puts again, in a topic of their own."""
+    behind: int = 0
+    """Messages that are not consumed: those in flight and those that are ready."""
+    in_flight: int = 0
+    """Messages handed out and not committed or acknowledged."""
+    ready: int = 0
+    """Messages that nobody has been given."""
+    behind_ms: int | None = 0
+    """Age of the oldest message that is not consumed; None where the disk was too slow to tell."""
+    queueing_ms: int | None = 0
+    """Age of the oldest message that is ready; None as above."""
 
 
 class PoolDepth(Protocol):
@@ -338,5 +413,9 @@ class Sources:
     """Topic and number of its open halves."""
     timers: TimerFigures | None = None
     """None without the wheel."""
+    read_lags: Callable[[], Awaitable[Sequence[GroupLag]]]
+    """How far groups are behind; it takes a while, and others run meanwhile."""
+    lags: Sequence[GroupLag] = ()
+    """What `read_lags` said for this scrape."""
     storage_size_bytes: Callable[[], int]
     """Used space of the file system that the store lies on."""

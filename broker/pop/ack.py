@@ -75,6 +75,7 @@ class Acknowledge:
         self._orders = out.orders
         self._hold = out.hold
         self._timed = out.timed
+        self._stats = core.stats.pop
 
     # -- the requests ----------------------------------------------------------------------------
 
@@ -89,6 +90,7 @@ class Acknowledge:
             self._in_order(key, header.offset)
         else:
             self._acknowledge(key, [header.offset], receipt, refused=first_put_refused)
+            self._done(key, 1)
         return DONE
 
     def batch(self, header: BatchAckMessage, command: Command, connection: Connection) -> Steps:
@@ -118,6 +120,7 @@ class Acknowledge:
                     yield
             if not receipt.in_order:
                 self._acknowledge(key, offsets, receipt)
+                self._done(key, len(offsets))
                 done += 1
                 if done % ACKS_STEP == 0 or len(offsets) > BITS_STEP:
                     yield
@@ -266,6 +269,10 @@ class Acknowledge:
         status = self._revive_log.acknowledge(Ack.of(key, offsets), receipt.revive_qid, due_ms)
         if status not in STORED:
             raise refused(status, self._store)
+
+    def _done(self, key: PopKey, count: int) -> None:
+        """So many messages of a pop are in flight no more."""
+        self._stats.done(key.group, key.topic, key.queue_id, count, key.pop_time)
 
     def _in_order(self, key: PopKey, offset: int) -> None:
         """Acknowledge a message of an orderly pop; the group's offset moves when its batch is

@@ -221,6 +221,9 @@ class Pop:
                     found.rest += part.result.count
                     continue
                 self._move(wanted, part.topic, part.queue_id, part.result.next_begin_offset)
+                self._stats.pop.handed_out(
+                    wanted.group, part.topic, part.queue_id, part.result.count
+                )
             starts.append(f"{entry} {part.start}")
             offsets_of.append(f"{entry} {','.join(map(str, offsets))}")
             if part.retry == "0":
@@ -277,6 +280,8 @@ class Pop:
         """Record an orderly pop; returns the delivery counts in the form that clients read."""
         queue_id = part.queue_id
         self._move(wanted, part.topic, queue_id, part.start)
+        pulled = self._stats.group_out(wanted.group, part.topic).pulled
+        pulled[queue_id] = part.result.next_begin_offset
         counts = self._orders.hand_out(
             part.topic,
             wanted.group,

@@ -357,6 +357,7 @@ class Revive:
                     SERVICE, location if record is None else location_of(record), error
                 )
             entry.left.pop(offset, None)
+            self._stats.done(point.group, point.topic, point.queue_id, 1, point.pop_time)
         if self._blocked:
             self._blocked = False
             log.info("revive.unblocked")

@@ -46,6 +46,7 @@ class ReviveLog:
         self._clock = core.clock
         self._host = core.store_host
         self._stats = core.stats.pop
+        self._stats.since_ms = core.clock.now_ms()
 
     def check_point(
         self, point: CheckPoint, revive_qid: int, *, accepted: bool = False

@@ -12,12 +12,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee.broker.metrics import metrics
-from aerobee.broker.metrics.stats import BrokerStats, ClientKind, Sources
+from aerobee.broker.metrics.stats import BrokerStats, ClientKind, GroupLag, Sources
 from aerobee.remoting.stats import RemotingStats
 from aerobee.store.stats import StoreStats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 Series = tuple[str, frozenset[tuple[str, str]]]
 
@@ -45,6 +46,11 @@ class FakeTimers:
         return [(5, 2), (60, 4)]
 
 
+async def no_lags() -> list[GroupLag]:
+    """Nobody consumes."""
+    return []
+
+
 def make_sources() -> Sources:
     """The counters of a broker that did nothing yet."""
     return Sources(
@@ -64,6 +70,7 @@ def make_sources() -> Sources:
         dispatch_behind_bytes=lambda: 128,
         half_messages=list,
         storage_size_bytes=lambda: 2**40,
+        read_lags=no_lags,
     )
 
 
@@ -295,6 +302,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         half_messages=lambda: [("orders", 3)],
         producers=lambda: [(ClientKind("JAVA", 479), 1)],
         consumers=lambda: [(ClientKind("JAVA", 479, "g", "push"), 1)],
+        lags=[GroupLag("g", "orders", is_retry=False)],
     )
     pop = sources.broker.pop
     pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))
