@@ -26,6 +26,7 @@ __all__ = [
     "GroupSubscription",
     "MessageType",
     "OffsetChange",
+    "PoppedQueue",
     "QueueBounds",
     "QueueLag",
     "RunningInfo",
@@ -218,7 +219,10 @@ class OffsetChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningQueue:
-    """One queue inside a running consumer."""
+    """One queue inside a running consumer.
+
+    The messages that wait in it lie between `cached_first` and `cached_last`, both 0 without any.
+    """
 
     queue: MessageQueue
     commit_offset: int
@@ -228,6 +232,22 @@ class RunningQueue:
     dropped: bool
     last_pulled_at: datetime | None
     last_consumed_at: datetime | None
+    last_locked_at: datetime | None = None
+    cached_first: int = 0
+    cached_last: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoppedQueue:
+    """One queue that a running consumer pops from; queue id −1 stands for all of a topic.
+
+    `waiting_acks` messages are with it and not acknowledged.
+    """
+
+    queue: MessageQueue
+    waiting_acks: int
+    dropped: bool
+    last_popped_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +274,7 @@ class RunningInfo:
     queues: Sequence[RunningQueue]
     topics: Sequence[RunningTopic]
     stacks: str | None
+    popped: Sequence[PoppedQueue] = ()
 
 
 # ── Brokers ──

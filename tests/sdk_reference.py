@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["PAGES", "main", "options_of", "stale"]
 
 SDK = Path(__file__).parents[1] / "docs" / "sdk"
-MODULES = ("aerobee", "aerobee.blocking", "aerobee.admin", "aerobee.allocation", "aerobee.errors",
-           "aerobee.hooks", "aerobee.otel", "aerobee.testing")  # fmt: skip
+MODULES = ("aerobee", "aerobee.blocking", "aerobee.admin", "aerobee.allocation",
+           "aerobee.diagnosis", "aerobee.errors", "aerobee.hooks", "aerobee.otel",
+           "aerobee.testing")  # fmt: skip
 SOURCE = re.compile(r"\s*Source: .*?\.(?=\s*$|\s+[A-Z])", re.DOTALL)
 """Where a fact is from: for readers of the code."""
 TREE = re.compile(r"^.+\n(?:[├│└].*\n)*└.*$", re.MULTILINE)

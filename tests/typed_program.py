@@ -116,6 +116,7 @@ async def administer() -> None:
         running = assert_type(await client.running_info("g", "c"), admin.RunningInfo)
         assert_type(running.queues[0], admin.RunningQueue)
         assert_type(running.topics[0], admin.RunningTopic)
+        assert_type(running.popped[0], admin.PoppedQueue)
         cluster = assert_type(await client.cluster_info(), admin.ClusterInfo)
         assert_type(cluster.brokers[0], admin.BrokerInfo)
         item = assert_type(await client.stats_item("TOPIC_PUT_NUMS", "T"), admin.StatsItem)

@@ -1,4 +1,4 @@
-"""Messages as commands print and read them: lines, bodies, JSON, a format of one's own."""
+"""Messages and what is said of them, as commands print it: lines, JSON, a format of one's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from aerobee.client.message import ReceivedMessage
 
-__all__ = ["FORMAT_HELP", "described_message", "message_writer"]
+__all__ = ["FORMAT_HELP", "described_message", "message_writer", "plain"]
 
 FORMAT_HELP = (
     "line, body, raw (no end of line), json, or a text with {body} {topic} {broker} {queue} "
@@ -128,3 +128,23 @@ def described_message(message: ReceivedMessage) -> dict[str, Any]:
         "stored_at": message.stored_at.isoformat(),
         **body,
     }
+
+
+def plain(value: Any) -> Any:
+    """Values of the SDK for programs: objects of their members, queues as topic, broker, queue."""
+    from dataclasses import fields, is_dataclass
+    from enum import Enum
+
+    from aerobee.client.message import MessageQueue
+
+    if isinstance(value, MessageQueue):
+        return {"topic": value.topic, "broker": value.broker_name, "queue": value.queue_id}
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    return value

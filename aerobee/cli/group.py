@@ -1,4 +1,4 @@
-"""`aerobee group`: list, describe, lag, create, reset, clone, delete."""
+"""`aerobee group`: list, describe, lag, doctor, create, reset, clone, delete."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.options import yes_option
 from aerobee.cli.output import Output, output_options
@@ -27,7 +28,10 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what wou
 
 @click.group(cls=CommandGroup, short_help="Consumer groups: lag, reset, delete.")
 def group() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, diagnose, reset and delete consumer groups."""
+
+
+group.add_command(doctor)
 
 
 # ── Looking ──

@@ -108,6 +108,12 @@ def test_a_group_is_followed_and_moved(
     running = admin.running_info(group, member.client_id)
     assert [one.commit_offset for one in running.queues if one.queue.topic == topic] == [3]
     assert running.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    diagnosis = admin.diagnose_group(group)
+    assert (diagnosis.findings, diagnosis.moves, diagnosis.lag) == ([], True, 0)
+    [described] = diagnosis.members
+    assert (described.strategy, described.answered, described.orderly) == ("AVG", True, False)
+    [held] = [one for one in diagnosis.queues if one.queue.topic == topic]
+    assert (held.owners, held.consumer_offset) == ([member.client_id], 3)
     client.call("clear")
 
     def nobody() -> bool:
@@ -117,6 +123,9 @@ def test_a_group_is_followed_and_moved(
     (change,) = admin.reset_offsets(group, topic, ConsumeFrom.FIRST)
     assert (change.before, change.after) == (3, 0)
     assert admin.consumer_lag(group, topic).total == 3
+    diagnosis = admin.diagnose_group(group)
+    assert [one.kind for one in diagnosis.findings] == ["nobody_online"]
+    assert not diagnosis.moves
     admin.delete_group(group)
     assert group not in admin.groups()
 

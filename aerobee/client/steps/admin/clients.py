@@ -11,6 +11,7 @@ from aerobee.admin import (
     ClientConnection,
     ConsumerConnections,
     GroupSubscription,
+    PoppedQueue,
     RunningInfo,
     RunningQueue,
     RunningTopic,
@@ -34,12 +35,21 @@ from aerobee.remoting.wire.version import describe
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aerobee.client.steps.admin.brokers import Broker
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
     from aerobee.remoting.wire.bodies.heartbeat import SubscriptionData
     from aerobee.remoting.wire.bodies.statistics import Connection
 
-__all__ = ["all_producers", "consumers", "producers", "running_info"]
+__all__ = [
+    "all_producers",
+    "connections",
+    "consumers",
+    "consumers_at",
+    "producers",
+    "running_info",
+    "subscriptions",
+]
 
 FORWARDED_WITHIN_S = 12.0
 """Brokers give a client 10 s for its own answer."""
@@ -50,15 +60,12 @@ def consumers(routes: Routes, group: str) -> Steps[ConsumerConnections]:
 
     Raises: BrokerNotFoundError, BrokerError, TransportError.
     """
-    header = GetConsumerConnectionList(consumer_group=group)
     members: dict[str, ClientConnection] = {}
     found: ConsumerConnection | None = None
     for target in (yield from masters(routes)):
-        answered = yield from ask(
-            routes, target, header, accept=(ResponseCode.CONSUMER_NOT_ONLINE,)
-        )
-        if answered.answer.code == ResponseCode.SUCCESS:
-            found = answered.body(ConsumerConnection)
+        answered = yield from consumers_at(routes, target, group)
+        if answered is not None:
+            found = answered
             for member in connections(found.connection_set, target.name):
                 members.setdefault(member.client_id, member)
     if found is None:
@@ -71,6 +78,18 @@ def consumers(routes: Routes, group: str) -> Steps[ConsumerConnections]:
         consume_from=found.consume_from_where,
         subscriptions=subscriptions(found.subscription_table.values()),
     )
+
+
+def consumers_at(routes: Routes, target: Broker, group: str) -> Steps[ConsumerConnection | None]:
+    """The connections of a consumer group at one broker; None if nobody is online there.
+
+    Raises: BrokerError, TransportError.
+    """
+    header = GetConsumerConnectionList(consumer_group=group)
+    answered = yield from ask(routes, target, header, accept=(ResponseCode.CONSUMER_NOT_ONLINE,))
+    if answered.answer.code != ResponseCode.SUCCESS:
+        return None
+    return answered.body(ConsumerConnection)
 
 
 def connections(found: Iterable[Connection], broker: str) -> list[ClientConnection]:
@@ -193,6 +212,7 @@ def described(group: str, client_id: str, info: ConsumerRunningInfo) -> RunningI
             for topic, one in sorted(info.status_table.items())
         ],
         stacks=info.jstack,
+        popped=popped_queues(info),
     )
 
 
@@ -210,6 +230,23 @@ def running_queues(info: ConsumerRunningInfo) -> list[RunningQueue]:
                 dropped=one.droped,
                 last_pulled_at=instant(one.last_pull_timestamp),
                 last_consumed_at=instant(one.last_consume_timestamp),
+                last_locked_at=instant(one.last_lock_timestamp),
+                cached_first=one.cached_msg_min_offset,
+                cached_last=one.cached_msg_max_offset,
             )
         )
+    return sorted(found, key=lambda one: one.queue)
+
+
+def popped_queues(info: ConsumerRunningInfo) -> list[PoppedQueue]:
+    """The queues that a consumer pops from, sorted."""
+    found = [
+        PoppedQueue(
+            queue=from_wire(queue_of(key)),
+            waiting_acks=one.wait_ack_count,
+            dropped=one.droped,
+            last_popped_at=instant(one.last_pop_timestamp),
+        )
+        for key, one in info.mq_pop_table.items()
+    ]
     return sorted(found, key=lambda one: one.queue)

@@ -1,0 +1,96 @@
+"""`aerobee group doctor`: why a group stands still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.bodies import plain
+from aerobee.cli.border import DONE, FAILED
+from aerobee.cli.completing import group_names
+from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.output import Output, escaped, output_options
+
+if TYPE_CHECKING:
+    from aerobee.diagnosis import GroupDiagnosis
+
+__all__ = ["doctor"]
+
+
+@click.command()
+@click.argument("name", shell_complete=group_names)
+@click.option(
+    "--slow-after",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A handler that took nothing for so long is slow.",
+)
+@click.option("--stacks", is_flag=True, help="What the threads of slow members do.")
+@connection_options
+@output_options
+def doctor(
+    name: str, slow_after: float, stacks: bool, connection: Connection, output: Output
+) -> int:
+    """Say why group NAME does not move, and what to do.
+
+    Exit code 0: nothing keeps it from consuming; 1: something does.
+    """
+    with connection.admin() as admin:
+        found = admin.diagnose_group(name, slow_after=slow_after)
+        slow = {one for finding in found.findings if stacks for one in finding.members}
+        held = {one: admin.running_info(name, one, stacks=True).stacks for one in sorted(slow)}
+    if output.for_programs:
+        more: dict[str, Any] = {"stacks": held} if stacks else {}
+        output.record({"moves": found.moves, "lag": found.lag, **plain(found), **more})
+    else:
+        show(found, output)
+        for member, text in held.items():
+            click.echo(f"\nthreads of {escaped(member)}:\n{text or '(none given)'}")
+    return DONE if found.moves else FAILED
+
+
+def show(found: GroupDiagnosis, output: Output) -> None:
+    """The diagnosis for people: findings first, the queues below."""
+    click.echo(
+        f"group {escaped(found.group)}: {found.lag} messages behind in {len(found.queues)} queues, "
+        f"{len(found.members)} members, {found.consume_tps:.1f} messages a second, "
+        f"{found.retries} to try again, {found.dead_letters} dead"
+    )
+    for finding in found.findings:
+        click.echo(f"{finding.severity.value}: {escaped(finding.text)}")
+        click.echo(f"  to do: {escaped(finding.advice)}")
+    if not found.findings:
+        click.echo("nothing is wrong")
+    output.rows(
+        {
+            "topic": one.queue.topic,
+            "broker": one.queue.broker_name,
+            "queue": one.queue.queue_id,
+            "end": one.end,
+            "consumed": one.consumer_offset,
+            "lag": one.lag,
+            "waiting_s": one.waiting_s,
+            "owner": list(one.owners) or None,
+            "cached": one.cached,
+            "lock_s": one.lock_age_s,
+            "pulled": one.pulled_at,
+            "handled": one.consumed_at,
+        }
+        for one in found.queues
+    )
+    output.rows(
+        {
+            "member": one.client_id,
+            "address": one.address,
+            "version": f"{one.language} {one.version}",
+            "in_order": one.orderly,
+            "strategy": one.strategy,
+            "popped": one.waiting_acks,
+        }
+        for one in found.members
+    )
+    for text in found.unknown:
+        click.echo(f"not known: {escaped(text)}")

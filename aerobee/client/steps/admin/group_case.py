@@ -1,0 +1,145 @@
+"""A look at a group in the terms of those who judge it: members, queues and their owners. Pure.
+
+Source: client §9.8, §13.4 (ConsumerRunningInfo).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.admin.topics import instant
+from aerobee.diagnosis import MemberState, QueueState
+from aerobee.remoting.wire.version import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from aerobee.admin import RunningQueue
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.admin.group_look import GroupLook
+
+__all__ = ["Case", "names", "queue_names", "total"]
+
+ORDERLY, STARTED = "PROP_CONSUMEORDERLY", "PROP_CONSUMER_START_TIMESTAMP"
+STRATEGY = "allocateMessageQueueStrategy"
+OF_CLASSES = {
+    "AllocateMessageQueueAveragely": "AVG",
+    "AllocateMessageQueueAveragelyByCircle": "AVG_BY_CIRCLE",
+    "AllocateMessageQueueConsistentHash": "CONSISTENT_HASH",
+}
+"""Java's class → its name of the strategy."""
+BROADCASTING = "BROADCASTING"
+PASSIVELY = "CONSUME_PASSIVELY"
+NAMED_MAX = 8
+"""Queues and members that a sentence names."""
+
+
+class Case:
+    """A look at a group, in the terms that the rules use."""
+
+    def __init__(self, look: GroupLook, slow_after_s: float) -> None:
+        self.look = look
+        self.slow_after_s = slow_after_s
+        self.members = members_of(look)
+        self.queues = queues_of(look)
+        online = next(iter(look.connections.values()), None)
+        self.broadcasts = online is not None and online.message_model == BROADCASTING
+        self.orderly = any(one.orderly for one in self.members)
+        self.pops = any(info.popped for info in look.infos.values())
+        self.shares = (
+            online is not None
+            and online.consume_type == PASSIVELY
+            and not (self.broadcasts or self.pops or look.silent)
+        )
+        """Whether each queue is to have one owner, and all owners are known."""
+
+    @property
+    def behind(self) -> list[QueueState]:
+        """The queues that have something to consume."""
+        return [one for one in self.queues if one.lag > 0 and not self.broadcasts]
+
+    def age_s(self, at: datetime | None) -> float | None:
+        """How long ago that was; None for never."""
+        return None if at is None else max(0.0, self.look.at_ms / 1000 - at.timestamp())
+
+
+def members_of(look: GroupLook) -> list[MemberState]:
+    """The members, each once."""
+    found: dict[str, MemberState] = {}
+    for _, one in look.members():
+        info = look.infos.get(one.client_id)
+        said = {} if info is None else info.properties
+        started = said.get(STARTED, "")
+        found[one.client_id] = MemberState(
+            client_id=one.client_id,
+            address=one.client_addr.removeprefix("/"),
+            language=one.language,
+            version=describe(one.version),
+            answered=info is not None,
+            orderly=said.get(ORDERLY) == "true",
+            strategy=said.get("strategy") or strategy_of(said.get(STRATEGY)),
+            started_at=instant(int(started)) if started.isdigit() else None,
+            waiting_acks=sum(queue.waiting_acks for queue in info.popped) if info else 0,
+        )
+    return [found[client_id] for client_id in sorted(found)]
+
+
+def strategy_of(said: str | None) -> str | None:
+    """What the class is called that a Java consumer names with its package and address."""
+    if not said:
+        return None
+    name = said.partition("@")[0].rpartition(".")[2]
+    return OF_CLASSES.get(name, name)
+
+
+def queues_of(look: GroupLook) -> list[QueueState]:
+    """The queues of all topics, with what their first owner says of them."""
+    owners: dict[MessageQueue, list[str]] = defaultdict(list)
+    accounts: dict[MessageQueue, RunningQueue] = {}
+    for client_id in sorted(look.infos):
+        for one in look.infos[client_id].queues:
+            if not one.dropped:
+                owners[one.queue].append(client_id)
+                accounts.setdefault(one.queue, one)
+    found = []
+    for queue in sorted(look.bounds):
+        bounds, progress, account = look.bounds[queue], look.offsets.get(queue), accounts.get(queue)
+        locked = account.last_locked_at if account else None
+        found.append(
+            QueueState(
+                queue=queue,
+                first=bounds.first,
+                end=bounds.end,
+                consumer_offset=progress.consumer_offset if progress else 0,
+                waiting_s=look.waits_s.get(queue),
+                owners=owners[queue],
+                cached=account.cached_messages if account else 0,
+                locked=account.locked if account else False,
+                lock_age_s=max(0.0, look.at_ms / 1000 - locked.timestamp()) if locked else None,
+                pulled_at=account.last_pulled_at if account else None,
+                consumed_at=account.last_consumed_at if account else None,
+            )
+        )
+    return found
+
+
+# ── Words ──
+
+
+def names(things: Iterable[object]) -> str:
+    """Some of them, and how many more."""
+    listed = [str(thing) for thing in things]
+    more = f" and {len(listed) - NAMED_MAX} more" if len(listed) > NAMED_MAX else ""
+    return ", ".join(listed[:NAMED_MAX]) + more
+
+
+def queue_names(queues: Sequence[QueueState]) -> str:
+    """As messages' places are written."""
+    return names(one.queue for one in queues)
+
+
+def total(queues: Iterable[QueueState]) -> int:
+    """Messages not consumed."""
+    return sum(one.lag for one in queues)

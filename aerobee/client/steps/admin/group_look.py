@@ -1,0 +1,212 @@
+"""Everything that can be asked about one consumer group, asked once and put side by side.
+
+Nothing is judged here: `group_findings` does that. Brokers and members that do not answer are noted
+and passed over, for trouble is when all of this is asked. Source: admin §3 (consumerProgress,
+consumerStatus), §4.2, §4.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.admin.brokers import ask, broker_config, masters
+from aerobee.client.steps.admin.clients import consumers_at, running_info
+from aerobee.client.steps.admin.groups import configs_at, lags_at
+from aerobee.client.steps.admin.topics import bounds_in, described, routed_config
+from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
+from aerobee.client.wire_queues import from_wire
+from aerobee.errors import AerobeeError, ConfigurationError, RouteNotFoundError
+from aerobee.remoting.wire.bodies.queue_tables import TopicStatsTable
+from aerobee.remoting.wire.bodies.statistics import ConsumeTimeSpans
+from aerobee.remoting.wire.bodies.subscription_group import GroupForbidden
+from aerobee.remoting.wire.bodies.topic_config import TopicConfig as WireTopicConfig
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import GetTopicStatsInfo, QueryConsumeTimeSpan
+from aerobee.remoting.wire.headers.group import UpdateGroupForbidden
+from aerobee.remoting.wire.headers.pop import PollingInfo, PollingInfoResponse
+from aerobee.remoting.wire.headers.topic import GetTopicConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aerobee.admin import QueueBounds, QueueLag, RunningInfo, TopicConfig
+    from aerobee.client.message import MessageQueue
+    from aerobee.client.steps.admin.brokers import Broker
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.bodies.statistics import Connection, ConsumerConnection
+    from aerobee.remoting.wire.bodies.subscription_group import SubscriptionGroupConfig
+
+__all__ = ["GroupLook", "look_at_group"]
+
+ACCOUNTS_MAX = 64
+"""Members that are asked for an account of themselves; each may take 10 s not to answer."""
+SILENT_MAX = 3
+"""So many that do not answer are enough."""
+TOPICS_MAX = 100
+PERM_READ = 4
+PERMISSION = "brokerPermission"
+ANY_QUEUE = -1
+REFUSALS = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR)
+NO_TOPIC = (
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SYSTEM_ERROR,
+)
+
+
+@dataclass(slots=True)
+class GroupLook:
+    """What was said about a group. Keys of `configs` and `connections` are names of brokers."""
+
+    group: str
+    at_ms: int
+    configs: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)
+    connections: dict[str, ConsumerConnection] = field(default_factory=dict)
+    infos: dict[str, RunningInfo] = field(default_factory=dict)
+    """By client id."""
+    silent: dict[str, str] = field(default_factory=dict)
+    """Client id → why it gave no account of itself."""
+    unreachable: dict[str, str] = field(default_factory=dict)
+    """Broker → why."""
+    unreadable: list[str] = field(default_factory=list)
+    """Brokers that let nobody read."""
+    topics: dict[str, list[TopicConfig]] = field(default_factory=dict)
+    bounds: dict[MessageQueue, QueueBounds] = field(default_factory=dict)
+    offsets: dict[MessageQueue, QueueLag] = field(default_factory=dict)
+    waits_s: dict[MessageQueue, float] = field(default_factory=dict)
+    forbidden: list[tuple[str, str]] = field(default_factory=list)
+    """Topic and broker."""
+    consume_tps: float = 0.0
+    dead_letters: int = 0
+    held_pops: int = 0
+    unknown: list[str] = field(default_factory=list)
+
+    def members(self) -> Iterator[tuple[str, Connection]]:
+        """Broker and connection of every member, as often as brokers have it."""
+        for broker, found in self.connections.items():
+            for one in found.connection_set:
+                yield broker, one
+
+
+def look_at_group(routes: Routes, group: str) -> Steps[GroupLook]:
+    """Ask all brokers, and the members. Raises: ConfigurationError if no broker knows the group."""
+    look = GroupLook(group, routes.clock.wall_ms())
+    there: list[Broker] = []
+    for target in (yield from masters(routes)):
+        try:
+            yield from look_at_broker(routes, target, look)
+            there.append(target)
+        except AerobeeError as error:
+            look.unreachable[target.name] = str(error)
+    if not look.configs and not look.connections and not look.unreachable:
+        raise ConfigurationError(f"no broker knows group {group}")
+    yield from ask_members(routes, look)
+    topics = topics_of(look)
+    look.topics = {topic: [] for topic in topics}
+    for target in there:
+        try:
+            for topic in topics:
+                yield from look_at_topic(routes, target, topic, look)
+            letters = yield from bounds_at(routes, target, f"{DLQ_PREFIX}{group}")
+            look.dead_letters += sum(one.messages for one in letters)
+        except AerobeeError as error:
+            look.unreachable[target.name] = str(error)
+    return look
+
+
+def look_at_broker(routes: Routes, target: Broker, look: GroupLook) -> Steps[None]:
+    """Settings, connections and offsets at one broker. Raises: BrokerError, TransportError."""
+    config = (yield from configs_at(routes, target)).get(look.group)
+    if config is not None:
+        look.configs[target.name] = config
+    online = yield from consumers_at(routes, target, look.group)
+    if online is not None:
+        look.connections[target.name] = online
+    lags, tps = yield from lags_at(routes, target, look.group)
+    look.offsets |= {one.queue: one for one in lags}
+    look.consume_tps += tps
+    settings = yield from broker_config(routes, target.address)
+    permission = settings.get(PERMISSION, str(PERM_READ))
+    if permission.isdigit() and not int(permission) & PERM_READ:
+        look.unreadable.append(target.name)
+
+
+def topics_of(look: GroupLook) -> list[str]:
+    """The topics that the group wants or has offsets of; those of its retries as well."""
+    names = {queue.topic for queue in look.offsets}
+    for online in look.connections.values():
+        names |= online.subscription_table.keys()
+    if len(names) > TOPICS_MAX:
+        look.unknown.append(f"of {len(names)} topics only {TOPICS_MAX} were looked at")
+    return sorted(names)[:TOPICS_MAX]
+
+
+def ask_members(routes: Routes, look: GroupLook) -> Steps[None]:
+    """Have members give an account of themselves."""
+    clients = list(dict.fromkeys(one.client_id for _, one in look.members()))
+    for number, client_id in enumerate(clients):
+        if number >= ACCOUNTS_MAX or len(look.silent) >= SILENT_MAX:
+            look.unknown.append(f"{len(clients) - number} members were not asked")
+            break
+        try:
+            info = yield from running_info(routes, look.group, client_id)
+        except AerobeeError as error:
+            look.silent[client_id] = str(error)
+        else:
+            look.infos[client_id] = info
+
+
+# ── Topics ──
+
+
+def look_at_topic(routes: Routes, target: Broker, topic: str, look: GroupLook) -> Steps[None]:
+    """A topic at one broker: its settings, bounds, and how long the group's messages wait."""
+    config = yield from config_at(routes, target, topic)
+    if config is None:
+        return
+    look.topics[topic].append(config)
+    for bounds in (yield from bounds_at(routes, target, topic)):
+        look.bounds[bounds.queue] = bounds
+    yield from look_at_waits(routes, target, topic, look)
+    answered = yield from ask(
+        routes, target, UpdateGroupForbidden(group=look.group, topic=topic), accept=REFUSALS
+    )
+    if answered.answer.code == ResponseCode.SUCCESS and not answered.body(GroupForbidden).readable:
+        look.forbidden.append((topic, target.name))
+    if not topic.startswith(RETRY_PREFIX) and any(info.popped for info in look.infos.values()):
+        header = PollingInfo(consumer_group=look.group, topic=topic, queue_id=ANY_QUEUE)
+        answered = yield from ask(routes, target, header, accept=REFUSALS)
+        if answered.answer.code == ResponseCode.SUCCESS:
+            look.held_pops += answered.answer.header(PollingInfoResponse).polling_num
+
+
+def config_at(routes: Routes, target: Broker, topic: str) -> Steps[TopicConfig | None]:
+    """A topic's settings at one broker; None where it is not. Raises: BrokerError."""
+    answered = yield from ask(routes, target, GetTopicConfig(topic=topic), accept=NO_TOPIC)
+    if answered.answer.code == ResponseCode.SUCCESS:
+        return described(target.name, answered.body(WireTopicConfig))
+    if answered.answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return None
+    try:
+        return (yield from routed_config(routes, topic, target.name))
+    except RouteNotFoundError:
+        return None
+
+
+def bounds_at(routes: Routes, target: Broker, topic: str) -> Steps[list[QueueBounds]]:
+    """The queues of a topic at one broker; none where it is not. Raises: BrokerError."""
+    answered = yield from ask(routes, target, GetTopicStatsInfo(topic=topic), accept=NO_TOPIC)
+    if answered.answer.code != ResponseCode.SUCCESS:
+        return []
+    return bounds_in(answered.body(TopicStatsTable))
+
+
+def look_at_waits(routes: Routes, target: Broker, topic: str, look: GroupLook) -> Steps[None]:
+    """How long the next message of each queue has waited."""
+    header = QueryConsumeTimeSpan(topic=topic, group=look.group)
+    answered = yield from ask(routes, target, header, accept=NO_TOPIC)
+    if answered.answer.code == ResponseCode.SUCCESS:
+        for span in answered.body(ConsumeTimeSpans).consume_time_span_set:
+            look.waits_s[from_wire(span.message_queue)] = max(0, span.delay_time) / 1000

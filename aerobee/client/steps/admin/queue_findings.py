@@ -1,0 +1,239 @@
+"""What is the matter with the queues of a group, and with its offsets there. Pure.
+
+One function for each thing that can be wrong; each gives findings, or none. Source: client §8, §10,
+§12, semantics §3, §11, §12 (RebalanceImpl, RebalanceLockManager).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.admin.group_case import queue_names, total
+from aerobee.client.system_names import RETRY_PREFIX
+from aerobee.diagnosis import Finding, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from aerobee.client.steps.admin.group_case import Case
+    from aerobee.diagnosis import QueueState
+
+__all__ = ["QUEUE_RULES"]
+
+PULL_HELD_S = 60.0
+"""A pull is held for 30 s at most, so whoever pulls has done so since then."""
+SETTLED_S = 25.0
+"""Members share the queues out anew every 20 s."""
+
+
+# ── Queues ──
+
+
+def without_owner(case: Case) -> Iterator[Finding]:
+    """Members are there, but nobody holds the queue."""
+    if not case.shares:
+        return
+    young = [case.age_s(one.started_at) for one in case.members if one.started_at]
+    settling = any(age is not None and age < SETTLED_S for age in young)
+    # What is empty is nobody's trouble as long as the members share out.
+    free = [one for one in case.queues if not one.owners and (one.lag or not settling)]
+    if not free:
+        return
+    lag = total(free)
+    kind, severity = "queue_without_owner", Severity.ERROR if lag else Severity.WARNING
+    if case.orderly:
+        kind = "lock_not_granted"
+        text = (
+            "the group consumes in order, and no member has the lock of {queues} ({lag} messages "
+            "wait): another client has it, which may be gone"
+        )
+        advice = (
+            "wait up to 60 s after the last renewal, then a member gets the lock; if it stays, a "
+            "member that is not connected here renews it"
+        )
+    elif settling:
+        kind, severity = "rebalancing", Severity.WARNING
+        text = "a member has just started, and {queues} ({lag} messages wait) have no owner yet"
+        advice = "look again in 20 s"
+    else:
+        text = "no member holds {queues}, so {lag} messages wait that nobody pulls"
+        advice = (
+            "see whether members have the same strategy, client ids of their own and the same view "
+            "of the group; restart those that are stuck"
+        )
+    yield Finding(
+        kind=kind,
+        severity=severity,
+        text=text.format(queues=queue_names(free), lag=lag),
+        advice=advice,
+        queues=[one.queue for one in free],
+    )
+
+
+def several_owners(case: Case) -> Iterator[Finding]:
+    """Two members hold one queue."""
+    shared = [one for one in case.queues if len(one.owners) > 1]
+    if case.shares and shared:
+        yield Finding(
+            kind="queue_with_several_owners",
+            severity=Severity.WARNING,
+            text=f"{queue_names(shared)} are held by several members: messages come twice",
+            advice="look again in 20 s; if it stays, strategies or views of the group differ",
+            queues=[one.queue for one in shared],
+            members=sorted({owner for one in shared for owner in one.owners}),
+        )
+
+
+def lock_lost(case: Case) -> Iterator[Finding]:
+    """An orderly member holds the queue, but not its lock."""
+    orderly = {one.client_id for one in case.members if one.orderly}
+    lost = [one for one in case.behind if orderly & {*one.owners} and not one.locked]
+    if lost and not case.broadcasts:
+        yield Finding(
+            kind="lock_not_granted",
+            severity=Severity.ERROR,
+            text=f"the owner of {queue_names(lost)} consumes in order and has no lock on it: "
+            "another client has it, which may be gone",
+            advice="wait up to 60 s after the last renewal, then the owner gets the lock",
+            queues=[one.queue for one in lost],
+        )
+
+
+def slow(case: Case) -> Iterator[Finding]:
+    """Messages lie with the owner, whose handler has taken none for a while."""
+    for owner, queues in by_owner(case, lambda one: one.cached > 0):
+        stuck = [one for one in queues if (case.age_s(one.consumed_at) or 0.0) > case.slow_after_s]
+        if not stuck:
+            continue
+        longest = max(case.age_s(one.consumed_at) or 0.0 for one in stuck)
+        yield Finding(
+            kind="slow_handler",
+            severity=Severity.ERROR,
+            text=f"{owner} holds {sum(one.cached for one in stuck)} messages of "
+            f"{queue_names(stuck)} and its handler has taken none for {longest:.0f} s: it is slow "
+            "or stuck",
+            advice=f"see what its threads do: aerobee group doctor {case.look.group} --stacks",
+            queues=[one.queue for one in stuck],
+            members=[owner],
+        )
+
+
+def not_pulling(case: Case) -> Iterator[Finding]:
+    """The owner has nothing in hand and asks for nothing."""
+    for owner, queues in by_owner(case, lambda one: one.cached == 0):
+        idle = [
+            one
+            for one in queues
+            if one.pulled_at is not None and (case.age_s(one.pulled_at) or 0.0) > PULL_HELD_S
+        ]
+        if idle:
+            longest = max(case.age_s(one.pulled_at) or 0.0 for one in idle)
+            yield Finding(
+                kind="not_pulling",
+                severity=Severity.ERROR,
+                text=f"{owner} holds {queue_names(idle)} and has not pulled for {longest:.0f} s: "
+                "it is paused or suspended, or its pulls are refused",
+                advice="resume it, or read its log for refused pulls",
+                queues=[one.queue for one in idle],
+                members=[owner],
+            )
+
+
+def by_owner(
+    case: Case, wanted: Callable[[QueueState], bool]
+) -> Iterator[tuple[str, list[QueueState]]]:
+    """Queues that are behind, by their first owner."""
+    found: dict[str, list[QueueState]] = defaultdict(list)
+    for one in case.behind:
+        if one.owners and wanted(one):
+            found[one.owners[0]].append(one)
+    yield from sorted(found.items())
+
+
+# ── Offsets ──
+
+
+def misplaced(case: Case) -> Iterator[Finding]:
+    """Offsets outside of what is stored."""
+    beyond = [one for one in case.queues if one.consumer_offset > one.end]
+    if beyond:
+        yield Finding(
+            kind="offset_beyond_end",
+            severity=Severity.ERROR,
+            text=f"the group's offset lies behind the end of {queue_names(beyond)}: what is stored "
+            "there now is passed over until the end has caught up",
+            advice=f"aerobee group reset {case.look.group} TOPIC --to first (or last)",
+            queues=[one.queue for one in beyond],
+        )
+    lost = [one for one in case.queues if 0 < one.consumer_offset < one.first]
+    if lost:
+        count = sum(one.first - one.consumer_offset for one in lost)
+        yield Finding(
+            kind="messages_expired",
+            severity=Severity.WARNING,
+            text=f"{count} messages of {queue_names(lost)} were deleted by clean-up before the "
+            "group consumed them",
+            advice="nothing brings them back; keep messages longer (fileReservedTime) or consume "
+            "faster",
+            queues=[one.queue for one in lost],
+        )
+
+
+def backlog(case: Case) -> Iterator[Finding]:
+    """What failed, and what was given up."""
+    retries = total(one for one in case.queues if one.queue.topic.startswith(RETRY_PREFIX))
+    if retries:
+        yield Finding(
+            kind="retries_wait",
+            severity=Severity.WARNING,
+            text=f"{retries} messages failed and wait in the retry topic to be tried again",
+            advice="see why the handler fails; retries are consumed beside new messages",
+        )
+    if case.look.dead_letters:
+        yield Finding(
+            kind="dead_letters",
+            severity=Severity.WARNING,
+            text=f"{case.look.dead_letters} messages were given up and lie with the dead letters",
+            advice=f"aerobee dlq list {case.look.group}; aerobee dlq redrive {case.look.group}",
+        )
+
+
+def broadcasting(case: Case) -> Iterator[Finding]:
+    """Offsets are not at the brokers."""
+    if case.broadcasts:
+        yield Finding(
+            kind="broadcasting",
+            severity=Severity.NOTE,
+            text="the group broadcasts: each member keeps its offsets in a file of its own, so "
+            "brokers do not know how far it is",
+            advice="ask the members: aerobee group describe, or their metrics",
+        )
+
+
+def running_late(case: Case) -> Iterator[Finding]:
+    """It works, and there is more to do."""
+    late = [one for one in case.behind if (one.waiting_s or 0.0) > case.slow_after_s]
+    if late and case.look.connections:
+        longest = max(one.waiting_s or 0.0 for one in late)
+        yield Finding(
+            kind="behind",
+            severity=Severity.NOTE,
+            text=f"{total(late)} messages wait, the oldest of them for {longest:.0f} s; the group "
+            f"is given {case.look.consume_tps:.1f} messages a second",
+            advice="add members (up to the number of queues) or threads if it does not get less",
+            queues=[one.queue for one in late],
+        )
+
+
+QUEUE_RULES: Sequence[Callable[[Case], Iterator[Finding]]] = (
+    without_owner,
+    several_owners,
+    lock_lost,
+    slow,
+    not_pulling,
+    misplaced,
+    backlog,
+    broadcasting,
+    running_late,
+)
