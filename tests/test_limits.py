@@ -170,11 +170,17 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/core/test_lists.py::test_an_answer_longer_than_clients_take_is_refused",
         "G1",
     ),
-    "GET_TOPIC_STATS 202, GET_CONSUME_STATS 208": (
+    "GET_TOPIC_STATS 202, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317": (
         "broker/admin/test_admin.py"
         "::test_consume_stats_of_more_queues_than_one_answer_holds_are_refused",
         "G1",
+        "A1",
     ),
+    "GET_ALL_CONSUMER_OFFSET 43": (
+        "broker/core/test_lists.py::test_an_answer_longer_than_clients_take_is_refused",
+        "A1",
+    ),
+    "CLEAN_EXPIRED_CONSUMEQUEUE 306, CLEAN_UNUSED_TOPIC 316": ("A1",),
     "UNREGISTER_BROKER 104, a broker that leaves the name server by its close or in silence": (
         f"{ROUTES}"
         "::test_who_leaves_is_in_no_route_from_then_on_and_its_topics_are_cleared_away_in_steps",

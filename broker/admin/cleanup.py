@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from aerobee.broker.consumers.consumer_offsets import OWN_GROUPS
+from aerobee.remoting.server.turns import Turns
 from aerobee.remoting.wire.answer import Answer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from aerobee.broker.consumers.consumer_offsets import ConsumerOffsetTable
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
@@ -62,14 +65,14 @@ class CleanupProcessor:
         """CLEAN_EXPIRED_CONSUMEQUEUE, answered when they are gone; not those of system topics."""
         begin = self.store.commit_log.min_offset
         gone = await self.store.space.queues.destroy_expired(begin, self.topics.is_system)
-        self._start_again(gone)
+        await self._start_again(gone)
         return DONE
 
     async def clean_unused_topics(
         self, header: headers.CleanUnusedTopic, command: Command, connection: Connection
     ) -> Answer:
         """CLEAN_UNUSED_TOPIC, answered when they are gone."""
-        self._start_again(await self.store.space.queues.destroy_unused(self._is_used))
+        await self._start_again(await self.store.space.queues.destroy_unused(self._is_used))
         # A recovery that walked over their records would take them up again.
         await self.store.flush_queues()
         return DONE
@@ -78,14 +81,22 @@ class CleanupProcessor:
         known = self.topics.get(topic) is not None or self.topics.is_system(topic)
         return known or topic.startswith(LMQ_PREFIX)
 
-    def _start_again(self, gone: list[tuple[str, int]]) -> None:
+    async def _start_again(self, gone: Iterable[tuple[str, int]]) -> None:
         """Groups that were ahead in these queues begin with the first message to come.
 
         A consumer that runs is ahead as well, so it must get the reset before it commits again.
         """
-        queues = set(gone)
+        by_topic: dict[str, list[int]] = {}
+        for topic, queue_id in gone:
+            by_topic.setdefault(topic, []).append(queue_id)
         now_ms = self.clock.now_ms()
-        for topic, group in list(self.offsets.pairs()):
-            for queue_id, consumer_offset in list(self.offsets.queues(group, topic).items()):
-                if consumer_offset > 0 and (topic, queue_id) in queues and group not in OWN_GROUPS:
-                    self.offsets.reset(group, topic, queue_id, 0, now_ms)
+        turns = Turns()
+        for topic, queue_ids in by_topic.items():
+            for group in self.offsets.groups_of(topic):
+                await turns.give_way()
+                offsets = self.offsets.queues(group, topic)
+                if group in OWN_GROUPS:
+                    continue
+                for queue_id in queue_ids:
+                    if offsets.get(queue_id, 0) > 0:
+                        self.offsets.reset(group, topic, queue_id, 0, now_ms)

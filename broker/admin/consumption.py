@@ -203,17 +203,11 @@ class ConsumptionProcessor:
         """GET_BROKER_CONSUME_STATS: every known group, in its ordered topics or in the others."""
         turns = Turns()
         groups: dict[str, list[bytes]] = {}
-        queues = size = behind = in_flight = 0
-        for group in sorted(self.groups.configs):
-            await turns.give_way()
+        size = behind = in_flight = 0
+        for group, topics in (await self.topics_of_all(header.is_order)).items():
             groups[group] = []
-            for name in self.offsets.topics_of(group):
-                topic = self.topics.get(name)
-                if topic is None or topic.order != header.is_order:
-                    continue
-                queues += topic.write_queue_nums
-                if queues > QUEUES_MAX:
-                    raise too_many_queues("group by group")
+            for topic in topics:
+                await turns.give_way()
                 progress = await self.progress_in(group, topic)
                 size = size_with(size, progress.body)
                 groups[group].append(progress.body)
@@ -224,6 +218,23 @@ class ConsumptionProcessor:
                 self.broker_address, groups, behind=behind, in_flight=in_flight
             )
         )
+
+    async def topics_of_all(self, ordered: bool) -> dict[str, list[TopicConfig]]:
+        """Group → its ordered topics, or its others. Raises: Refused when that is too much.
+
+        What is too much is known before the first queue is looked into.
+        """
+        turns = Turns()
+        found: dict[str, list[TopicConfig]] = {}
+        queues = 0
+        for group in sorted(self.groups.configs):
+            await turns.give_way()
+            known = map(self.topics.get, self.offsets.topics_of(group))
+            found[group] = [one for one in known if one is not None and one.order == ordered]
+            queues += sum(topic.write_queue_nums for topic in found[group])
+            if queues > QUEUES_MAX:
+                raise too_many_queues("group by group")
+        return found
 
     async def progress_in(self, group: str, topic: TopicConfig) -> Progress:
         """How far a group is in the queues of a topic that are written."""

@@ -160,7 +160,7 @@ class OffsetProcessor:
             size = size_with(size, piece)
             pieces.append(piece)
             yield
-        return Answer(body=b"".join(pieces))
+        return Answer(body=pieces)
 
     def max_offset(
         self, header: headers.GetMaxOffset, command: Command, connection: Connection

@@ -148,9 +148,8 @@ class QueueCleanup:
                         gone.append(key)
                         paths = queue.take_all()
                         await self._disk.in_thread(self._remove_queue, queue.directory, paths)
+                        log.info("cleanup.queue_deleted", topic=key[0], queue_id=key[1])
                 await trio.lowlevel.checkpoint()
-        for topic, queue_id in gone:
-            log.info("cleanup.queue_deleted", topic=topic, queue_id=queue_id)
         self._stats.queues_deleted += len(gone)
         return gone
 

@@ -1,6 +1,7 @@
 """The table of campaigns, in the order of the report. A new one is a line here."""
 
 from tests.aerobee.spark.queries import Q1
+from tests.faults.admin_scale import A1
 from tests.faults.clock_jumps import R14
 from tests.faults.descriptors import W3
 from tests.faults.exchanges import R20
@@ -38,6 +39,7 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     R21,
     R21B,
     S1,
+    A1,
     Q1,
     W1,
     W2,
