@@ -1,1 +1,1 @@
-"""Assignment of queues by the broker, and whether a group pulls or pops."""
+"""Queue assignment by the broker, and whether a group pulls or pops."""

@@ -1,7 +1,7 @@
-"""Which queues each member of a group is to consume, worked out here instead of by every client.
+"""Allocates queues to the members of a group, here instead of in every client.
 
-Pure: sorted queues and sorted client ids in, queues out, the same wherever it is computed.
-Source: semantics §11.2 (QueryAssignmentProcessor, AllocateMessageQueueAveragely).
+Pure: sorted queues and sorted client ids in, queues out, the same wherever it is computed. Source:
+semantics §11.2 (QueryAssignmentProcessor, AllocateMessageQueueAveragely).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ ALL_QUEUES: Final = -1
 
 
 def averagely(queues: Sequence[MessageQueue], many: int, index: int) -> Sequence[MessageQueue]:
-    """Runs of neighbours, the first ones longer by one where it does not come out even."""
+    """Contiguous ranges, the first ones longer by one where the division has a remainder."""
     size, longer = divmod(len(queues), many)
     begin = index * size + min(index, longer)
     return queues[begin : begin + size + (index < longer)]
 
 
 def by_circle(queues: Sequence[MessageQueue], many: int, index: int) -> Sequence[MessageQueue]:
-    """Dealt out one by one."""
+    """Round robin."""
     return queues[index::many]
 
 
 Strategy: TypeAlias = "Callable[[Sequence[MessageQueue], int, int], Sequence[MessageQueue]]"
-"""The queues of the member at `index` of so many. What all members get is every queue once."""
+"""The queues of the member at `index` of `many`. Every queue is allocated once."""
 
 STRATEGIES: Final[dict[str, Strategy]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
 
@@ -41,13 +41,13 @@ STRATEGIES: Final[dict[str, Strategy]] = {"AVG": averagely, "AVG_BY_CIRCLE": by_
 def alone(
     allocate: Strategy, queues: Sequence[MessageQueue], clients: Sequence[str], client_id: str
 ) -> list[MessageQueue]:
-    """The queues of one member that pulls: nobody else works on them."""
+    """The queues of one member that pulls: no other member has them."""
     index = index_of(clients, client_id)
     return [] if index is None else list(allocate(queues, len(clients), index))
 
 
 def index_of(clients: Sequence[str], client_id: str) -> int | None:
-    """Where a client stands among the sorted ids; None for one that is not there."""
+    """The index of a client among the sorted ids; None if it is not there."""
     index = bisect_left(clients, client_id)
     return index if index < len(clients) and clients[index] == client_id else None
 
@@ -59,9 +59,9 @@ def shared(
     client_id: str,
     share: int,
 ) -> list[MessageQueue]:
-    """The queues of one member that pops; `share` others work on each of them as well.
+    """The queues of one member that pops; `share` other members pop from each of them as well.
 
-    With a share of 0 or less, or one that reaches everybody, each member pops from all brokers.
+    With a share of 0 or less, or one that includes all members, each member pops from all brokers.
     """
     many = len(clients)
     if share <= 0 or share >= many - 1:

@@ -1,4 +1,4 @@
-"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: the broker says who consumes what, and how.
+"""QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE: queue assignment by the broker.
 
 Source: remoting §3.13, semantics §11.2 (QueryAssignmentProcessor).
 """
@@ -47,7 +47,7 @@ __all__ = ["AssignmentProcessor"]
 
 READ_BIT: Final = 4
 QUEUES_MAX: Final = 32_768
-"""Queues of one topic, on all brokers, that are shared out here: 10 ms for one request."""
+"""The most queues of one topic, on all brokers, that are assigned here: 10 ms for one request."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -75,7 +75,7 @@ class AssignmentProcessor:
         self._saved = saved
 
     def query(self, header: QueryAssignment, command: Command, connection: Connection) -> Answer:
-        """QUERY_ASSIGNMENT: no list at all where nothing can be said yet."""
+        """QUERY_ASSIGNMENT: no list at all where topic or group is unknown."""
         request = AssignmentRequest.from_client(command.body)
         mode, share = self._mode(request.topic, request.consumer_group)
         assigned = self._assigned(request, mode, share)
@@ -112,12 +112,14 @@ class AssignmentProcessor:
     def all_modes(
         self, header: GetAllMessageRequestMode, command: Command, connection: Connection
     ) -> Steps:
-        """GET_ALL_MESSAGE_REQUEST_MODE: what `messageRequestMode.json` would hold now."""
+        """GET_ALL_MESSAGE_REQUEST_MODE: the current content of `messageRequestMode.json`."""
         body = yield from encoded_table(self._modes.modes)
         return Answer(body=b'{"messageRequestModeMap":' + body + b"}")
 
     def _mode(self, topic: str, group: str) -> tuple[str, int]:
-        """How the group consumes the topic, and how many share a queue where it pops."""
+        """The request mode of a group and topic, and how many members share a queue where it
+        pops.
+        """
         options = self._config.broker
         known = self._modes.get(topic, group)
         if known is not None:
@@ -129,7 +131,7 @@ class AssignmentProcessor:
     def _assigned(
         self, request: AssignmentRequest, mode: str, share: int
     ) -> list[MessageQueue] | None:
-        """None where the topic or the group is not known here."""
+        """The assigned queues; None where the topic or the group is unknown."""
         allocate = STRATEGIES.get(request.strategy_name)
         if allocate is None:
             raise Refused(

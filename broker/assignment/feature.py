@@ -1,4 +1,6 @@
-"""Assignment: the broker says which consumer of a group has which queue, and whether it pops."""
+"""Queue assignment by the broker: which consumer of a group has which queue, and whether it
+pops.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ __all__ = ["AssignmentFeature"]
 
 
 class AssignmentFeature(Feature):
-    """The table of request modes, and the requests about who consumes what."""
+    """The table of request modes, and the requests about assignment."""
 
     def __init__(
         self, core: Core, topics: TopicTable, consumers: ConsumerTables, *, routes: RouteTable
@@ -47,5 +49,5 @@ class AssignmentFeature(Feature):
         self.file.request()
 
     def load(self) -> None:
-        """Read the modes."""
+        """Load the modes."""
         self.file.load(self.modes.load)

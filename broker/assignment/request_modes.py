@@ -1,4 +1,4 @@
-"""Whether a group pulls or pops a topic, as an administrator decided: `messageRequestMode.json`.
+"""Whether a group pulls or pops a topic, set by an administrator: `messageRequestMode.json`.
 
 Source: semantics §11.2 (MessageRequestModeManager).
 """
@@ -34,11 +34,11 @@ class RequestModeTable:
         self.extra: dict[str, Any] = {}
 
     def get(self, topic: str, group: str) -> RequestModeRequest | None:
-        """What was decided, if anything was."""
+        """The mode that was set, if any."""
         return self.modes.get(topic, {}).get(group)
 
     def set(self, wanted: RequestModeRequest) -> None:
-        """Set how a group consumes a topic. Raises: LimitReached."""
+        """Set the mode of a group and topic. Raises: LimitReached."""
         known = self.get(wanted.topic, wanted.consumer_group)
         if known is None and sum(map(len, self.modes.values())) >= self.max_entries:
             raise LimitReached("message request mode", self.max_entries)
@@ -48,9 +48,9 @@ class RequestModeTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Replace everything by a decoded `messageRequestMode.json`.
+        """Replace the table by a decoded `messageRequestMode.json`.
 
-        Raises: ValueError when it is none; the table then stays as it was.
+        Raises: ValueError when it is not one; the table is unchanged then.
         """
         self.modes = {
             topic: {
@@ -66,7 +66,7 @@ class RequestModeTable:
         self.extra = unknown_fields(document, OUR_KEYS)
 
     def document(self) -> dict[str, Any]:
-        """What `messageRequestMode.json` holds, detached: it may be encoded in a thread."""
+        """The content of `messageRequestMode.json`, detached: it may be encoded in a thread."""
         return {
             **self.extra,
             "messageRequestModeMap": {topic: dict(groups) for topic, groups in self.modes.items()},

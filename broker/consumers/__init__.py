@@ -1,1 +1,1 @@
-"""Consumers: who is connected, groups, subscriptions, offsets, queue locks."""
+"""Consumers: connected clients, groups, subscriptions, offsets, queue locks."""

@@ -1,8 +1,8 @@
-"""Who is there: heartbeats and unregistrations, members of a group, queue locks.
+"""Connected clients: heartbeats and unregistrations, members of a group, queue locks.
 
-Registers in the tables, and says when the members or topics of a group changed, so that its members
-are notified and rebalance. Source: remoting §3.9, semantics §2, §12
-(ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor).
+Updates the tables, and when the members or topics of a group change, has its members notified so
+that they rebalance. Source: remoting §3.9, semantics §2, §12 (ClientManageProcessor,
+ConsumerManageProcessor, AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ __all__ = ["ClientProcessor"]
 
 DONE: Final = Answer()
 SHOWN_CHARACTERS: Final = 100
-"""How much of a text that has no effect a log line shows."""
+"""How much of an invalid text a log line shows."""
 CONSUME_ACTIVELY: Final = "CONSUME_ACTIVELY"
 SHORT_BYTES: Final = 16 << 10
-"""A heartbeat up to here is taken in one step."""
+"""A heartbeat up to this size is processed in one step."""
 TAGS_MAX: Final = 2_048
 """Tags, and codes of tags, that a subscription may list beside its expression."""
 
@@ -56,7 +56,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class ClientProcessor:
-    """Codes 34, 35, 38, 41, 42 and 46, and what happens when a connection closes or goes silent."""
+    """Codes 34, 35, 38, 41, 42 and 46, and the end of silent or closed connections."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ClientProcessor:
     def heartbeat(
         self, header: headers.Heartbeat, command: Command, connection: Connection
     ) -> Answer | Generator[None, None, Answer]:
-        """HEART_BEAT: note the producers and consumers of a connection.
+        """HEART_BEAT: register the producers and consumers of a connection.
 
         The answer says whether the client must send its subscriptions in full next time.
         """
@@ -94,7 +94,7 @@ class ClientProcessor:
         return finished(noting) if len(command.body) <= SHORT_BYTES else noting
 
     def note(self, command: Command, connection: Connection) -> Generator[None, None, Answer]:
-        """Group by group: one heartbeat may name a thousand."""
+        """Register group by group: one heartbeat may have a thousand."""
         data = HeartbeatData.from_client(command.body)
         self.check_fits(data, connection)
         client = Client(
@@ -116,7 +116,9 @@ class ClientProcessor:
         )
 
     def check_fits(self, data: HeartbeatData, connection: ClientConnection) -> None:
-        """A heartbeat is taken whole or not at all: that all of it has room. Raises: Refused."""
+        """Check that all of a heartbeat fits: it is applied whole or not at all. Raises:
+        Refused.
+        """
         for consumer in data.consumer_data_set:
             self.clients.check_subscriptions(
                 consumer.group_name, len(consumer.subscription_data_set)
@@ -129,14 +131,14 @@ class ClientProcessor:
         self.topics.check_group_room(group for group in consumers if self.has_retries(group))
 
     def has_retries(self, group: str) -> bool:
-        """Whether a group needs its retry topic; one that is yet to be made does."""
+        """Whether a group needs its retry topic; a group that does not exist yet does."""
         config = self.groups.get(group)
         return config is None or config.retry_queue_nums > 0
 
     def register(self, consumer: ConsumerData, client: Client, data: HeartbeatData) -> bool:
-        """One consumer group of a heartbeat; whether its subscriptions are wanted in full.
+        """Register one consumer group of a heartbeat; whether its subscriptions are needed in full.
 
-        A group that may not exist is passed over in silence.
+        A group that may not be created is ignored.
         """
         name = consumer.group_name
         if self.options.reject_pull_consumer_enable and consumer.consume_type == CONSUME_ACTIVELY:
@@ -167,12 +169,12 @@ class ClientProcessor:
             return False
         differs = self.clients.fingerprint_differs(name, fingerprint)
         entry = self.clients.group(name)
-        # After a restart a heartbeat without subscriptions finds none stored. The Java broker
-        # answers "unchanged" then, and the subscription stays unknown for good.
+        # After a restart no subscriptions are stored for a heartbeat that leaves them out. The Java
+        # broker answers "unchanged" then, and the subscription stays unknown for good.
         return differs or entry is None or not entry.subscribed
 
     def register_filters(self, consumer: ConsumerData) -> None:
-        """The subscriptions of a group that are not by tags."""
+        """Register the subscriptions of a group that are not by tags."""
         group = consumer.group_name
         for reason in self.filters.register(
             group, consumer.subscription_data_set, self.clock.now_ms()
@@ -180,7 +182,7 @@ class ClientProcessor:
             log.warning("filter.refused", group=group, reason=reason)
 
     def make_retry_topic(self, consumer: ConsumerData, config: SubscriptionGroupConfig) -> None:
-        """The group's retry topic: clients ask for its route right after the heartbeat."""
+        """Create the group's retry topic: clients ask for its route right after the heartbeat."""
         ordered = any(
             topic is not None and topic.order
             for topic in (self.topics.get(item.topic) for item in consumer.subscription_data_set)
@@ -207,25 +209,25 @@ class ClientProcessor:
         return DONE
 
     def connection_closed(self, connection: ClientConnection) -> None:
-        """A connection is gone, for whatever reason: every group loses it, and is notified."""
+        """A connection was closed: remove it from every group, and notify the other members."""
         for group in self.clients.leave_all(connection.id):
             self.group_changed(group, address=connection.address)
             self.left(group)
 
     def left(self, group: str) -> None:
-        """A member has left: the rest is notified; without a rest the group's filters are dead."""
+        """A member has left: notify the others; without others, mark the group's filters dead."""
         if self.clients.group(group) is None:
             self.filters.group_gone(group, self.clock.now_ms())
         self.notify_rest(group)
 
     def group_changed(self, group: str, **who: str) -> None:
-        """Say that a group got or lost a member, or its topics changed."""
+        """Notify the members of a group that gained or lost a member, or whose topics changed."""
         log.info("group.changed", group=group, **who)
 
     def expire(self, timeout_ms: int) -> Iterator[None]:
         """Close the connections whose heartbeats stopped, as if their clients had left.
 
-        And forget what consumers left behind that are gone for long. Others may run at each yield.
+        Also expire what departed consumers left behind. Others may run at each yield.
         """
         self.filters.forget_dead(self.clock.now_ms())
         yield
@@ -238,7 +240,7 @@ class ClientProcessor:
             yield
 
     def close_silent(self, connection: ClientConnection, timeout_ms: int) -> None:
-        """One whose heartbeats stopped; it may be closed already."""
+        """Close a connection whose heartbeats stopped; it may be closed already."""
         if not self.clients.knows(connection.id):
             return
         log.info("client.expired", address=connection.address, timeout_ms=timeout_ms)
@@ -246,7 +248,7 @@ class ClientProcessor:
         self.connection_closed(connection)
 
     def notify_rest(self, group: str) -> None:
-        """Notify who is left in a group, unless the group does not want that."""
+        """Notify the remaining members of a group, unless the group disables that."""
         config = self.groups.get(group)
         if config is not None and config.notify_consumer_ids_changed_enable:
             self.changed(group)
@@ -270,7 +272,7 @@ class ClientProcessor:
     def check_config(
         self, header: headers.CheckClientConfig, command: Command, connection: Connection
     ) -> Answer:
-        """CHECK_CLIENT_CONFIG: whether a subscription's expression can be served."""
+        """CHECK_CLIENT_CONFIG: whether the expression of a subscription is supported."""
         asked = CheckClientConfigBody.from_client(command.body)
         subscription = asked.subscription_data
         if is_tag_type(subscription.expression_type):
@@ -292,7 +294,7 @@ class ClientProcessor:
     def lock(self, header: headers.LockBatchMq, command: Command, connection: Connection) -> Answer:
         """LOCK_BATCH_MQ: take or renew the locks; the answer lists those held now.
 
-        Only queues that are here can be locked, by groups that are known.
+        Only existing queues of this broker can be locked, by known groups.
         """
         request = LockBatchRequest.from_client(command.body)
         if self.groups.find(request.consumer_group, self.clock.now_ms()) is None:
@@ -306,7 +308,7 @@ class ClientProcessor:
         return Answer(body=LockBatchResponse(granted).to_bytes())
 
     def is_ours(self, queue: MessageQueue) -> bool:
-        """Whether there is such a queue on this broker."""
+        """Whether this broker has the queue."""
         topic = self.topics.get(queue.topic)
         return (
             topic is not None
@@ -317,14 +319,14 @@ class ClientProcessor:
     def unlock(
         self, header: headers.UnlockBatchMq, command: Command, connection: Connection
     ) -> Answer:
-        """UNLOCK_BATCH_MQ: give back what the client holds of these."""
+        """UNLOCK_BATCH_MQ: release the client's locks on these queues."""
         request = LockBatchRequest.from_client(command.body)
         self.locks.unlock(request.consumer_group, request.client_id, request.mq_set)
         return DONE
 
 
 def check_expressions(consumer: ConsumerData) -> None:
-    """That no subscription is longer than a pull's may be. Raises: Refused."""
+    """Check that no expression is longer than a pull's may be. Raises: Refused."""
     for item in consumer.subscription_data_set:
         listed = max(len(item.code_set), len(item.tags_set))
         if (

@@ -1,9 +1,9 @@
-"""Who is connected: producers and consumers by group, and what each group subscribes to.
+"""Connected producers and consumers by group, and the subscriptions of each group.
 
 Memory only. A group's subscriptions, type and model are those of its last heartbeat, whichever
-member sent it. The table decides and returns; its callers notify and close. A consumer group is
-gone with its last connection, and its subscriptions with it. `now_ms` is a clock that never goes
-back. Source: semantics §2.2–2.3 (ConsumerManager, ConsumerGroupInfo, ProducerManager).
+member sent it. The table decides and returns; its callers notify and close. A consumer group and
+its subscriptions are removed with its last connection. `now_ms` is a monotonic clock. Source:
+semantics §2.2–2.3 (ConsumerManager, ConsumerGroupInfo, ProducerManager).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ BROADCASTING: Final = "BROADCASTING"
 CLUSTERING: Final = "CLUSTERING"
 TAG: Final = "TAG"
 NOTHING: Final = TagFilter(())
-"""What an expression of separators only lets through."""
+"""The filter of an expression with separators only."""
 
 
 class ClientConnection(Protocol):
-    """A client's connection. The table only reads who it is; callers call, notify and close."""
+    """A client's connection. The table only reads its identity; callers call, notify and close."""
 
     @property
     def id(self) -> int: ...
@@ -61,7 +61,7 @@ class ClientConnection(Protocol):
 
 @dataclass(slots=True)
 class Client:
-    """One connection of one group, as its last heartbeat described it."""
+    """One connection in one group, as of its last heartbeat."""
 
     connection: ClientConnection
     client_id: str
@@ -72,7 +72,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group wants of one topic. `tag_filter` is None for another language than tags."""
+    """A group's subscription to one topic. `tag_filter` is None for another language than tags."""
 
     data: SubscriptionData
     sub_version: int
@@ -80,28 +80,29 @@ class Subscription:
 
     @property
     def topic(self) -> str:
-        """The topic subscribed to."""
+        """The topic of the subscription."""
         return self.data.topic
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The members of a consumer group, by connection id, and what they agreed on last."""
+    """The members of a consumer group, by connection id, and their common settings."""
 
     name: str
     consume_type: str = "CONSUME_PASSIVELY"
     message_model: str = CLUSTERING
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     clients: dict[int, Client] = field(default_factory=dict)
-    """Whose heartbeat is oldest comes first. Written by `enter` and `leave` alone."""
+    """Ordered by the time of the last heartbeat, oldest first. Written by `enter` and `leave`
+    alone."""
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     subscribed: bool = False
-    """Whether any heartbeat has brought the subscriptions yet, an empty set included."""
+    """Whether any heartbeat has had the subscriptions yet, an empty set included."""
     fingerprint: int = 0
     ids: list[str] = field(default_factory=list)
-    """The client id of each connection, sorted; one that has reconnected may be in it twice."""
+    """The client id of each connection, sorted; a reconnected client may be in it twice."""
     list_body: bytes = b""
-    """The answer to who is in the group, while nobody comes or goes; the processor's."""
+    """The cached answer with the members, until one comes or goes; used by the processor."""
 
     def enter(self, client: Client) -> bool:
         """Add or refresh one connection; whether it is new."""
@@ -114,7 +115,7 @@ class ConsumerGroup:
         return known is None
 
     def leave(self, connection_id: int) -> bool:
-        """Take one connection out; whether it was in."""
+        """Remove one connection; whether it was in the group."""
         client = self.clients.pop(connection_id, None)
         if client is None:
             return False
@@ -125,7 +126,7 @@ class ConsumerGroup:
     def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
         """Replace the subscriptions; whether the set of topics changed.
 
-        The same topic is replaced only by a higher version, and that is no change.
+        A subscription is replaced only by a higher version, and that does not count as a change.
         """
         wanted = {subscription.topic: subscription for subscription in subscriptions}
         changed = wanted.keys() != self.subscriptions.keys()
@@ -138,7 +139,9 @@ class ConsumerGroup:
         return changed
 
     def client_ids(self) -> list[str]:
-        """Each member once, sorted: a reconnect may leave two connections for a while."""
+        """Each member once, sorted: after a reconnect a client may have two connections for a
+        while.
+        """
         return list(dict.fromkeys(self.ids))
 
     def connections(self) -> list[ClientConnection]:
@@ -170,10 +173,10 @@ class ClientTable:
         self.max_groups = max_groups
         self.max_subscriptions = max_subscriptions
         self.max_memberships = max_memberships
-        """Groups that one connection may be in, as consumer and as producer."""
+        """The most groups of one connection, as consumer and as producer."""
 
     def group(self, name: str) -> ConsumerGroup | None:
-        """The consumer group, if anyone of it is connected."""
+        """The consumer group, if it has members."""
         return self.consumers.get(name)
 
     def knows(self, connection_id: int) -> bool:
@@ -192,7 +195,7 @@ class ClientTable:
         consume_from_where: str,
         subscriptions: Sequence[Subscription] | None,
     ) -> bool:
-        """Note a heartbeat; whether a member came or the set of topics changed.
+        """Register a heartbeat; whether a member was added or the set of topics changed.
 
         `subscriptions` None leaves the stored ones as they are. Raises: LimitReached.
         """
@@ -219,7 +222,7 @@ class ClientTable:
     def check_room(
         self, connection_id: int, consumers: Iterable[str], producers: Iterable[str]
     ) -> None:
-        """That one connection can be in all of these groups. Raises: LimitReached."""
+        """Check that one connection can be in all of these groups. Raises: LimitReached."""
         wanted = {(group, True) for group in consumers} | {(group, False) for group in producers}
         if len(wanted | self.groups_of.get(connection_id, set())) > self.max_memberships:
             raise LimitReached("group of one connection", self.max_memberships)
@@ -232,7 +235,7 @@ class ClientTable:
                 raise LimitReached(f"connected {what} group", self.max_groups)
 
     def register_producer(self, group: str, client: Client) -> None:
-        """Note a producer's heartbeat. Raises: LimitReached."""
+        """Register a producer's heartbeat. Raises: LimitReached."""
         entry = self.producers.get(group)
         if entry is None:
             if len(self.producers) >= self.max_groups:

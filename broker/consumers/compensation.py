@@ -1,9 +1,8 @@
-"""Which topics groups consume that never say so in a heartbeat, as their pulls and pops show.
+"""Topics of groups without heartbeats for them, learned from their pulls and pops.
 
-A request that brings its own subscription leaves a trace here, so that one who asks for the group
-finds it. Nothing is delivered by it. What no request has renewed for a while is gone.
-`now_ms` is a clock that never goes back.
-Source: semantics §1.1, §11.1 (ConsumerManager's compensation table).
+A request with its own subscription is recorded here, so that queries for the group find the topic.
+It does not affect delivery. Entries expire when no request renews them. `now_ms` is a monotonic
+clock. Source: semantics §1.1, §11.1 (ConsumerManager's compensation table).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["COMPENSATIONS_MAX", "CompensationTable"]
 
 COMPENSATIONS_MAX: Final = 100_000
-"""Pairs of group and topic; further ones are not noted."""
+"""Pairs of group and topic; further ones are not recorded."""
 OF_GROUP_MAX: Final = 1_024
 """Topics of one group, while there is much room."""
 OF_GROUP_LEAST: Final = 16
@@ -26,14 +25,16 @@ OF_GROUP_LEAST: Final = 16
 
 
 class CompensationTable:
-    """Group → topic → when a request said so last."""
+    """Group → topic → time of the last request."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, int]] = {}
         self.count = 0
 
     def note(self, group: str, topic: str, now_ms: int) -> None:
-        """A request of the group brought a subscription to the topic. Hot: once per request."""
+        """Record that a request of the group had a subscription to the topic. Hot: once per
+        request.
+        """
         topics = self.groups.get(group)
         if topics is not None and topic in topics:
             topics[topic] = now_ms
@@ -44,11 +45,11 @@ class CompensationTable:
             self.count += 1
 
     def topics(self, group: str) -> Mapping[str, int]:
-        """What a group is known to consume, and since when nobody has renewed it."""
+        """The topics of a group, and when each was last renewed."""
         return self.groups.get(group, {})
 
     def expire(self, now_ms: int, timeout_ms: int) -> Iterator[None]:
-        """Forget what was not renewed in time; others may run between two groups."""
+        """Remove entries that were not renewed in time; others may run between two groups."""
         limit_ms = now_ms - timeout_ms
         for group, topics in list(self.groups.items()):
             yield

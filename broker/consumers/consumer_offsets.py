@@ -1,8 +1,8 @@
-"""How far each group has come in each queue: `topic@group` → queue → next message to consume.
+"""Committed offsets of consumer groups: `topic@group` → queue → next message to consume.
 
 Commits overwrite: no range check and no order, a smaller offset is stored like any other. A
-negative offset means "none". The table lives in `consumerOffset.json`; a crash
-loses the commits since the last save, and their messages come again. Source: semantics §3.1–3.2
+negative offset means "none". The table is saved in `consumerOffset.json`; a crash loses the commits
+since the last save, and their messages are delivered again. Source: semantics §3.1–3.2
 (ConsumerOffsetManager).
 """
 
@@ -25,19 +25,19 @@ __all__ = ["MARKS", "NO_OFFSET", "OWN_GROUPS", "Clamped", "ConsumerOffsetTable",
 NO_OFFSET: Final = -1
 SEPARATOR: Final = "@"
 OWN_GROUPS: Final = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
-"""Moved by a client they would lose transactions, and messages that were popped."""
+"""If a client moved these, transactions and popped messages would be lost."""
 OF_GROUP_PART: Final = 10
-"""No group has more than one in so many of the places, whoever else is there."""
+"""One group may have one in so many of the entries of the table."""
 LEAST_OF_GROUP: Final = 256
-"""Offsets that a group may have though the table is nearly full."""
+"""Entries that a group may have even when the table is nearly full."""
 RESETS_MAX: Final = 100_000
-"""Resets that wait for a pull of a queue that may never come."""
+"""Pending resets, each for a pull of a queue that may never come."""
 MARKS: Final = "SPARK_SINK_"
-"""Groups of these names keep no positions: batch numbers, by the number of a Spark partition."""
+"""Groups with this prefix store batch numbers, by Spark partition, not offsets."""
 
 
 def check_not_own(group: str) -> None:
-    """Let pass any group but those whose offsets say how far a service of ours has come.
+    """Refuse groups whose offsets are the progress of a service of the broker.
 
     Raises: NoPermission.
     """
@@ -46,7 +46,7 @@ def check_not_own(group: str) -> None:
 
 
 class Clamped(NamedTuple):
-    """An offset that lay beyond its queue: what it was, and the queue's end that replaced it."""
+    """An offset beyond its queue: its old value, and the queue's end that replaced it."""
 
     topic: str
     group: str
@@ -58,10 +58,10 @@ class Clamped(NamedTuple):
 class ConsumerOffsetTable:
     """Committed offsets of all groups.
 
-    Invariant: `count` is the number of (topic, group, queue) entries and never passes
-    `max_entries`; `by_group` has those of each group, and none grows past its share of what is
-    left; `topics_by_group` and `groups_by_topic` say which topics and groups have entries;
-    `changes` moves with every change, so that an unchanged table need not be saved.
+    Invariant: `count` is the number of (topic, group, queue) entries and never exceeds
+    `max_entries`; `by_group` has those of each group, and none exceeds its share of what is left;
+    `topics_by_group` and `groups_by_topic` say which topics and groups have entries; `changes`
+    increases with every change, so that an unchanged table need not be saved.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class ConsumerOffsetTable:
         self.topics_by_group: dict[str, set[str]] = {}
         self.groups_by_topic: dict[str, set[str]] = {}
         self.resets: dict[tuple[str, str, int], int] = {}
-        """(group, topic, queue id) → where an administrator put the group; not applied yet."""
+        """(group, topic, queue id) → the offset of a reset that is not applied yet."""
         self.version = DataVersion()
         self.version_step = version_step
         self.max_entries = max_entries
@@ -84,15 +84,15 @@ class ConsumerOffsetTable:
         self.commits = 0
         self.changes = 0
         self.popped = 0
-        """Offsets that refer to check points: they must not reach the disk before those."""
+        """Commits that refer to check points: they must not reach the disk before those."""
         self.extra: dict[str, Any] = {}
 
     def commit(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
     ) -> bool:
-        """Store what `group` consumes next, unless a reset of it is still to be applied.
+        """Store the next offset of `group`, unless a reset of it is pending.
 
-        Every `version_step` commits the version moves. Returns whether it was stored.
+        The version changes every `version_step` commits. Returns whether it was stored.
         Raises: NoPermission for a group of the broker itself; LimitReached for a new entry in a
         full table, or of a group that has too many.
         """
@@ -105,7 +105,7 @@ class ConsumerOffsetTable:
     def commit_own(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
     ) -> None:
-        """As `commit`, by the service that a group of the broker itself belongs to.
+        """As `commit`, by the service that owns a group of the broker.
 
         Such an offset refers to what the service has put. Raises: LimitReached.
         """
@@ -129,16 +129,17 @@ class ConsumerOffsetTable:
             self.version = bumped(self.version, now_ms)
 
     def _count_new(self, group: str) -> None:
-        """One entry more. Raises: LimitReached, but not for the few of the broker itself."""
+        """Count a new entry. Raises: LimitReached, but not for groups of the broker itself."""
         if group not in OWN_GROUPS:
             self.check_room(group, 1)
         self.count += 1
         self.by_group[group] = self.by_group.get(group, 0) + 1
 
     def check_room(self, group: str, new: int) -> None:
-        """That a group can have so many entries more, the last one included. Raises: LimitReached.
+        """Check that a group can have `new` more entries, the last one included. Raises:
+        LimitReached.
 
-        The more a group has, the less is left, of which it may have a share.
+        A group may have a share of what is left, which shrinks as it grows.
         """
         before = max(0, new - 1)
         left = self.max_entries - self.count - before
@@ -158,16 +159,18 @@ class ConsumerOffsetTable:
     def commit_popped(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
     ) -> bool:
-        """As `commit`, for what was handed out or put because of the messages before the offset."""
+        """As `commit`, after popping, or putting check points for, the messages before the
+        offset.
+        """
         self.popped += 1
         return self.commit(group, topic, queue_id, consumer_offset, now_ms)
 
     def reset(
         self, group: str, topic: str, queue_id: int, consumer_offset: int, now_ms: int
     ) -> None:
-        """Put a group elsewhere: its consumer gets it with its next pull of the queue.
+        """Reset a group's offset: its consumer gets the new one with its next pull of the queue.
 
-        Until then its commits are left aside. Raises: NoPermission, LimitReached.
+        Until then its commits are ignored. Raises: NoPermission, LimitReached.
         """
         check_not_own(group)
         self.resets.pop((group, topic, queue_id), None)
@@ -175,7 +178,7 @@ class ConsumerOffsetTable:
         self.resets[group, topic, queue_id] = consumer_offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where a reset put the group, given once; None without a reset."""
+        """The offset of a pending reset, returned once; None without one."""
         return self.resets.pop((group, topic, queue_id), None)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
@@ -198,30 +201,30 @@ class ConsumerOffsetTable:
         return sorted(self.groups_by_topic.get(topic, ()))
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """(topic, group) of every entry."""
+        """(topic, group) of all entries."""
         for key in self.entries:
             yield split_key(key)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget what every group consumed of `topic`."""
+        """Remove the offsets of all groups for `topic`."""
         self.delete_pairs([(topic, group) for group in self.groups_of(topic)])
 
     def begin_again(self, group: str, topic: str, queue_ids: Iterable[int]) -> None:
-        """A member that runs gets the first message of a topic made anew, wherever it was before.
+        """Reset a group to the first message of a topic that was created again.
 
-        Nothing is stored: a group of which nobody runs begins as it says itself.
+        Nothing is stored: a group without running members begins as its next consumer says.
         """
         for queue_id in queue_ids:
             if len(self.resets) < RESETS_MAX:
                 self.resets[group, topic, queue_id] = 0
 
     def delete_group(self, group: str) -> None:
-        """Forget everything `group` consumed. Raises: NoPermission."""
+        """Remove all offsets of `group`. Raises: NoPermission."""
         check_not_own(group)
         self.delete_pairs([(topic, group) for topic in self.topics_of(group)])
 
     def delete_pairs(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Drop everything that is known of these topics and groups."""
+        """Remove everything about these topics and groups."""
         self.changes += 1
         for topic, group in pairs:
             queues = self.entries.pop(f"{topic}{SEPARATOR}{group}")
@@ -240,15 +243,15 @@ class ConsumerOffsetTable:
                 del self.by_group[group]
 
     def note(self, topic: str, group: str) -> None:
-        """There is an entry of these two now."""
+        """Record that these two have an entry."""
         self.topics_by_group.setdefault(group, set()).add(topic)
         self.groups_by_topic.setdefault(topic, set()).add(group)
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> list[Clamped]:
-        """Pull back what lies beyond the end of its queue, and say what was pulled back.
+        """Move each offset beyond the end of its queue back to it; returns those that moved.
 
-        Called once after recovery: the log is the truth, and an offset past its end would skip the
-        messages stored there next. Marks of Spark sinks are no offsets and stay.
+        Called once after recovery: the log is the truth, and an offset beyond its end would skip
+        the messages stored there next. Marks of Spark sinks are not offsets and stay.
         `max_offset(topic, queue_id)` is 0 for an unknown queue.
         """
         cut: list[Clamped] = []
@@ -267,10 +270,10 @@ class ConsumerOffsetTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Replace everything by a decoded `consumerOffset.json`.
+        """Replace the table by a decoded `consumerOffset.json`.
 
-        `groupTopicMap` is derived and not read. Raises: ValueError when it is none; the table then
-        stays as it was.
+        `groupTopicMap` is derived and not read. Raises: ValueError when it is malformed; the table
+        is unchanged then.
         """
         entries = {
             str(key): {int(queue_id): int(at) for queue_id, at in queues.items()}
@@ -310,6 +313,6 @@ OUR_KEYS: Final = frozenset({"dataVersion", "groupTopicMap", "offsetTable"})
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """`topic@group` → (topic, group). Neither may hold an `@`."""
+    """`topic@group` → (topic, group). Neither may contain an `@`."""
     topic, _, group = key.partition(SEPARATOR)
     return topic, group

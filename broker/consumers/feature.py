@@ -1,4 +1,4 @@
-"""Consumers: who is connected, their groups, how far each group is, and what it has locked."""
+"""Consumers: clients, consumer groups, offsets and queue locks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ConsumersFeature"]
 
 FILTERS_S: Final = 10.0
-"""Period in which the SQL filters of consumer groups are saved, if they changed."""
+"""Seconds between saves of the SQL filters of consumer groups, if they changed."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -131,22 +131,22 @@ class ConsumersFeature(Feature):
             self._popped_durable = popped
 
     def load(self) -> None:
-        """Read offsets, filters and groups."""
+        """Load offsets, filters and groups."""
         now_ms = self._core.clock.now_ms()
         self.offset_file.load(self.tables.offsets.load)
         self._filter_file.load(lambda document: self.tables.filters.load(document, now_ms))
         self.group_file.load(self.tables.groups.load)
 
     def recovered(self, recovery: Recovery) -> None:
-        """No offset lies beyond its queue."""
+        """Clamp each offset to its queue."""
         for cut in self.tables.offsets.clamp(self._core.store.max_offset):
             log.warning("consumer_offset.clamped", **cut._asdict())
 
     def scan(self) -> Iterator[None]:
-        """Forget clients whose heartbeats stopped, and locks that nobody renews."""
+        """Expire clients whose heartbeats stopped, and locks that were not renewed."""
         yield from self.client_requests.expire(self._core.config.broker.channel_expired_timeout_ms)
         yield from self.tables.locks.sweep(self.client_requests.monotonic_ms())
 
     def connection_closed(self, connection: Connection) -> None:
-        """Its client has left its groups."""
+        """Remove its client from its groups."""
         self.client_requests.connection_closed(connection)

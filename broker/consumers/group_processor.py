@@ -1,7 +1,6 @@
-"""Consumer groups as administrators see them: create or change one, read one, read all, delete one.
+"""Administration of consumer groups: create or change, read, list, delete.
 
-An answer that a group was changed leaves when the table is on disk. Source: admin §4.1
-(AdminBrokerProcessor).
+A change is answered when the table is on disk. Source: admin §4.1 (AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = ["GroupProcessor"]
 DONE: Final = Answer()
 CONFIG_BYTES_MAX: Final = 16 << 10
 CONFIG_DEPTH_MAX: Final = 32
-"""The table's file has it some levels deeper, and is read again."""
+"""In the table's file it is nested some levels deeper, and the file must be readable."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -93,7 +92,7 @@ class GroupProcessor:
     async def forbid(
         self, header: headers.UpdateGroupForbidden, command: Command, connection: Connection
     ) -> Answer:
-        """UPDATE_AND_GET_GROUP_FORBIDDEN: whether the group may read the topic from now on."""
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: allow or forbid the group to read the topic."""
         if self.groups.get(header.group) is None:
             raise GroupNotExist(header.group)
         check_topic(header.topic)
@@ -121,13 +120,13 @@ class GroupProcessor:
         return self.done()
 
     def done(self) -> Plain:
-        """Also without a change of ours: the same group may be on its way to the disk."""
+        """Wait for the disk, also without a change: an earlier one may not be saved yet."""
         return DONE if self.saved.clean else when_saved(self.saved, "group")
 
     def config(
         self, header: headers.GetGroupConfig, command: Command, connection: Connection
     ) -> Answer:
-        """GET_SUBSCRIPTIONGROUP_CONFIG: one group, which asking does not make."""
+        """GET_SUBSCRIPTIONGROUP_CONFIG: one group, which is not created by the query."""
         config = self.groups.get(header.group)
         if config is None:
             raise GroupNotExist(header.group)
@@ -136,7 +135,7 @@ class GroupProcessor:
     def all_configs(
         self, header: headers.GetAllGroupConfig, command: Command, connection: Connection
     ) -> Steps:
-        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or the page that is asked for."""
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: every group, or one page of them."""
         document = self.groups.document()
         table = document.pop("subscriptionGroupTable")
         asked = PageWanted(header.group_seq, header.data_version, header.max_group_num)
@@ -148,7 +147,7 @@ class GroupProcessor:
 
 
 def check_config(config: SubscriptionGroupConfig) -> None:
-    """Refuse a config whose free parts are too much to keep, or too deep to be read again.
+    """Refuse a config whose free-form parts are too large, or nested too deeply to be read again.
 
     Raises: Refused.
     """
@@ -162,6 +161,6 @@ def check_config(config: SubscriptionGroupConfig) -> None:
 
 
 def unfit(config: SubscriptionGroupConfig, why: str) -> Refused:
-    """A config that is not taken."""
+    """The refusal of a config."""
     name = config.group_name[:GROUP_MAX_CHARS]
     return Refused(ResponseCode.INVALID_PARAMETER, f"the config of group [{name}] {why}")

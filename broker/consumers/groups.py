@@ -1,8 +1,8 @@
-"""What the broker knows of each consumer group: may it consume, how often is it retried.
+"""Configuration of consumer groups: whether they may consume, how often they retry.
 
-Configs are never changed in place: an edit puts a new one there, moves the version and notifies
-`on_change`. Time comes in as `now_ms` of the wall clock.
-Source: semantics §5 (SubscriptionGroupManager).
+Configs are never changed in place: an edit stores a new one, increments the version and calls
+`on_change`. Time comes in as `now_ms` of the wall clock. Source: semantics §5
+(SubscriptionGroupManager).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OUR_KEYS: Final = frozenset({"dataVersion", "subscriptionGroupTable", "forbidden
 
 
 class GroupSettings(Protocol):
-    """The settings that decide which groups may be made."""
+    """The settings about the creation of groups."""
 
     @property
     def auto_create_subscription_group(self) -> bool: ...
@@ -74,21 +74,21 @@ class GroupTable:
         self.get: Callable[[str], SubscriptionGroupConfig | None] = self.configs.get
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """The group, made with default settings if that is allowed; None if it is not.
+        """The group, created with default settings if that is allowed; None if it is not.
 
         Raises: LimitReached, TooFast.
         """
         return self.configs.get(group) or self.create(group, now_ms)
 
     def require(self, group: str, now_ms: int) -> SubscriptionGroupConfig:
-        """As `find`. Raises: GroupNotExist instead of giving None; LimitReached, TooFast."""
+        """As `find`. Raises: GroupNotExist instead of returning None; LimitReached, TooFast."""
         config = self.configs.get(group) or self.create(group, now_ms)
         if config is None:
             raise GroupNotExist(group)
         return config
 
     def create(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """An unknown group with default settings. Raises: LimitReached, TooFast."""
+        """Create an unknown group with default settings. Raises: LimitReached, TooFast."""
         if not self.may_create(group):
             return None
         self.check_room(1)
@@ -99,13 +99,13 @@ class GroupTable:
         return config
 
     def may_create(self, group: str) -> bool:
-        """Whether using a group that is unknown makes it."""
+        """Whether using an unknown group creates it."""
         automatic = self.settings.auto_create_subscription_group
         allowed = automatic or group.startswith(SYSTEM_GROUP_PREFIX)
         return allowed and not names.group_problem(group)
 
     def check_new(self, groups: Iterable[str], now_ms: int) -> None:
-        """That all of these can be used now, the unknown ones made. Nothing is made yet.
+        """Check that all of these exist or can be created. Creates nothing.
 
         Raises: LimitReached, TooFast.
         """
@@ -128,7 +128,7 @@ class GroupTable:
         return bool(self.put_all([config], now_ms))
 
     def put_all(self, configs: Iterable[SubscriptionGroupConfig], now_ms: int) -> list[str]:
-        """Set groups whose names are good: those that changed, or none when it raises.
+        """Set groups with valid names: returns those that changed, or changes none when it raises.
 
         Raises: LimitReached.
         """
@@ -144,7 +144,7 @@ class GroupTable:
         return list(changed)
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """Forget a group and what it may not read; whether it was there."""
+        """Remove a group and its forbidden topics; whether it existed."""
         self.forbidden.pop(group, None)
         self.kept.drop(group)
         if self.configs.pop(group, None) is None:
@@ -153,7 +153,7 @@ class GroupTable:
         return True
 
     def changed(self, groups: Iterable[str], now_ms: int) -> None:
-        """Move the version and notify who saves."""
+        """Increment the version and request a save."""
         self.version = bumped(self.version, now_ms)
         self.on_change(groups)
 
@@ -186,11 +186,12 @@ class GroupTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, document: Mapping[str, Any]) -> list[str]:
-        """Merge a decoded `subscriptionGroup.json` over the built-in groups; the names left out.
+        """Merge a decoded `subscriptionGroup.json` over the built-in groups; returns the names left
+        out.
 
-        Longer names than new groups may have are served; one that could be no directory of ours is
-        left out. Fields that we do not know are kept and written again. Raises: ValueError when it
-        is no such file; nothing has changed then.
+        Names longer than new groups may have are accepted; one that cannot be a directory is left
+        out. Unknown fields are kept and written again. Raises: ValueError when it is malformed;
+        nothing has changed then.
         """
         stored = mapping(document, "subscriptionGroupTable")
         configs = {
@@ -214,7 +215,7 @@ class GroupTable:
         return rejected
 
     def document(self) -> dict[str, Any]:
-        """What `subscriptionGroup.json` holds, detached: it may be encoded in a thread."""
+        """The content of `subscriptionGroup.json`, detached: it may be encoded in a thread."""
         return {
             **self.extra,
             "dataVersion": version_document(self.version),

@@ -1,11 +1,11 @@
 """Notifies the members of a consumer group that it changed, so that they rebalance.
 
 Each change sends NOTIFY_CONSUMER_IDS_CHANGED to all members that the group has then; changes that
-come before it is sent share it. Every member answers by asking for the list of all, so that
-notifying N members costs N lists of N names. Of a large group therefore a few members are notified
-at a time, with rests that grow with it: thousands that join one by one share the rounds, and a
-small group is notified within the same millisecond.
-Source: remoting §3.9 (DefaultConsumerIdsChangeListener).
+come before it is sent share it. Every member answers by asking for the list of members, so
+notifying N members costs N lists of N names. Therefore the members of a large group are notified a
+few at a time, with pauses that grow with it: thousands that join one by one share the rounds, and a
+small group is notified within the same millisecond. Source: remoting §3.9
+(DefaultConsumerIdsChangeListener).
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ if TYPE_CHECKING:
 __all__ = ["SLICE_MEMBERS", "MemberChanges", "rest_s"]
 
 SLICE_MEMBERS: Final = 32
-"""Members notified in one go before others get their turn: a quarter of a millisecond, or 5 where
-all of them turn out to be gone and are closed."""
+"""Members notified in one step before others get their turn: a quarter of a millisecond, or 5 where
+all of their connections turn out to be broken and are closed."""
 NOTIFY_S: Final = 0.000_1
-"""Rest for each member that was notified, and …"""
+"""The pause for each member that was notified, and …"""
 NAME_S: Final = 0.000_000_06
-"""… for each name in the list that it will ask for: 10,000 members know a change within 7 s."""
+"""… for each name in the list that it will ask for: 10,000 members know of a change within 7 s."""
 
 
 def rest_s(notified: int, members: int) -> float:
-    """How long a group of so many members is left alone after so many of them were notified."""
+    """The pause after notifying `notified` of the members of a group."""
     return notified * (NOTIFY_S + NAME_S * members)
 
 
 class Round:
-    """A group whose members are being notified, or rest from it."""
+    """A group whose members are being notified, or the pause after that."""
 
     __slots__ = ("again", "group", "left", "size")
 
     def __init__(self, group: str) -> None:
         self.group = group
         self.left: deque[ClientConnection] = deque()
-        """Who is still to be notified in this round."""
+        """The members still to be notified in this round."""
         self.size = 0
         """Members when the round began."""
         self.again = True
-        """Whether it has changed since the round began."""
+        """Whether the group has changed since the round began."""
 
 
 class MemberChanges:
     """The service. `changed` may be called from anywhere in the loop; `flush` sends what is queued.
 
-    Invariant: a group that changed is in `_rounds` until a round that began later has notified
-    everybody.
+    Invariant: a changed group is in `_rounds` until a round that began later has notified all
+    members.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class MemberChanges:
         self._wanted = trio.Event()
 
     def changed(self, group: str) -> None:
-        """A member came or left, or the topics changed."""
+        """A member was added or removed, or the topics changed."""
         known = self._rounds.get(group)
         if known is not None:
             known.again = True
@@ -89,16 +89,16 @@ class MemberChanges:
         self._wanted.set()
 
     def notify_due(self, now: float) -> float | None:
-        """Notify a slice of the groups whose turn has come; when the next turn is, None: never.
+        """Notify a slice of the groups that are due; returns the time of the next one, None: never.
 
-        `now`: seconds of a clock that never goes back.
+        `now`: seconds of a monotonic clock.
         """
         due = self._due
         room = SLICE_MEMBERS
         while room > 0 and due and due[0][0] <= now:
             _, _, current = heappop(due)
             notified = self._notify_some(current, room)
-            # A group without members costs a little as well.
+            # A group without members has a cost, too.
             room -= max(notified, 1)
             if notified or current.left:
                 heappush(due, (now + rest_s(notified, current.size), next(self._numbers), current))
@@ -107,7 +107,7 @@ class MemberChanges:
         return due[0][0] if due else None
 
     def _notify_some(self, current: Round, room: int) -> int:
-        """How many were notified; 0 when the group needs no more."""
+        """Notify some members; returns how many, 0 when the round is over."""
         left = current.left
         if not left and current.again:
             current.again = False

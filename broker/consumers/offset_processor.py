@@ -1,7 +1,7 @@
-"""What consumers ask about offsets of a queue: how far a group is, where the queue begins and ends.
+"""Requests about offsets: of a group, and the min and max of a queue.
 
-An answer that lies on disk is waited for outside the loop.
-Source: remoting §3.7, semantics §3.2–3.3 (ConsumerManageProcessor, AdminBrokerProcessor).
+Reads of the disk are done outside the loop. Source: remoting §3.7, semantics §3.2–3.3
+(ConsumerManageProcessor, AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RESET_BEFORE: Final = Answer(remark="Offset has been previously reset")
 class OffsetProcessor:
     """Codes 14, 15, 29 to 32, 43 and 314.
 
-    Only what stores an offset asks whether there is such a queue.
+    Only requests that store an offset check that the queue exists.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class OffsetProcessor:
     def query(
         self, header: headers.QueryConsumerOffset, command: Command, connection: Connection
     ) -> Soon:
-        """QUERY_CONSUMER_OFFSET: what the group consumes next.
+        """QUERY_CONSUMER_OFFSET: the next offset of the group.
 
-        A group without an offset starts at 0 on a queue so young that its first message is still
-        in memory; elsewhere the client decides, on QUERY_NOT_FOUND.
+        A group without an offset starts at 0 on a queue so new that its first message is still in
+        memory; elsewhere the client decides, on QUERY_NOT_FOUND.
         """
         return self.store.reading(lambda: self._query(header))
 
@@ -77,7 +77,7 @@ class OffsetProcessor:
         return Answer(header=headers.QueryConsumerOffsetResponse(offset=at))
 
     def starts_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Whether the message at offset 0 is there and was written recently."""
+        """Whether the message at offset 0 exists and was written recently."""
         if self.store.min_offset(topic, queue_id) > 0:
             return False
         young = self.store.max_offset(topic, queue_id) > 0
@@ -112,7 +112,7 @@ class OffsetProcessor:
         return DONE if stored else RESET_BEFORE
 
     def may_have_offset(self, group: str, topic: TopicConfig, queue_id: int) -> bool:
-        """Whether there is such a queue, or was: a topic may have had more, and a group read them.
+        """Whether the queue exists, or did: a topic may have had more, and a group read them.
 
         The marks of a Spark sink are numbered by partition.
         """
@@ -153,7 +153,7 @@ class OffsetProcessor:
     def all_offsets(
         self, header: headers.GetAllConsumerOffset, command: Command, connection: Connection
     ) -> Steps:
-        """GET_ALL_CONSUMER_OFFSET: what `consumerOffset.json` would hold now."""
+        """GET_ALL_CONSUMER_OFFSET: the current content of `consumerOffset.json`."""
         pieces: list[bytes] = []
         size = 0
         for piece in self.offsets.pieces():
@@ -165,14 +165,14 @@ class OffsetProcessor:
     def max_offset(
         self, header: headers.GetMaxOffset, command: Command, connection: Connection
     ) -> Answer:
-        """GET_MAX_OFFSET: the offset the next message gets; 0 for an unknown queue."""
+        """GET_MAX_OFFSET: the offset of the next message; 0 for an unknown queue."""
         at = self.store.max_offset(header.topic, header.queue_id)
         return Answer(header=headers.GetMaxOffsetResponse(offset=at))
 
     def min_offset(
         self, header: headers.GetMinOffset, command: Command, connection: Connection
     ) -> Answer:
-        """GET_MIN_OFFSET: the oldest message still there; 0 for an unknown queue."""
+        """GET_MIN_OFFSET: the offset of the oldest message; 0 for an unknown queue."""
         at = self.store.min_offset(header.topic, header.queue_id)
         return Answer(header=headers.GetMinOffsetResponse(offset=at))
 
@@ -204,11 +204,11 @@ class OffsetProcessor:
 
 
 def never_committed(group: str, topic: str | None) -> Refused:
-    """There is nothing to copy."""
+    """The refusal to clone a group without offsets."""
     of = f" of topic [{topic}]" if topic else ""
     return Refused(ResponseCode.QUERY_NOT_FOUND, f"the group [{group}] has no offset{of}")
 
 
 def not_found(reason: str) -> Refused:
-    """No offset is stored and none is made up."""
+    """The answer QUERY_NOT_FOUND."""
     return Refused(ResponseCode.QUERY_NOT_FOUND, f"Not found, {reason}")

@@ -1,7 +1,7 @@
-"""Which client of a group may consume a queue in order: in memory only, each lock for 60 seconds.
+"""Queue locks of orderly consumers: in memory only, each valid for 60 seconds.
 
-Nothing is released when a connection goes: another client takes over once the lock is old, unless
-the owner gave it back. `now_ms` is any clock that never goes back. Source: semantics §12
+A lock is not released when its connection closes: another client gets it once it has expired,
+unless the owner released it. `now_ms` is any monotonic clock. Source: semantics §12
 (RebalanceLockManager).
 """
 
@@ -16,18 +16,18 @@ Queue = TypeVar("Queue", bound=Hashable)
 
 
 class Lock(NamedTuple):
-    """Who holds a queue, and since when it was last asked for."""
+    """The owner of a queue, and the time of the last renewal."""
 
     client_id: str
     refreshed_ms: int
 
     def alive(self, now_ms: int) -> bool:
-        """Java lets a lock go only when more than its life has passed."""
+        """Whether it has not expired: Java expires a lock only after more than its lifetime."""
         return now_ms - self.refreshed_ms <= LOCK_LIVES_MS
 
 
 class QueueLockTable(Generic[Queue]):
-    """group → queue → lock. A queue is whatever names one: the table only compares it."""
+    """group → queue → lock. The table only compares queues."""
 
     def __init__(self, *, max_locks: int = 200_000, max_of_group: int = 20_000) -> None:
         self.groups: dict[str, dict[Queue, Lock]] = {}
@@ -36,7 +36,9 @@ class QueueLockTable(Generic[Queue]):
         self.count = 0
 
     def lock(self, group: str, client_id: str, queues: Iterable[Queue], now_ms: int) -> list[Queue]:
-        """Take or renew what is free, ours or too old; the queues that `client_id` holds now."""
+        """Lock the queues that are free, expired or ours; returns those that `client_id` holds
+        now.
+        """
         held = self.groups.setdefault(group, {})
         granted = [queue for queue in queues if self.take(held, queue, client_id, now_ms)]
         if not held:
@@ -56,7 +58,7 @@ class QueueLockTable(Generic[Queue]):
         return True
 
     def unlock(self, group: str, client_id: str, queues: Iterable[Queue]) -> None:
-        """Give back those of `queues` that `client_id` holds; the others stay as they are."""
+        """Release the locks of `client_id` on these queues; other locks stay."""
         held = self.groups.get(group)
         if held is None:
             return
@@ -69,12 +71,12 @@ class QueueLockTable(Generic[Queue]):
             del self.groups[group]
 
     def is_locked(self, group: str, now_ms: int) -> bool:
-        """Whether any queue of the group is held by a live lock: the group consumes in order."""
+        """Whether any queue of the group has a valid lock: the group is orderly."""
         held = self.groups.get(group)
         return held is not None and any(lock.alive(now_ms) for lock in held.values())
 
     def sweep(self, now_ms: int) -> Iterator[None]:
-        """Forget locks that no one renewed; others may run between two groups.
+        """Remove expired locks; others may run between two groups.
 
         Without it the table would only grow.
         """

@@ -1,8 +1,9 @@
-"""INVOKE_BROKER_TO_RESET_OFFSET: an administrator puts a consumer group elsewhere.
+"""INVOKE_BROKER_TO_RESET_OFFSET: reset the offsets of a consumer group.
 
-The broker keeps where, and the next pull of each queue is answered with it, so it works for every
-client and for groups that nobody runs now. With `useServerSideResetOffset: false` the clients are
-notified instead, as in 4.9. Source: admin §5, semantics §3.4 (AdminBrokerProcessor, Broker2Client).
+The broker stores the new offsets, and the next pull of each queue is answered with it, so it works
+for every client and for groups without members. With `useServerSideResetOffset: false` the clients
+are notified instead, as in 4.9. Source: admin §5, semantics §3.4 (AdminBrokerProcessor,
+Broker2Client).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class ResetProcessor:
         self.clients = tables.clients
 
     def reset(self, header: headers.ResetOffset, command: Command, connection: Connection) -> Soon:
-        """Where the group goes on in each queue; looked up on disk where it must be."""
+        """Reset the group in each queue; offsets by time may have to be looked up on disk."""
         topic = self.topics.get(header.topic)
         if topic is None:
             raise TopicNotExist(header.topic)
@@ -64,7 +65,7 @@ class ResetProcessor:
     # -- by the broker ---------------------------------------------------------------------------
 
     def _reset(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
-        """Nothing changes before every target is known: the look-up may be made twice."""
+        """Nothing changes before all targets are known: the look-up may run twice."""
         if header.queue_id >= 0:
             targets = {header.queue_id: self._target(header, header.queue_id)}
         else:
@@ -85,7 +86,7 @@ class ResetProcessor:
         return Answer(body=offset_table(self._by_queue(header.topic, targets)))
 
     def _target(self, header: headers.ResetOffset, queue_id: int) -> int:
-        """The offset asked for, if it is one of the queue's; else that of the time."""
+        """The requested offset, if the queue has it; else the one by time."""
         if header.offset is None or header.offset == NO_OFFSET:
             return self._by_time(header, queue_id)
         first = self.store.min_offset(header.topic, queue_id)

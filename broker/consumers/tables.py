@@ -1,4 +1,4 @@
-"""The tables of what consumes: groups, how far they are, who is connected, what they filter."""
+"""The tables about consumers: groups, offsets, clients, filters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Broker-side dedupe: a message sent twice is stored once, and both senders get its offset.
+"""Broker-side deduplication: a message sent twice is stored once, and both senders get its offset.
 
-Behind a restart the window is read again from the queues of the topics concerned; until that is
-done a send to them is asked to come again, because nobody can say yet whether it is the first.
-A delayed message waits in another topic, so that is read as well.
+After a restart the window is read again from the queues of the topics concerned; until that is done
+a send to them is refused for a retry, because it is not known yet whether it is the first. A
+delayed message waits in another topic, which is read as well.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 __all__ = ["WAITING_TOPICS", "Dedupe"]
 
 WAITING_TOPICS: Final = frozenset({SCHEDULE_TOPIC, WHEEL_TOPIC})
-"""Where messages wait that were sent to another topic."""
+"""Topics of messages that wait for their time."""
 SERVICE: Final = "dedupe"
 BATCH: Final = 32
-"""Messages read again between two looks at everything else that waits."""
+"""Messages read again between two checkpoints of the task."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class Dedupe:
-    """Who was first. `find` and `note` belong together: no await between them."""
+    """Finds the first of equal messages. No await between `find` and `note_stored`."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Dedupe:
         self._store = store
         self._clock = clock
         self.ready = not self.table.topics
-        """Whether everything in the windows is known."""
+        """Whether all windows have been read."""
         self.repeats = repeated
-        """Topic → messages that were not stored again."""
+        """Topic → number of messages that were not stored again."""
         repeated.update(dict.fromkeys(self.table.topics, 0))
 
     @property
@@ -68,7 +68,7 @@ class Dedupe:
         return self.table.topics
 
     def key(self, topic: str, properties: Mapping[str, str]) -> str | None:
-        """What makes this message equal to others; None when it has no such property.
+        """The value that makes this message equal to others; None when it has no such property.
 
         Raises: Refused while the window is being read.
         """
@@ -81,7 +81,7 @@ class Dedupe:
         return properties.get(self.table.topics[topic].by) or None
 
     def find(self, topic: str, key: str) -> Record | None:
-        """The stored message that was first, if it is within the window. Raises: NotInMemory."""
+        """The stored message with this key, if it is within the window. Raises: NotInMemory."""
         firsts = self.table.topics[topic]
         at = firsts.find(key)
         if at is None:
@@ -97,11 +97,11 @@ class Dedupe:
         return record
 
     def note_stored(self, begins_at: int) -> None:
-        """What was appended since the log ended at `begins_at`, a moment ago, is first."""
+        """Record what was just appended, since the log ended at `begins_at`."""
         commit_log = self._store.commit_log
         ends_at = commit_log.max_offset
         segment_at = ends_at - (ends_at - 1) % commit_log.segment_bytes - 1
-        # A put that did not fit into the last segment lies at the begin of the next.
+        # A put that did not fit into the last segment is at the beginning of the next.
         at = max(begins_at, segment_at)
         while at < ends_at:
             view = self._store.read(at)
@@ -136,7 +136,7 @@ class Dedupe:
                 try:
                     messages += await self._read_queue(topic, queue_id)
                 except OSError as error:
-                    # Rather may one of its messages be stored twice than none be taken.
+                    # Better store one message twice than refuse all.
                     queue = {"topic": topic, "queue_id": queue_id}
                     log.error("dedupe.read_failed", **queue, error=str(error))
         self.ready = True
@@ -144,7 +144,7 @@ class Dedupe:
         log.info("dedupe.ready", messages=messages, elapsed_ms=elapsed_ms)
 
     async def _read_queue(self, topic: str, queue_id: int) -> int:
-        """Note what the window holds of one queue; how many messages were read."""
+        """Record the messages of one queue within the window; returns how many were read."""
         store = self._store
         begins_ms = self._clock.now_ms() - max(
             firsts.window_ms for firsts in self.table.topics.values()
@@ -166,7 +166,7 @@ class Dedupe:
         return looked_at
 
     def _note_again(self, record: Record) -> None:
-        """The first of equal messages stays the first, in whatever order queues are read."""
+        """Record a message; of equal ones the first, in whatever order queues are read."""
         topic, properties = self._sent_to(record)
         firsts = self.table.topics.get(topic)
         key = properties.get(firsts.by) if firsts is not None else None

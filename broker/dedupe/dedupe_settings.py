@@ -21,7 +21,7 @@ __all__ = ["DedupeRule", "from_mapping", "normalized", "parse"]
 RULE = re.compile(r"\s*([%|a-zA-Z0-9_-]+)\s*=\s*([^\s@;=]+)\s*@\s*(\d{1,9})([smh])\s*", re.ASCII)
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 WINDOW_S_MAX: Final = 86_400
-"""What the window covers is read again after each start."""
+"""The window is read again after each start."""
 
 
 class DedupeRule(NamedTuple):

@@ -1,8 +1,8 @@
-"""Sending to topics where a message that comes twice is stored once (`dedupe`).
+"""Sends to topics with deduplication (`dedupe`).
 
-It stands in front of the send processor only where there are rules. A repeated message is answered
-with the id and the offset of the first, once that one is as durable as its own answer was; all
-others go the ordinary way, and what that stored is noted. Halves of transactions are left alone.
+It wraps the send processor only where there are rules. A repeated message is answered with the id
+and the offset of the first, once that one is as durable as its own answer required; all others are
+sent as usual, and recorded when stored. Halves of transactions are not deduplicated.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ __all__ = ["DedupingSend"]
 
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 ITEMS_MAX: Final = 1_024
-"""Messages of one batch: it is looked up and stored in one step, so that no twin comes between."""
+"""Messages of one batch: it is looked up and stored in one step, so no equal one comes in
+between."""
 FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 First: TypeAlias = "Record | int | None"
-"""Of a message in a batch: its stored first, or the index of its first in the batch; or None."""
+"""For a message of a batch: its stored first, or the index of its first in the batch; or None."""
 
 
 class Item(NamedTuple):
-    """One message of a batch: its bytes there, and its key if it has one."""
+    """One message of a batch: its bytes, and its key if it has one."""
 
     raw: bytes
     key: str | None
@@ -71,7 +72,7 @@ class DedupingSend:
     def one(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Outcome:
-        """Store one message, or say where it is stored already."""
+        """Store one message, or answer where it is stored."""
         if header.topic not in self._dedupe.topics:
             return self._send.one(header, command, connection)
         if header.batch:
@@ -85,18 +86,18 @@ class DedupingSend:
     def batch(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
     ) -> Outcome:
-        """Store those messages of a batch that are not stored already."""
+        """Store the messages of a batch that are not stored yet."""
         if header.topic not in self._dedupe.topics:
             return self._send.batch(header, command, connection)
         try:
             items = self._items(header.topic, command.body)
         except MessageIllegal:
-            # The send processor says what is wrong with it.
+            # The send processor will refuse it with the reason.
             return self._send.batch(header, command, connection)
         return self._looked_up(lambda: self._batch(header, command, connection, items))
 
     def _looked_up(self, call: Callable[[], Outcome]) -> Outcome:
-        """What a call that looks for first messages gives; those on disk are waited for."""
+        """The result of a call that looks up first messages; those on disk are waited for."""
         try:
             return call()
         except NotInMemory:
@@ -129,7 +130,7 @@ class DedupingSend:
     def _repeated(
         self, topic: str, firsts: list[Record], command: Command, connection: Connection
     ) -> Outcome:
-        """All of it is stored: say where, as soon as that is durable."""
+        """Answer a send whose messages are all stored, as soon as they are durable."""
         self._dedupe.repeats[topic] += len(firsts)
         if command.oneway:
             return None
@@ -192,7 +193,7 @@ class DedupingSend:
         return outcome
 
     def _firsts(self, topic: str, items: list[Item]) -> list[First]:
-        """For each message its first: stored, or that far from the begin of this batch, or None."""
+        """For each message its first: the stored record, or the index in this batch, or None."""
         seen: dict[str, int] = {}
         firsts: list[First] = []
         for item in items:
@@ -210,9 +211,9 @@ class DedupingSend:
         command: Command,
         merged: Merged,
     ) -> Outcome:
-        """Store what is left of a batch; its answer is about all of the batch."""
+        """Store the remaining messages of a batch; its answer covers all of the batch."""
         reduced = replace(command, body=b"".join(new))
-        # Of a connection the send processor knows host and answer, and these it has.
+        # The send processor uses only host and answer of a connection, and these it has.
         outcome = at_once(self._send.batch(header, reduced, cast("Connection", merged)))
         if isinstance(outcome, Answer):
             return merged.answer_for(outcome)
@@ -222,7 +223,9 @@ class DedupingSend:
 
 
 class Merged:
-    """In place of the connection: an answer about new messages becomes one about the batch."""
+    """Stands in for the connection: turns an answer about the new messages into one about the
+    batch.
+    """
 
     def __init__(self, command: Command, connection: Connection, firsts: list[First]) -> None:
         self._command = command
@@ -235,7 +238,7 @@ class Merged:
         self._connection.answer(self._command, self.answer_for(answer))
 
     async def soon(self, work: Awaitable[Later]) -> Later:
-        """The answer that is being waited for."""
+        """Await the answer."""
         answer = await work
         return self.answer_for(answer) if isinstance(answer, Answer) else answer
 
@@ -258,7 +261,9 @@ class Merged:
 
 
 def at_once(outcome: Outcome) -> Plain:
-    """What a send ends with: nobody may store another first message while it goes on."""
+    """The outcome of a send that must end in this step: no other first message may come in
+    between.
+    """
     return finished(outcome) if isinstance(outcome, Generator) else outcome
 
 
@@ -267,9 +272,9 @@ def _id(record: Record) -> str:
 
 
 def _queue_id(record: Record) -> int:
-    """The queue that a message was sent to, also where it waits in another."""
+    """The queue that a message was sent to, also while it waits in another."""
     if record.topic not in WAITING_TOPICS:
-        # Elsewhere the property is what a client wrote into it.
+        # Elsewhere the property is a client's own.
         return record.queue_id
     real = queue_id_of(decode(record.properties).get("REAL_QID"))
     return record.queue_id if real is None else real

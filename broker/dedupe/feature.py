@@ -17,7 +17,7 @@ __all__ = ["DedupeFeature"]
 
 
 class DedupeFeature(Feature):
-    """What was sent within the windows, and the send that asks it."""
+    """The windows of sent messages, and the send that checks them."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -32,7 +32,7 @@ class DedupeFeature(Feature):
         self.services = (self.dedupe,)
 
     def in_front_of(self, send: Send) -> Send | DedupingSend:
-        """What takes the requests of producers; `send` itself where no topic has a rule."""
+        """The processor for requests of producers; `send` itself where no topic has a rule."""
         if not self.dedupe.topics:
             return send
         return DedupingSend(send, self.dedupe, config=self._core.config, store=self._core.store)

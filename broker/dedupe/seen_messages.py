@@ -1,8 +1,8 @@
-"""Where the first of several equal messages lies: topic and key → physical offset, for a while.
+"""The first of several equal messages: topic and key → physical offset, for a while.
 
-Only hashes are kept, some 120 bytes each; what they lead to is compared with the record before
-anyone believes it. Time runs in slices of a window: a slice is dropped as a whole, so an entry
-lives for the window and up to a slice longer.
+Only hashes are kept, some 120 bytes each; a match is compared with the record before it counts. A
+window consists of time slices: a slice is dropped as a whole, so an entry lives for the window and
+up to a slice longer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SLICES", "DedupeTable", "Firsts"]
 
 SLICES: Final = 4
-"""A window is made of so many; more would only mean more look-ups."""
+"""Slices per window; more would only mean more look-ups."""
 
 
 class Firsts:
@@ -35,7 +35,9 @@ class Firsts:
         """When the newest slice ends."""
 
     def find(self, key: str) -> int | None:
-        """Where a message with this key may lie; the newest of them if there are several."""
+        """The physical offset of a message that may have this key; the newest if there are
+        several.
+        """
         wanted = hash(key)
         for entries in self.slices:
             at = entries.get(wanted)
@@ -58,7 +60,7 @@ class DedupeTable:
         """Entries dropped before their time because the table was full."""
 
     def note(self, topic: str, key: str, physical_offset: int, stored_ms: int) -> None:
-        """A message was stored; those before `stored_ms` by more than the window are dropped."""
+        """Record a stored message; drop those older than it by more than the window."""
         firsts = self.topics[topic]
         self._turn(firsts, stored_ms)
         newest = firsts.slices[0]
@@ -69,7 +71,7 @@ class DedupeTable:
             self._make_room()
 
     def _turn(self, firsts: Firsts, now_ms: int) -> None:
-        """Begin a new slice when it is time, and drop those that the window has left."""
+        """Begin a new slice when it is time, and drop those outside the window."""
         if now_ms < firsts.ends_ms:
             return
         passed = (now_ms - firsts.ends_ms) // firsts.slice_ms + 1 if firsts.ends_ms else 1
@@ -84,7 +86,7 @@ class DedupeTable:
         del firsts.slices[keep:]
 
     def _make_room(self) -> None:
-        """Forget the oldest slice of the topic that has most entries in it."""
+        """Drop the oldest slice of the topic with most entries in it."""
         fullest = max(self.topics.values(), key=_oldest)
         self.forgotten += _oldest(fullest)
         self._drop(fullest, len(fullest.slices) - 1)
@@ -93,5 +95,5 @@ class DedupeTable:
 
 
 def _oldest(firsts: Firsts) -> int:
-    """How many entries the oldest slice has; −1 without any slice."""
+    """The number of entries in the oldest slice; −1 without a slice."""
     return len(firsts.slices[-1]) if firsts.slices else -1

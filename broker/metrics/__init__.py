@@ -1,1 +1,1 @@
-"""Counters, and what a scrape, a probe and the statistics requests read of them."""
+"""Counters; the scrape, the probes and the statistics requests that read them."""

@@ -20,7 +20,7 @@ __all__ = ["MetricsFeature"]
 
 
 class MetricsFeature(Feature):
-    """Reads the counters of all others by the clock, and at each scrape."""
+    """Samples the counters of all features periodically, and reads them at each scrape."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""Seen from outside: the listener for /metrics and the probes, and what the probes ask.
+"""The HTTP listener for /metrics and the probes, and the checks of the probes.
 
-Light on purpose: the web framework behind it takes about 70 ms to import. So the listener is
-opened, and its port proved free, at once; the framework is imported in a thread when it is about to
-serve, where it delays nobody. Who connects in between waits in the backlog.
+The web framework behind it takes about 70 ms to import. So the listener is opened, and its port
+proved free, at once; the framework is imported in a thread shortly before it serves, where it
+delays nobody. Connections made in between wait in the backlog.
 
     /metrics     every metric, as text
     /startupz    the broker has begun to serve
@@ -49,19 +49,19 @@ HOST_KEY = "metricsPromExporterHost"
 LOOP_LIMIT_S = 5.0
 """A loop that has not turned for this long is not alive."""
 STALLED_PEER_MS = 3_000
-"""A peer that takes nothing for this long is cut off; less than the grace of a stop."""
+"""A peer that reads nothing for this long is disconnected; less than the grace of a stop."""
 BACKLOG = 64
 IMPORT_PAUSE_S = 0.5
-"""Before modules are imported again, when the system had no descriptor for one of them."""
+"""The pause before another attempt to import, when the system was out of descriptors."""
 NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL}
 
 Check = Callable[[], str | None]
-"""None when all is well, else what is not, in words for the person who reads the probe."""
+"""None when the check passes, else the problem in words for the person who reads the probe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """The checks behind each probe, by name; a probe passes when all of its checks do."""
+    """The checks of each probe, by name; a probe passes when all of its checks do."""
 
     startup: Mapping[str, Check]
     live: Mapping[str, Check]
@@ -69,7 +69,7 @@ class Health:
 
 
 def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
-    """The check that the loop's ticker has run within LOOP_LIMIT_S."""
+    """The check that the loop ran its ticker within LOOP_LIMIT_S."""
 
     def check() -> str | None:
         still_s = clock.monotonic() - stats.last_turn
@@ -79,9 +79,11 @@ def loop_turns(stats: LoopStats, clock: MonotonicClock) -> Check:
 
 
 def with_remedy(error: OSError, host_key: str, port_remedy: str) -> OSError:
-    """The error of a bind with what to change: the address where that is wrong, else the port."""
+    """The error of a bind with the remedy: another address where that is wrong, else another
+    port.
+    """
     number = error.errno or 0
-    # A name that cannot be resolved has a number below 0.
+    # Address resolution has error numbers below 0.
     wrong_host = number < 0 or number in NO_SUCH_ADDRESS
     remedy = f"set {host_key} to an address of this host" if wrong_host else port_remedy
     return OSError(error.errno, f"{error.strerror}; {remedy}")
@@ -99,8 +101,8 @@ def open_listener(host: str, port: int) -> socket.socket | None:
     except OSError as error:
         port_remedy = f"set {PORT_KEY} to another port, or to 0 for none"
         raise with_remedy(error, HOST_KEY, port_remedy) from error
-    # Inherited by every connection. The server shields its sends from cancellation, so without
-    # this a peer that reads nothing could keep the broker from stopping.
+    # Inherited by every connection. The server shields its sends from cancellation, so without this
+    # a peer that reads nothing could keep the broker from stopping.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_PEER_MS)
     return listener
@@ -112,22 +114,22 @@ def prepare() -> None:
 
 
 async def prepared() -> None:
-    """Import it in a thread; as long as the system has no descriptor to give, again and again.
+    """Import it in a thread; retry while the system is out of descriptors.
 
-    A flood of connections just after the start may take them all, and ends nothing.
+    A flood of connections just after the start may take them all, and must not end the broker.
     """
     while True:
         try:
             return await trio.to_thread.run_sync(prepare)
         except (OSError, ImportError) as error:
-            # A library of machine code that cannot be opened is an ImportError.
+            # A shared library that cannot be opened is an ImportError.
             if not _no_descriptors(error):
                 raise
         await trio.sleep(IMPORT_PAUSE_S)
 
 
 def _no_descriptors(error: BaseException | None) -> bool:
-    """Whether that is behind it."""
+    """Whether the cause is a lack of descriptors."""
     while error is not None:
         texts = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
         if any(text in str(error) for text in texts):

@@ -1,7 +1,7 @@
-"""The web side of broker/metrics/http.py: routes, answers, and the server that carries them.
+"""The web application of broker/metrics/http.py: routes, answers, and its server.
 
-In: `Sources` and `Health`. Out: an ASGI application on Hypercorn's trio worker, inside the nursery
-of whoever calls. A page of metrics is made, sent, and the loop let go before the next is made.
+In: `Sources` and `Health`. Out: an ASGI application on Hypercorn's trio worker, inside the caller's
+nursery. Others run between the pages of a scrape.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["SCRAPES_AT_ONCE", "make_app", "make_config", "serve"]
 SCRAPES_AT_ONCE = 2
 """Further scrapes wait; two allow for a pair of Prometheus servers."""
 REQUEST_TIMEOUT_S = 10
-"""From the last byte read of a request to the last byte taken of its answer."""
+"""From the last byte read of a request to the last byte sent of its answer."""
 
 log = structlog.stdlib.get_logger("aerobee.http")
 
@@ -50,7 +50,7 @@ class Scrape(Response):
         self.limiter = limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send page after page; the loop runs others in between, whether the peer reads or left."""
+        """Send page after page; others run in between, whether the peer reads or has left."""
         async with self.limiter:
             sources = replace(self.sources, lags=await self.sources.read_lags())
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -97,7 +97,7 @@ def _probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Respons
 
 
 class HypercornLog(Logger):
-    """What Hypercorn has to say, as our events; its start-up lines and access log are dropped."""
+    """Hypercorn's log lines as our events; its start-up lines and access log are dropped."""
 
     async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
         """An error of ours that reached the server: the peer got a 500."""
@@ -127,5 +127,5 @@ async def serve(
 ) -> None:
     """Serve until cancelled."""
     config = make_config(listener.detach())
-    # Both sides spell out the types of ASGI, each in its own way.
+    # Both sides declare the types of ASGI, each in its own way.
     await serve_app(cast("Any", app), config, task_status=task_status)

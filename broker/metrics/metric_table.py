@@ -46,7 +46,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Metric(NamedTuple):
-    """One line of the table; `labels` are those beyond the common ones."""
+    """One metric; `labels` are those beyond the common ones."""
 
     name: str
     kind: Kind
@@ -434,4 +434,4 @@ METRICS: Final = (
         one(lambda s: s.store.sync_seconds),
     ),
 )
-"""The whole exposition, in this order; process_* figures follow."""
+"""All metrics, in the order of the exposition; process_* figures follow."""

@@ -1,4 +1,4 @@
-"""What turns the table of metrics into the text that Prometheus reads.
+"""Renders the table of metrics as the text that Prometheus reads.
 
 In: `Sources`, plain counters and calls that answer at once. Out: pages of the text format. Nothing
 is counted here and nothing is kept between two scrapes. This file alone imports prometheus_client.
@@ -33,14 +33,14 @@ __all__ = ["CONTENT_TYPE", "METRICS", "PAGE_SAMPLES", "document", "main", "pages
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PAGE_SAMPLES: Final = 100
-"""Samples per page: what is put into text in one go, about 1 ms, before others get their turn."""
+"""Samples per page: rendered in one step, about 1 ms, before others get their turn."""
 
 SCOPE: Final = "broker-meter"
 """The OpenTelemetry scope that the Java broker names on each of its series."""
 
 
 def _common_labels(sources: Sources) -> dict[str, str]:
-    """What every series says about where it comes from; the operator cannot override our own."""
+    """The labels of every series about its origin; the operator cannot override our own."""
     return {
         **sources.labels,
         "cluster": sources.cluster,
@@ -52,7 +52,7 @@ def _common_labels(sources: Sources) -> dict[str, str]:
 def pages(sources: Sources) -> Iterator[bytes]:
     """The text of a scrape in pieces of at most PAGE_SAMPLES samples.
 
-    Each piece is read and written when it is asked for, so a scrape of many series can let others
+    Each piece is read and rendered when it is requested, so a scrape of many series can let others
     run in between; counters of one scrape may therefore be a few turns of the loop apart.
     """
     for family, samples in _families(sources):

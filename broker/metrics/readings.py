@@ -1,6 +1,6 @@
-"""How each figure is read: from plain counters and calls to label values and numbers.
+"""How each metric is read: from plain counters and calls to label values and numbers.
 
-Every function here gives, or makes something that gives, the readings of one metric.
+Every function here returns, or returns a function for, the readings of one metric.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from aerobee.broker.metrics.stats import Sources, TimerFigures
 
     Reading: TypeAlias = tuple[tuple[str, ...] | None, float | Durations]
-    """Label values in the order of the metric's labels, and the value. None instead of labels:
-    what was counted together because there are too many series."""
+    """Label values in the order of the metric's labels, and the value. None instead of labels: the
+    overflow of series, counted together."""
 
 __all__ = [
     "STORAGE",
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 STORAGE: Final = ("local", "disk")
-"""The first label values of everything about the store."""
+"""The first label values of metrics of the store."""
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 UNCOUNTED: Final = (RETRY_PREFIX, DLQ_PREFIX)
 """Topics that the in and out counters leave out."""
@@ -55,7 +55,7 @@ POOL_LABELS: Final = {"query": "query_message"}
 
 
 def is_system(sources: Sources, topic: str, group: str = "") -> str:
-    """Whether the broker itself is meant, as a label value."""
+    """Whether topic or group belongs to the broker itself, as a label value."""
     system = sources.is_system_topic(topic) or group.upper().startswith(SYSTEM_GROUP_PREFIX)
     return boolean(system)
 
@@ -66,7 +66,7 @@ def boolean(value: bool) -> str:
 
 
 def per_topic(field: str) -> Callable[[Sources], Iterator[Reading]]:
-    """A counter of what clients put, by topic."""
+    """A counter of messages that clients put, by topic."""
 
     def read(sources: Sources) -> Iterator[Reading]:
         # A copy, because others run between two pages.
@@ -80,7 +80,7 @@ def per_topic(field: str) -> Callable[[Sources], Iterator[Reading]]:
 
 
 def per_group(field: str) -> Callable[[Sources], Iterator[Reading]]:
-    """A counter of what groups were given."""
+    """A counter of messages delivered to groups."""
 
     def read(sources: Sources) -> Iterator[Reading]:
         for (group, topic), stats in list(sources.broker.groups_out.items()):
@@ -107,7 +107,7 @@ def per_transaction(field: str) -> Callable[[Sources], Iterator[Reading]]:
 
 
 def half_messages(sources: Sources) -> Iterator[Reading]:
-    """Open halves by the topic they are meant for."""
+    """Open halves by their target topic."""
     for topic, count in list(sources.half_messages()):
         yield (topic,), count
 
@@ -137,14 +137,14 @@ def of_timers(read: Callable[[TimerFigures], float]) -> Callable[[Sources], Iter
 
 
 def timing(sources: Sources) -> Iterator[Reading]:
-    """Timers that wait, by topic."""
+    """Waiting timers, by topic."""
     if sources.timers is not None:
         for topic, count in list(sources.timers.waiting.items()):
             yield (*STORAGE, topic), count
 
 
 def timers_due(sources: Sources) -> Iterator[Reading]:
-    """Timers that wait, by when they are due."""
+    """Waiting timers, by due time."""
     if sources.timers is not None:
         for bound_s, count in sources.timers.due_within():
             yield (*STORAGE, str(bound_s)), count
@@ -176,13 +176,13 @@ def repeated(sources: Sources) -> Iterator[Reading]:
 
 
 def set_aside(sources: Sources) -> Iterator[Reading]:
-    """What each service left where it is."""
+    """Messages set aside by each service."""
     for service, count in list(sources.store.set_aside.items()):
         yield (service,), count
 
 
 def dead_letters(sources: Sources) -> Iterator[Reading]:
-    """What each group has given up, by the topic it had it from."""
+    """Dead letters of each group, by original topic."""
     for (group, topic), stats in list(sources.broker.groups_out.items()):
         if stats.dead_letters:
             yield (group, topic, is_system(sources, topic, group)), stats.dead_letters
@@ -190,7 +190,7 @@ def dead_letters(sources: Sources) -> Iterator[Reading]:
 
 
 def unread_deleted(sources: Sources) -> Iterator[Reading]:
-    """Messages lost to groups that had not read them."""
+    """Messages deleted before a group had read them."""
     for (group, topic), stats in list(sources.broker.groups_out.items()):
         if stats.unread_deleted:
             yield (topic, group, is_system(sources, topic, group)), stats.unread_deleted
@@ -198,7 +198,7 @@ def unread_deleted(sources: Sources) -> Iterator[Reading]:
 
 
 def segments_deleted(sources: Sources) -> Iterator[Reading]:
-    """Log segments by why they went."""
+    """Deleted log segments by reason."""
     forced = sources.store.segments_forced
     yield ("expired",), sources.store.segments_deleted - forced
     yield ("disk_full",), forced
@@ -218,19 +218,19 @@ def lag(field: str) -> Callable[[Sources], Iterator[Reading]]:
 
 
 def overflow(value: int) -> Iterator[Reading]:
-    """What was counted together because there are too many series."""
+    """The overflow of series, counted together."""
     if value:
         yield None, value
 
 
 def producers(sources: Sources) -> Iterator[Reading]:
-    """Connections of producers by what they run."""
+    """Connections of producers by client kind."""
     for kind, count in sources.producers():
         yield (kind.language.lower(), describe(kind.version).lower(), "remoting"), count
 
 
 def consumers(sources: Sources) -> Iterator[Reading]:
-    """Connections of consumers by group and by what they run."""
+    """Connections of consumers by group and client kind."""
     for client, count in sources.consumers():
         group = client.consumer_group
         yield (
@@ -255,7 +255,7 @@ def watermark(sources: Sources) -> Iterator[Reading]:
 def one(
     read: Callable[[Sources], float | Durations], *labels: str
 ) -> Callable[[Sources], Iterator[Reading]]:
-    """A figure that has one series."""
+    """A figure with one series."""
 
     def read_one(sources: Sources) -> Iterator[Reading]:
         yield labels, read(sources)

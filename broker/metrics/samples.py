@@ -1,7 +1,7 @@
-"""Counters over time: samples of the last minute, hour and day, for the figures of 315 and 28.
+"""Counters over time: samples of the last minute, hour and day, for requests 315 and 28.
 
-Nobody counts for this: the counters that exist are sampled every 10 s, 10 min and 1 h. A counter
-that is new began at 0 one period before its first sample. Source: semantics §16 (StatsItem).
+The existing counters are sampled every 10 s, 10 min and 1 h. A new counter began at 0 one period
+before its first sample. Source: semantics §16 (StatsItem).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["DAY", "HOUR", "MINUTE", "SERIES_MAX", "WINDOWS", "Growth", "Samples", "Window"]
 
 SERIES_MAX: Final = 20_000
-"""Pairs of counters that are remembered; about 0.8 KiB each."""
+"""Pairs of counters that are sampled; about 0.8 KiB each."""
 
 
 class Window(NamedTuple):
-    """So many samples, so far apart; they begin at `start` in the array of a series."""
+    """Number and distance of samples; they begin at `start` in the array of a series."""
 
     period_s: int
     size: int
@@ -34,7 +34,7 @@ SLOTS: Final = sum(window.size for window in WINDOWS)
 
 
 class Growth(NamedTuple):
-    """By how much a pair of counters grew in a window, and how long that is."""
+    """The growth of a pair of counters in a window, and the length of that."""
 
     messages: int = 0
     size_bytes: int = 0
@@ -62,10 +62,10 @@ class Series:
         self.taken = array("q", bytes(8 * len(WINDOWS)))
         """Samples so far, by window."""
         self.seen = 0
-        """The last look in which its counters were there."""
+        """The number of the last sampling that had its counters."""
 
     def note(self, number: int, messages: int, size_bytes: int) -> None:
-        """One more sample for the window of this number."""
+        """Add a sample to the window with this number."""
         window = WINDOWS[number]
         slot = window.start + self.taken[number] % window.size
         self.messages[slot] = messages
@@ -90,7 +90,7 @@ class Series:
 
 
 class Samples:
-    """Item and key → series. Beyond `limit` what is new is not remembered."""
+    """Item and key → series. Beyond `limit` new series are not sampled."""
 
     def __init__(self, limit: int = SERIES_MAX) -> None:
         self.limit = limit
@@ -98,11 +98,11 @@ class Samples:
         self.looks = 0
 
     def begin(self) -> None:
-        """Another look at all counters begins; `forget` ends it."""
+        """Begin a sampling of all counters; `forget` ends it."""
         self.looks += 1
 
     def note(self, item: str, key: str, window: Window, messages: int, size_bytes: int) -> None:
-        """What a pair of counters says now."""
+        """Add the current values of a pair of counters."""
         series = self.series.get((item, key))
         if series is None:
             if not messages or len(self.series) >= self.limit:
@@ -112,12 +112,12 @@ class Samples:
         series.note(WINDOWS.index(window), messages, size_bytes)
 
     def growth(self, item: str, key: str, window: Window = MINUTE) -> Growth | None:
-        """How a pair of counters grew; None when nothing is known of it."""
+        """The growth of a pair of counters; None when it has no samples."""
         series = self.series.get((item, key))
         return None if series is None else series.growth(WINDOWS.index(window))
 
     def forget(self) -> Iterator[None]:
-        """Drop the series that this look has not seen; others may run in between."""
+        """Remove the series without counters in this sampling; others may run in between."""
         for name, series in list(self.series.items()):
             if series.seen != self.looks:
                 del self.series[name]

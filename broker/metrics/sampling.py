@@ -1,8 +1,7 @@
-"""Looks at the counters by the clock: rates of the last ten minutes, windows up to a day, mornings.
+"""Samples the counters: rates of the last ten minutes, windows up to a day, values at midnight.
 
-In: counters that others move anyway. Out: what GET_BROKER_RUNTIME_INFO and VIEW_BROKER_STATS_DATA
-say. The paths that count pay nothing for it.
-Source: semantics §16 (BrokerStatsManager, StoreStatsService).
+In: counters. Out: the figures of GET_BROKER_RUNTIME_INFO and VIEW_BROKER_STATS_DATA. The code that
+counts has no extra cost. Source: semantics §16 (BrokerStatsManager, StoreStatsService).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["RATE_SPANS_S", "Morning", "Sampling", "Totals"]
 
 TICK_S: Final = 1.0
 RATE_SPANS_S: Final = (10, 60, 600)
-"""What the three numbers of a rate look back on."""
+"""The spans of the three numbers of a rate."""
 SLOW_PUT: Final = "SLOW_PUT"
 
 
@@ -42,7 +41,7 @@ class Totals(NamedTuple):
 
 
 class Count(NamedTuple):
-    """What one counter of a statistic says; where nothing has a size, twice the number."""
+    """The values of one counter of a statistic; one without sizes has its number twice."""
 
     item: str
     key: str
@@ -51,14 +50,14 @@ class Count(NamedTuple):
 
 
 class Morning(NamedTuple):
-    """Messages put and delivered so far, those of system topics left out, at some midnight."""
+    """Messages put and delivered up to some midnight, those of system topics left out."""
 
     put: int = 0
     got: int = 0
 
 
 class Sampling:
-    """The service. `samples`, `totals` and the mornings are there to be read."""
+    """The service. `samples`, `totals` and the mornings are read by others."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Sampling:
         connections: Callable[[], tuple[int, int]],
         day_of: Callable[[int], object],
     ) -> None:
-        """`connections` says how many were opened and closed."""
+        """`connections` returns how many were opened and closed."""
         self.samples = Samples()
         self.totals: deque[Totals] = deque([Totals()], maxlen=RATE_SPANS_S[-1] + 1)
         self.yesterday = Morning()
@@ -88,7 +87,7 @@ class Sampling:
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Look until cancelled."""
+        """Sample until cancelled."""
         task_status.started()
         seconds = 0
         while True:
@@ -100,7 +99,7 @@ class Sampling:
                     await self.sample(window)
 
     def look(self) -> None:
-        """Once a second: the totals, and whether another day has begun."""
+        """Once a second: sample the totals, and check whether a new day has begun."""
         stats, store = self._stats, self._store
         self.totals.append(
             Totals(
@@ -129,7 +128,7 @@ class Sampling:
         return Morning(put, got)
 
     def rates(self, field: str) -> tuple[float, ...]:
-        """Per second over the last 10, 60 and 600 s, or as long as there is something to see."""
+        """Per second over the last 10, 60 and 600 s, or as far back as there are samples."""
         newest = self.totals[-1]
         found = []
         for span in RATE_SPANS_S:
@@ -140,13 +139,13 @@ class Sampling:
         return tuple(found)
 
     async def sample(self, window: Window) -> None:
-        """One more sample of everything for a window."""
+        """Add a sample of all counters to a window."""
         self.samples.begin()
         await in_slices(self._note(window))
         await in_slices(self.samples.forget())
 
     def _note(self, window: Window) -> Iterator[None]:
-        """What every counter says now; others may run between two of them."""
+        """Sample every counter; others may run between two of them."""
         for counter in self._counters():
             if counter is not None:
                 item, key, messages, size_bytes = counter
@@ -154,7 +153,7 @@ class Sampling:
             yield
 
     def _counters(self) -> Iterator[Count | None]:
-        """Every counter; None where others may run as well."""
+        """Every counter; None at points where others may run."""
         # Copies, because others run in between.
         topics: dict[str, tuple[int, int]] = {}
         is_system = self._is_system_topic

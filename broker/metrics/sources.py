@@ -1,4 +1,4 @@
-"""Where a scrape and a probe read: the parts of the running broker, behind plain calls.
+"""The sources of scrapes and probes: the parts of the running broker, behind plain calls.
 
 In: the parts. Out: `Sources` for the metrics and `Health` for the probes; nothing is kept here.
 """
@@ -48,7 +48,7 @@ CONSUME_MODES: Final = {
 
 
 class StoreDoor(Protocol):
-    """What the probes read of the message store."""
+    """The part of the message store that probes read."""
 
     @property
     def flags(self) -> RunningFlags: ...
@@ -64,7 +64,7 @@ def make_sources(
     transactions: Transactions,
     timers: TimerFigures | None,
 ) -> Sources:
-    """What the metrics read."""
+    """The sources of the metrics."""
     broker, store, disk = core.config.broker, core.store, core.disk
     reactor = core.rounds.reactor
     return Sources(
@@ -150,7 +150,7 @@ def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> 
 
 
 def used_bytes(disk: Disk, root: Path) -> int:
-    """Used space of the file system that `root` lies on."""
+    """Used space of the file system of `root`."""
     space = disk.free_space(root)
     return space.total_bytes - space.free_bytes
 
@@ -167,7 +167,7 @@ def producer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
 def consumer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:
     """How many connections each consumer group has of each kind; others may run in between."""
     for group in list(clients.consumers.values()):
-        # A word that we do not know stands for itself: a new kind of client is worth seeing.
+        # An unknown type is shown as it is: a new kind of client is worth seeing.
         mode = CONSUME_MODES.get(group.consume_type, group.consume_type.lower())
         counts = Counter((client.language, client.version) for client in group.clients.values())
         for (language, version), count in counts.items():

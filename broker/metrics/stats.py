@@ -3,9 +3,9 @@
     stats.topic_in("orders").messages_in += 1
     stats.group_out("billing", "orders").messages_out += 32
 
-Invariant: a counter never goes back while its topic exists; `forget_topic` and `forget_group` take
-its series away with it. The number of series is bounded: past `series_limit` whatever is new is
-counted together, so a flood of names costs no memory and the sums stay right.
+Invariant: a counter never goes back while its topic exists; `forget_topic` and `forget_group`
+remove its series. The number of series is bounded: past `series_limit` new series are counted
+together, so a flood of names costs no memory and the sums stay right.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ __all__ = [
 ]
 
 NORMAL = "normal"
-"""The message type of what is neither ordered by a sharding key, delayed nor transactional."""
+"""The message type of messages without sharding key, delay or transaction."""
 
 TRANSACTION = "transaction"
 """The message type of halves."""
 DELAY = "delay"
-"""The message type of what has a delay level, waiting and delivered."""
+"""The message type of messages with a delay level, waiting and delivered."""
 
 SERIES_LIMIT = 50_000
 """As many series as RocketMQ's exporter keeps for a metric."""
 
 PUT_BOUNDS_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10)
-"""As RocketMQ reports the times of puts; what is below the first is not counted."""
+"""RocketMQ's buckets for put times; those below the first are not counted."""
 LOOP_LAG_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Key = TypeVar("Key", bound=tuple[str, ...])
@@ -67,7 +67,7 @@ DELAY_BOUNDS_S = (60, 600, 3_600, 43_200, 86_400, 259_200)
 
 
 class TopicStats:
-    """What clients put into one topic under one message type: acknowledged puts only."""
+    """Messages that clients put into one topic under one message type: acknowledged puts only."""
 
     __slots__ = ("bytes_in", "messages_in")
 
@@ -77,7 +77,7 @@ class TopicStats:
 
 
 class GroupTopicStats:
-    """What one consumer group was given from one topic, and what it can no longer be given."""
+    """Messages delivered to one consumer group from one topic, and those it lost."""
 
     __slots__ = (
         "bytes_out",
@@ -94,9 +94,9 @@ class GroupTopicStats:
         self.unread_deleted = 0
         """Messages that were deleted before the group had consumed them."""
         self.sent_back = 0
-        """Messages that the group handed back, to have them again later."""
+        """Messages that the group sent back for a retry."""
         self.dead_letters = 0
-        """Messages that the group has given up."""
+        """Messages that became dead letters."""
         self.pulled: dict[int, int] = {}
         """Queue id → the queue offset after the last message that was handed out."""
 
@@ -120,7 +120,7 @@ class TimerStats:
 
     def __init__(self) -> None:
         self.enqueued = 0
-        """Put into the wheel, those that went round counted again."""
+        """Put into the wheel, counting rolled ones again."""
         self.dequeued = 0
         """Delivered."""
         self.latency = Durations(DELAY_BOUNDS_S)
@@ -128,7 +128,7 @@ class TimerStats:
 
 
 class PopStats:
-    """What went into the revive log, came out of it, and was put again."""
+    """Records written to and read from the revive log, and messages put back."""
 
     __slots__ = (
         "_limit",
@@ -154,9 +154,9 @@ class PopStats:
         self.retried: dict[tuple[str, str, str], int] = {}
         """By topic, group and status of the put."""
         self.behind: dict[str, int] = {}
-        """Revive queue → records that are not done with, as of the last look."""
+        """Revive queue → unfinished records, as of the last check."""
         self.late_ms: dict[str, int] = {}
-        """Revive queue → how long ago the oldest of what is out should have come again."""
+        """Revive queue → how long the oldest unacknowledged message is overdue."""
 
     def handed_out(self, group: str, topic: str, queue_id: int, count: int) -> None:
         """So many messages of a queue were popped."""
@@ -190,7 +190,7 @@ class PopStats:
             del self.in_flight[pair]
 
     def add(self, counts: dict[Key, int], key: Key) -> None:
-        """One more under a key; a key beyond the limit is not counted."""
+        """Count one under a key; a key beyond the limit is not counted."""
         known = counts.get(key)
         if known is not None:
             counts[key] = known + 1
@@ -199,7 +199,7 @@ class PopStats:
 
 
 class LoopStats:
-    """How long the loop stood still, as its ticker saw it."""
+    """How long the loop was blocked, as its ticker measured it."""
 
     __slots__ = ("lag", "last_turn")
 
@@ -210,7 +210,7 @@ class LoopStats:
 
 
 class BrokerStats:
-    """All of them. `series_limit` bounds topics and pairs of group and topic, each by itself."""
+    """All counters. `series_limit` bounds topics and pairs of group and topic, each by itself."""
 
     __slots__ = (
         "_limit",
@@ -245,7 +245,7 @@ class BrokerStats:
         self.overflow_out = GroupTopicStats()
         self.overflow_transactions = TransactionStats()
         self.timers: dict[str, TimerStats] = {}
-        """By the topic that they are meant for."""
+        """By target topic."""
         self.overflow_timers = TimerStats()
         self.loop = LoopStats()
         self.pulls_found = 0
@@ -256,17 +256,17 @@ class BrokerStats:
         """The most that the puts of slow rounds can have taken, from 10 ms on."""
 
     def topic_in(self, topic: str, message_type: str = NORMAL) -> TopicStats:
-        """The counters to add a stored message to; one dict look-up for a known topic."""
+        """The counters of a topic's stored messages; one dict look-up for a known topic."""
         key = (topic, message_type)
         return self.topics_in.get(key) or self._new_topic(key)
 
     def group_out(self, group: str, topic: str) -> GroupTopicStats:
-        """The counters to add a delivered batch to; one dict look-up for a known pair."""
+        """The counters of a pair's delivered messages; one dict look-up for a known pair."""
         key = (group, topic)
         return self.groups_out.get(key) or self._new_group(key)
 
     def transaction(self, topic: str) -> TransactionStats:
-        """The counters to add an ended transaction to."""
+        """The counters of a topic's ended transactions."""
         known = self.transactions.get(topic)
         if known is not None:
             return known
@@ -311,7 +311,7 @@ class BrokerStats:
 
 
 class ClientKind(NamedTuple):
-    """Client connections as the gauges group them; `language` as its code is named."""
+    """Client connections as the gauges group them; `language` by name."""
 
     language: str
     version: int
@@ -340,7 +340,7 @@ class GroupLag(NamedTuple):
 
 
 class PoolDepth(Protocol):
-    """What the gauges read of a processor pool."""
+    """The part of a processor pool that the gauges read."""
 
     @property
     def name(self) -> str:
@@ -349,12 +349,12 @@ class PoolDepth(Protocol):
 
     @property
     def depth(self) -> int:
-        """Requests read and not yet answered, those held on purpose left out."""
+        """Requests read and not yet answered, without held ones."""
         ...
 
 
 class TimerFigures(Protocol):
-    """What the gauges read of the timers. Times in ms."""
+    """The figures of the timers. Times in ms."""
 
     @property
     def unread(self) -> int:
@@ -363,7 +363,7 @@ class TimerFigures(Protocol):
 
     @property
     def unread_ms(self) -> int:
-        """How far behind the reading of the wheel topic is."""
+        """The lag of reading the wheel topic."""
         ...
 
     @property
@@ -373,16 +373,16 @@ class TimerFigures(Protocol):
 
     @property
     def late_ms(self) -> int:
-        """How far behind the clock the delivery is."""
+        """The lag of the delivery."""
         ...
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """Timers in the wheel by the topic that they are meant for."""
+        """Timers in the wheel by target topic."""
         ...
 
     def due_within(self) -> Iterable[tuple[int, int]]:
-        """Seconds, and how many timers are due within."""
+        """Seconds, and how many timers are due within that time."""
         ...
 
 
@@ -394,7 +394,7 @@ class Sources:
     node_id: str
     """The broker name."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The operator's own labels, on every series of ours."""
+    """The operator's own labels, on every series."""
     broker: BrokerStats
     store: StoreStats
     remoting: RemotingStats

@@ -1,4 +1,4 @@
-"""What the machine says about itself: name, CPUs, addresses, how many files may be open."""
+"""The machine: name, CPUs, addresses, limit on open files."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def cpu_count() -> int:
 
 
 def descriptor_limit() -> int | None:
-    """How many files and sockets this process may have open; None: as many as it likes."""
+    """The limit on open files and sockets of this process; None: unlimited."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def descriptors_in_use() -> int:
-    """How many this process has open; 0 where the system does not say."""
+    """Open descriptors of this process; 0 where the system does not say."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -53,7 +53,7 @@ def descriptors_in_use() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise it as far as that is allowed."""
+    """Raise the limit on open files as far as that is allowed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -107,9 +107,9 @@ def listens_at(bound: str, host: str) -> bool:
 
 
 def other_name_servers(config: BrokerConfig) -> list[str]:
-    """Those that are not in this process: NAMESRV_ADDR, meant for clients, names that one too.
+    """The name servers outside this process: NAMESRV_ADDR, meant for clients, has our own as well.
 
-    To register there would do nothing, and fail at the stop.
+    Registering with our own would do nothing, and fail at the stop.
     """
     remoting, namesrv = config.remoting, config.namesrv
     ports = (namesrv.namesrv_listen_port, remoting.listen_port, remoting.vip_listen_port)
@@ -138,7 +138,7 @@ def ipv6_of(names: set[str]) -> list[str]:
 
 
 def resolved() -> list[str]:
-    """Where interfaces cannot be listed: what the host's own name resolves to."""
+    """Addresses of the host's own name, where interfaces cannot be listed."""
     try:
         found = socket.getaddrinfo(host_name(), None, type=socket.SOCK_STREAM)
     except OSError:

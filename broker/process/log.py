@@ -1,10 +1,9 @@
 """structlog, set up once: one event per line on stderr, nothing anywhere else.
 
-Of each event so many lines are written in a time; the next line behind that says how many were left
-out. So what clients do, however often, fills no disk and does not keep the loop with writing.
-JSON when stderr is not a terminal. Whatever a peer may have put into a value cannot forge a line
-or move the cursor: control characters are escaped, values are cut, secrets never appear.
-Source: reliability S13.
+Each event has a limit of lines per period; the next line after that says how many were left out. So
+clients can neither fill the disk nor keep the loop busy with log lines. JSON when stderr is not a
+terminal. Values from peers cannot forge a line or move the cursor: control characters are escaped,
+values are truncated, secrets never appear.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ LEVELS = {
 
 MAX_VALUE_CHARS = 256
 MAX_REFUSAL_CHARS = 2_048
-"""Why a start is refused ends with the remedy, behind paths of any length."""
+"""The reason of a refused start ends with the remedy, after paths of any length."""
 MAX_TRACEBACK_CHARS = 32_768
 REDACTED = "***"
 LINES: Final = 100
-"""Of one event in `PERIOD_S`, below the level debug."""
+"""Lines of one event in `PERIOD_S`, at levels above debug."""
 LINES_OF: Final = {
     "client.expired": 20,
     "group.changed": 20,
     "request.failed": 5,
     "topic.created": 20,
 }
-"""Of events that clients cause by thousands, or whose lines are long: a traceback."""
+"""For events that clients cause by thousands, or with long lines: a traceback."""
 LIBRARY_LINES: Final = 5
-"""Of one logger of a library."""
+"""For one logger of a library."""
 PERIOD_S: Final = 10.0
 EVENTS_MAX: Final = 1_000
 """Events that are counted; the names of ours are literals, those of libraries are not."""
@@ -90,7 +89,7 @@ def configure(
 
 
 def dropped_first(stream: LineStream) -> Processor:
-    """Before the first line that gets through again: how many did not."""
+    """Before the first line after dropped ones: how many were dropped."""
 
     def say(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         lines = stream.take_dropped()
@@ -102,7 +101,7 @@ def dropped_first(stream: LineStream) -> Processor:
 
 
 def json_renderer() -> Processor:
-    """One JSON object per line; all beyond ASCII is escaped."""
+    """One JSON object per line; non-ASCII characters are escaped."""
     return structlog.processors.JSONRenderer(ensure_ascii=True)
 
 
@@ -115,7 +114,7 @@ def console_renderer(target: TextIO) -> Processor:
 
 
 class LineLimits:
-    """Drops what is beyond the limit of its event, before anything is done for it."""
+    """Drops events beyond their limit, before any work is done for them."""
 
     def __init__(self) -> None:
         self.limits: dict[str, LogLimit] = {}
@@ -123,7 +122,7 @@ class LineLimits:
     def __call__(
         self, _: Any, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """The event, with what was left out before it. Raises: DropEvent for one too many."""
+        """The event, preceded by the number of dropped ones. Raises: DropEvent beyond the limit."""
         if method == "debug":
             return event
         name = str(event.get("event"))
@@ -141,7 +140,7 @@ class LineLimits:
 
 
 class LibraryLimits(logging.Filter):
-    """Drops what is beyond the limit of its logger: what libraries say may have a traceback."""
+    """Drops records beyond the limit of their logger: those of libraries may have a traceback."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +153,7 @@ class LibraryLimits(logging.Filter):
 
 
 def harmless(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Every value made safe to print; numbers, booleans and None stay as they are."""
+    """Make every value safe to print; numbers, booleans and None stay as they are."""
     most = MAX_REFUSAL_CHARS if event.get("event") == "broker.refused" else MAX_VALUE_CHARS
     for key, value in event.items():
         if key == "exception":
@@ -180,11 +179,11 @@ PROCESSORS: list[Processor] = [
     structlog.processors.format_exc_info,
     harmless,
 ]
-"""What happens to every event before it is rendered."""
+"""The processors of every event before it is rendered."""
 
 
 def adopt_standard_library(target: TextIO, render: Processor, level: int) -> None:
-    """Let warnings of libraries leave in the same form, and nothing below a warning."""
+    """Send warnings of libraries to the same stream, and nothing below a warning."""
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

@@ -1,8 +1,8 @@
-"""Lines out to a descriptor whose other end may be slow, full, or gone: it never blocks or fails.
+"""Log output to a descriptor whose reader may be slow or gone: it never blocks or fails.
 
-A line is written at once when the descriptor takes it. What it does not take waits, up to a bound,
-for a thread that writes it when it can; what has no room, or cannot be written at all, is dropped
-and counted. So a pipe that nobody reads, a closed terminal and a full disk cost log lines only.
+A line is written at once when the descriptor takes it. Otherwise it waits, up to a bound, for a
+thread that writes it when it can; lines beyond the bound, or that cannot be written, are dropped
+and counted. So a pipe without a reader, a closed terminal and a full disk cost log lines only.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Final, TextIO
 __all__ = ["LineStream", "fill_standard_descriptors"]
 
 PIECE_BYTES: Final = 4_096
-"""What a pipe that is ready takes without blocking (PIPE_BUF)."""
+"""What a ready pipe takes without blocking (PIPE_BUF)."""
 WAITING_BYTES_MAX: Final = 1 << 20
 DRAIN_S: Final = 1.0
-"""How long `drain` waits for what the descriptor did not take."""
+"""How long `drain` waits for queued lines."""
 
 
 class LineStream:
     """A text stream over the descriptor of another, for whole lines; callable from any thread.
 
-    Invariant: while something waits, all that comes waits behind it.
+    Invariant: while lines are queued, all new lines are queued behind them.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -41,11 +41,11 @@ class LineStream:
         self._dropped = 0
 
     def isatty(self) -> bool:
-        """Whether people look at it."""
+        """Whether it is a terminal."""
         return self._terminal
 
     def write(self, line: str) -> int:
-        """Take one line or more; their length, whatever becomes of them."""
+        """Write one line or more; returns their length, even when they are dropped."""
         data = line.encode("utf-8", "backslashreplace")
         with self._lock:
             if not self.waiting:
@@ -55,10 +55,10 @@ class LineStream:
         return len(line)
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """A no-op: nothing is buffered."""
 
     def take_dropped(self) -> int:
-        """How many lines were dropped since this was asked last, once others get through again."""
+        """How many lines were dropped since the last call, once lines get through again."""
         with self._lock:
             if self.waiting:
                 return 0
@@ -66,12 +66,12 @@ class LineStream:
             return dropped
 
     def drain(self) -> None:
-        """Wait a moment for what has not been taken: the process ends."""
+        """Wait a moment for queued lines: the process ends."""
         with self._lock:
             self._written.wait_for(lambda: not self.waiting, DRAIN_S)
 
     def _write_now(self, data: bytes) -> bytes:
-        """Write what the descriptor takes at once; the rest. What cannot be written is dropped."""
+        """Write what the descriptor takes at once; returns the rest. Unwritable data is dropped."""
         while data:
             try:
                 if not _ready(self._descriptor):
@@ -95,7 +95,7 @@ class LineStream:
             self._thread.start()
 
     def _write_waiting(self) -> None:
-        """Write what waits, one piece after the other, until nothing does."""
+        """Write queued data, one piece after the other, until there is none."""
         while True:
             with self._lock:
                 if not self.waiting:
@@ -116,12 +116,12 @@ def _ready(descriptor: int) -> bool:
         raise OSError(errno.EBADF, "there is no stream")
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
-    # An error or a hang-up is for the write to find.
+    # The write finds out about an error or a hang-up.
     return bool(poll.poll(0))
 
 
 def _write_all(descriptor: int, data: bytes) -> bool:
-    """Write it however long that takes; False when it cannot be written."""
+    """Write all of it, however long that takes; False when it cannot be written."""
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     try:
@@ -135,9 +135,9 @@ def _write_all(descriptor: int, data: bytes) -> bool:
 
 
 def fill_standard_descriptors() -> None:
-    """Open what is closed of 0, 1 and 2 on nothing: no file of the store may get such a number.
+    """Open those of 0, 1 and 2 that are closed on /dev/null: no store file may get such a number.
 
-    Whatever a library prints there would be written into it.
+    Otherwise anything that a library prints would be written into the file.
     """
     for descriptor in range(3):
         try:

@@ -1,8 +1,8 @@
-"""The loop watched from inside: one ticker that notes by how much each of its turns came late.
+"""Measures how long the event loop is blocked: a ticker that records the delay of its ticks.
 
-A tick that is due waits while the loop runs something else, so its lateness is the time the loop
-stood still, whatever the cause: a long round, a page fault, a thread that kept the interpreter. A
-standstill shorter than the tick can fall between two ticks; one longer than it cannot.
+A tick that is due waits while the loop runs something else, so its delay is the time that the loop
+was blocked, whatever the cause: a long round, a page fault, a thread that kept the GIL. A block
+shorter than the tick can fall between two ticks; one longer than it cannot.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TICK_S = 0.02
 
 
 class MonotonicClock(Protocol):
-    """What the ticker reads; the store's clock is one."""
+    """The clock of the ticker; the store's clock is one."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Seconds of a monotonic clock."""
         ...
 
 
@@ -47,7 +47,7 @@ class LoopTicker:
             slept_from = self.note(slept_from)
 
     def note(self, slept_from: float) -> float:
-        """Count a turn that was to come `tick_s` after `slept_from`; the time it came."""
+        """Record a tick due `tick_s` after `slept_from`; returns the present time."""
         now = self.clock.monotonic()
         late = max(0.0, now - slept_from - self.tick_s)
         self.stats.lag.add(late)

@@ -1,1 +1,1 @@
-"""Timers: messages delivered at a time that they name, and their recall."""
+"""Timer messages: delivered at a time of their own, and their recall."""

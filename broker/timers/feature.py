@@ -1,4 +1,4 @@
-"""Timers: messages for a time to the second, kept in a wheel, and taking them back."""
+"""Timer messages: delivered to the second by a timing wheel, and their recall."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["TimersFeature"]
 
 COUNTS_S: Final = 10.0
-"""Period in which counts are saved that only another broker reads."""
+"""Seconds between saves of counts that only another broker reads."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class TimersFeature(Feature):
-    """The hook that turns messages to the wheel, and the wheel; without it the hook refuses."""
+    """The hook that redirects messages to the wheel topic, and the wheel; without it the hook
+    refuses.
+    """
 
     def __init__(self, core: Core, topics: TopicTable) -> None:
         self._clock = core.clock
@@ -56,15 +58,15 @@ class TimersFeature(Feature):
     def _hook(
         self, draft: MessageDraft, properties: dict[str, str], stored_ms: int, accepted: bool
     ) -> None:
-        # Not the store timestamp: when the clock goes back, that stays, and a timer came early.
+        # Not the store timestamp, which stays when the clock goes back: a timer would be early.
         self._turn(draft, properties, self._clock.now_ms(), accepted=accepted)
 
     def load(self) -> None:
-        """Read the counts."""
+        """Load the counts."""
         self._count_file.load(self.counts.load)
 
     def recovered(self, recovery: Recovery) -> None:
-        """Take the wheel over, with the precision that it was made with."""
+        """Load the wheel, with the precision that it was created with."""
         if self.wheel is not None:
             self.wheel.load(clean=recovery.clean)
             self._turn = self._turn._replace(precision_ms=self.wheel.timers.precision_ms)
@@ -72,6 +74,6 @@ class TimersFeature(Feature):
             log.warning("timer.not_delivered", key="timerWheelEnable")
 
     async def close(self) -> None:
-        """Stop, and save where everything stands."""
+        """Stop, and save the state of the wheel."""
         if self.wheel is not None:
             await self.wheel.close()

@@ -1,7 +1,7 @@
-"""RECALL_MESSAGE: a timer is not to be delivered.
+"""RECALL_MESSAGE: cancel a timer message.
 
-What takes it back is a timer itself, for the same slot: it is found there before anything is
-delivered. So an answer says that the wish is stored, not that the timer was still waiting.
+The recall is itself a timer message for the same slot: it is found there before anything is
+delivered. So the answer says that the recall is stored, not that the timer was still waiting.
 Source: semantics §9.5 (RecallMessageProcessor).
 """
 
@@ -46,7 +46,7 @@ class RecallProcessor:
         self._waits_for_disk = core.config.store.sync_flush
 
     def recall(self, header: RecallMessage, command: Command, connection: Connection) -> Outcome:
-        """Store the wish. Raises: Refused."""
+        """Store the recall. Raises: Refused."""
         handle = self._check(header)
         result = self._puts.put(*self._message(header, handle, connection))
         if result.status is PutStatus.SEGMENT_LATE:

@@ -1,9 +1,9 @@
-"""Slots that are over: their timers go where they were meant to, or into the wheel again.
+"""Delivers the timers of due slots: to their target topic, or into the wheel again.
 
-A slot is walked first, then its messages are read and put a few at a time, the oldest first. What
-was put is taken off the slot as it goes, so a kill in between repeats little; where some timers of
-a slot are taken back, the slot stays whole until all of it is done, or until a clean stop leaves
-the rest of it. A put that the store refuses is tried again for as long as it takes.
+The chain of a slot is walked first, then its messages are read and put a few at a time, the oldest
+first. Delivered timers are removed from the slot as it goes, so a kill in between repeats little;
+where some timers of a slot are recalled, the slot is unchanged until all of it is done, or until a
+clean stop leaves the rest of it. A put that the store refuses is retried for as long as it takes.
 Source: semantics §9.4 (TimerMessageStore).
 """
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 __all__ = ["RETRY_S", "SERVICE", "TimerDelivery", "TimerPuts"]
 
 RETRY_S: Final = 0.5
-"""Between two attempts to put what the store refused."""
+"""The pause before a refused put is retried."""
 READ_MAX: Final = 64
 """Messages read and put before others may get their turn."""
 WALK_STEPS: Final = 2_000
-"""Units of a chain that are read in one go, about 1 ms."""
+"""Units of a chain that are read in one step, about 1 ms."""
 EMPTY_SLOTS: Final = 5_000
-"""Slots passed in one go, about 2 ms."""
+"""Empty slots passed in one step, about 2 ms."""
 SERVICE: Final = "timers"
-"""By which messages that were set aside are counted."""
+"""The service name for messages that were set aside."""
 
 log = structlog.stdlib.get_logger("aerobee.timers")
 
 
 class TimerPuts:
-    """Puts a timer where it belongs, and counts it."""
+    """Puts a timer into its target, and counts it."""
 
     def __init__(self, core: Core, counts: TimingCounts) -> None:
         self.counts = counts
@@ -61,13 +61,13 @@ class TimerPuts:
         self._aside = core.store.aside
 
     def count(self, topic: str, timers: int) -> None:
-        """So many more wait for this topic."""
+        """Count `timers` more waiting for this topic."""
         self.counts.add(topic, timers, self._clock.now_ms())
 
     def put(self, record: Record, timed: Timed, enqueued_ms: int, *, roll: bool = False) -> bool:
-        """Into its topic, or with `roll` into the wheel again; False: try again later.
+        """Put it into its target, or with `roll` into the wheel again; False: retry later.
 
-        One that no topic takes is set aside.
+        One without a valid target is set aside.
         """
         try:
             return self._put(record, timed, enqueued_ms, roll=roll)
@@ -83,7 +83,7 @@ class TimerPuts:
         properties = come_back(record.properties, enqueued_ms, self._clock.now_ms(), roll=roll)
         status = self._puts.put_again(draft_again(record, topic, queue_id, properties)).status
         if status in UNSTORABLE:
-            # What was added may be too much; what came in was not.
+            # The properties that we add may exceed the limit; the original ones did not.
             again = draft_again(record, topic, queue_id, record.properties)
             status = self._puts.put_again(again).status
         if status in UNSTORABLE:
@@ -103,11 +103,11 @@ class BegunSlot:
     def __init__(self, chain: Chain, taken_back: set[tuple[str, str]] | None) -> None:
         self.chain = chain
         self.taken_back = taken_back
-        """Topic and unique key of those that are not to be delivered; None: there are none."""
+        """Topic and unique key of recalled timers; None: there are none."""
         self.deletions: list[str] = []
-        """Topics of those that take others back, as far as it is done."""
+        """Topics of the recalls in the slot, as far as it was processed."""
         self.done = 0
-        """How many of the oldest were put, or need not be."""
+        """How many of the oldest timers were put or skipped."""
 
 
 class TimerDelivery:
@@ -121,14 +121,14 @@ class TimerDelivery:
         self._timers = timers
         self._timer_puts = timer_puts
         self.begun: dict[int, BegunSlot] = {}
-        """By their times, those that are not done: delivery goes on where it was, not anew."""
+        """Unfinished slots by their times: their delivery continues where it was."""
         self.recalled = 0
-        """Timers that were taken back in time."""
+        """Timers that were recalled in time."""
         self.lost = 0
         """Timers whose messages are no longer in the log."""
 
     async def run(self) -> NoReturn:
-        """Deliver each slot as soon as its time is over, until cancelled. Raises: OSError."""
+        """Deliver each slot when it is due, until cancelled. Raises: OSError."""
         precision_ms = self._timers.precision_ms
         while True:
             await self.catch_up()
@@ -136,12 +136,12 @@ class TimerDelivery:
             await trio.sleep((precision_ms - now_ms % precision_ms) / 1000)
 
     async def catch_up(self) -> None:
-        """Deliver every slot that is over. Raises: OSError."""
+        """Deliver all due slots. Raises: OSError."""
         timers = self._timers
         self.pace.begin()
         while (end_ms := timers.floor(self._clock.now_ms())) > timers.read_time_ms:
             for _ in range(EMPTY_SLOTS):
-                # Not one more than the time it was at: a clock that went back may have changed it.
+                # Read the time once: a clock that goes back may change it meanwhile.
                 time_ms = timers.read_time_ms
                 if time_ms >= end_ms or timers.wheel.slot(time_ms) is not None:
                     break
@@ -153,7 +153,7 @@ class TimerDelivery:
                 await trio.sleep(RETRY_S)
 
     async def deliver(self, time_ms: int) -> bool:
-        """One slot; False when the store takes nothing now. Raises: OSError."""
+        """Deliver one slot; False when the store refuses puts now. Raises: OSError."""
         slot = self.begun.get(time_ms) or await self._begin(time_ms)
         chain = slot.chain
         lost = self.lost
@@ -171,7 +171,7 @@ class TimerDelivery:
                 return False
             if self.pace.over():
                 await self.pace.rest()
-        # With nothing awaited in between: a stop there would have them delivered a second time.
+        # No await in between: a stop there would deliver them a second time.
         self._timers.settle(chain, slot.done)
         del self.begun[time_ms]
         if self.lost > lost:
@@ -191,7 +191,7 @@ class TimerDelivery:
     def _put_all(
         self, part: Sequence[Due], views: Sequence[memoryview | None], slot: BegunSlot
     ) -> int:
-        """How many of them are done with."""
+        """Put timers; returns how many are finished."""
         for number, (due, view) in enumerate(zip(part, views, strict=True)):
             record = None if view is None else read(view)
             timed = None if record is None else Timed.of(record.properties)
@@ -221,7 +221,7 @@ class TimerDelivery:
     # -- reading ---------------------------------------------------------------------------------
 
     async def _taken_back(self, chain: Chain) -> set[tuple[str, str]] | None:
-        """Topic and unique key of those that are not to be delivered; None: there are none."""
+        """Topic and unique key of recalled timers; None: there are none."""
         numbers = chain.deletions()
         if not numbers:
             return None
@@ -237,7 +237,7 @@ class TimerDelivery:
         return found
 
     def _read(self, part: Sequence[Due]) -> list[memoryview | None]:
-        """The records, None for what is not there. Raises: NotInMemory with all pieces, OSError."""
+        """The records, None for deleted ones. Raises: NotInMemory with all pieces, OSError."""
         found: list[memoryview | None] = []
         missing: list[Piece] = []
         for due in part:

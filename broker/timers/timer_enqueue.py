@@ -1,9 +1,8 @@
-"""The wheel topic is read once, in order: each message gets its slot, or is delivered at once.
+"""Reads the wheel topic once, in order: each message gets its slot, or is delivered at once.
 
-What is further away than the window gets a slot before its time, to be put in again from there.
-Before a timer is delivered late, for nobody served it or the loop lags behind, the rest of the
-topic is searched for messages that take timers back.
-Source: semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
+A message due beyond the window gets an earlier slot, from which it is rolled. Before a timer is
+delivered late, because the broker was down or the loop lags, the rest of the topic is searched for
+its recall. Source: semantics §9.4 (TimerEnqueueGetService, TimerEnqueuePutService).
 """
 
 from __future__ import annotations
@@ -38,15 +37,16 @@ POLL_S: Final = 0.1
 READ_MAX: Final = 64
 READ_BYTES: Final = 1 << 20
 UNWRITTEN_BYTES_MAX: Final = 8 << 20
-"""Of the timer log: on a full disk nothing more is taken, and the wheel topic holds the rest."""
+"""Unwritten bytes of the timer log: on a full disk reading stops, and the wheel topic has the
+rest."""
 RECALLS_AHEAD_MAX: Final = 100_000
-"""A late timer whose recall lies behind so many others is delivered."""
+"""A late timer whose recall is behind so many others is delivered."""
 
 log = structlog.stdlib.get_logger("aerobee.timers")
 
 
 class Recall(NamedTuple):
-    """What a message takes back: the timer of this topic, unique key and slot."""
+    """The timer that a recall cancels: topic, unique key and slot."""
 
     topic: str
     unique_key: str
@@ -75,20 +75,21 @@ class TimerEnqueue:
         self.last_store_timestamp = 0
         """Of the last message read, in ms."""
         self.recalls_ahead: dict[Recall, int] = {}
-        """Found by a search: queue offset of the last message that says so, not passed yet."""
+        """Recalls found by a search and not read yet: queue offset of the last one for each
+        timer."""
         self._searched_to = 0
         """Queue offset up to which the topic was searched for recalls."""
         self._searched_ms = 0
-        """The time of the last search: whoever is late since could be taken back after it."""
+        """The time of the last search: a timer late since then may have a newer recall."""
         self._search_due = False
 
     @property
     def behind(self) -> int:
-        """Messages of the wheel topic that were not read yet."""
+        """Unread messages of the wheel topic."""
         return max(0, self._store.max_offset(WHEEL_TOPIC, 0) - self._timers.queue_offset)
 
     async def run(self) -> NoReturn:
-        """Read what comes, until cancelled. Raises: OSError."""
+        """Read new messages, until cancelled. Raises: OSError."""
         while True:
             self._pace.begin()
             while await self.round():
@@ -97,7 +98,7 @@ class TimerEnqueue:
             await trio.sleep(POLL_S)
 
     async def round(self) -> bool:
-        """Read some; False when there is nothing to read, or no room for it. Raises: OSError."""
+        """Read some; False when there is nothing to read, or no room. Raises: OSError."""
         timers = self._timers
         if timers.log.unwritten_bytes > UNWRITTEN_BYTES_MAX:
             return False
@@ -117,7 +118,7 @@ class TimerEnqueue:
         return taken
 
     async def _search(self) -> None:
-        """Note what takes timers back, up to the end of the topic. Raises: OSError."""
+        """Search the rest of the topic for recalls. Raises: OSError."""
         began_ms = self._timers.floor(self._clock.now_ms())
         self._searched_to = max(self._searched_to, self._timers.queue_offset)
         while self._searched_to < self._store.max_offset(WHEEL_TOPIC, 0):
@@ -128,7 +129,7 @@ class TimerEnqueue:
                 self._note_recalls(result)
             if self._pace.over():
                 await self._pace.rest()
-        # Not before it is over: a search that the disk broke off has not seen all of them.
+        # Only when it is complete: a search that the disk broke off has not seen all recalls.
         self._searched_ms = began_ms
 
     def _note_recalls(self, result: GetResult) -> None:
@@ -168,7 +169,7 @@ class TimerEnqueue:
         return taken
 
     def _take_one(self, record: Record, now_ms: int) -> bool:
-        """A slot, or delivery; False: try again later."""
+        """Give a message its slot, or deliver it; False: retry later."""
         timed = Timed.of(record.properties)
         if timed is None:
             self._store.aside.note(SERVICE, location_of(record), "it says no time or no target")
@@ -180,7 +181,7 @@ class TimerEnqueue:
         return self._add(record, timed, now_ms)
 
     def _add(self, record: Record, timed: Timed, now_ms: int) -> bool:
-        """Give it a slot; False while the slot of its time is in use by another time."""
+        """Give a timer its slot; False while that slot is used for another time."""
         timers = self._timers
         time_ms, magic = slot_time(timed.out_ms, now_ms, self.window_ms, timers.precision_ms)
         if timed.deletes:
@@ -201,7 +202,7 @@ class TimerEnqueue:
                 del self.recalls_ahead[recall]
 
     def _deliver(self, record: Record, timed: Timed) -> bool:
-        """It is late: now, unless a message ahead takes it back. False: try again later."""
+        """Deliver a late timer now, unless it is recalled. False: retry later."""
         if record.queue_offset >= self._searched_to or timed.out_ms >= self._searched_ms:
             self._search_due = True
             return False

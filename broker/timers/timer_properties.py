@@ -1,8 +1,8 @@
-"""Timers as properties say them: when a message is due, where it waits, how it comes back.
+"""The properties of timer messages: due time, target, and recall handle.
 
-Pure: the hook turns a message that asks for a time into one of the wheel topic, or refuses it;
-`come_back` is what the message says when its time has come. A handle names a timer, so that its
-producer can take it back. Source: semantics §9.1, §9.2, §9.5 (HookUtils, RecallMessageHandle).
+Pure: the hook redirects a message with a due time to the wheel topic, or refuses it; `come_back`
+gives its properties when it is delivered. A handle names a timer, so that its producer can recall
+it. Source: semantics §9.1, §9.2, §9.5 (HookUtils, RecallMessageHandle).
 """
 
 from __future__ import annotations
@@ -63,20 +63,20 @@ _DELETES: Final = _DELETE_BYTES + b"\x01"
 _AS_WRITTEN: Final = re.compile(
     rb"\x02TIMER_OUT_MS\x01([0-9]{1,18})\x02REAL_TOPIC\x01([\x21-\x7e]+)\x02REAL_QID\x01([0-9]{1,9})\x02"
 )
-"""The three as the hook adds them."""
+"""The three properties in the form that the hook adds them."""
 ROLLED: Final = ROLLS.encode() + b"\x01"
-"""In the properties of a timer that has gone round."""
+"""In the properties of a rolled timer."""
 _ENQUEUED_MARK: Final = ENQUEUED.encode() + b"\x01"
 _VERSION: Final = "v1"
 FAR_MS: Final = 10**15
-"""No limit was ever further away."""
+"""Beyond the limit of any configuration."""
 
 
 # ── On the way in ──
 
 
 class TimerHook(NamedTuple):
-    """Turns a message that is to be delivered at a time into one that waits in the wheel."""
+    """Redirects a message with a due time to the wheel topic."""
 
     enabled: bool = True
     precision_ms: int = 1_000
@@ -92,9 +92,9 @@ class TimerHook(NamedTuple):
         *,
         accepted: bool = False,
     ) -> None:
-        """Turn a message that names a time to the wheel topic.
+        """Redirect a message with a due time to the wheel topic.
 
-        `accepted`: it passed the limits before, whatever they are by now. Raises: Refused.
+        `accepted`: it passed the limits before, whatever they are now. Raises: Refused.
         """
         if ASKS_FOR_TIME.isdisjoint(properties):
             cloud = properties.get(START_DELIVER_TIME) if self.start_deliver_time else None
@@ -103,7 +103,7 @@ class TimerHook(NamedTuple):
             properties[DELIVER_AT] = cloud
         level = properties.get("DELAY")
         if level is not None and level_of(level) > 0:
-            # Read as the hook of the levels reads it: turned by both, it would go to neither.
+            # Parsed like in the hook of the levels: a message that both redirect would get lost.
             for name in ASKS_FOR_TIME:
                 properties.pop(name, None)
             return
@@ -124,7 +124,7 @@ class TimerHook(NamedTuple):
         draft.queue_id = 0
 
     def _slot(self, properties: Mapping[str, str], now_ms: int, *, accepted: bool) -> int | None:
-        """The time of the slot in ms; None for what is due at once. Raises: Refused."""
+        """The time of the slot in ms; None for a message due at once. Raises: Refused."""
         deliver_ms = _deliver_ms(properties, now_ms)
         if deliver_ms <= now_ms:
             if DELETE_KEY in properties:
@@ -132,7 +132,7 @@ class TimerHook(NamedTuple):
             return None
         if deliver_ms - now_ms > (FAR_MS if accepted else self.max_delay_s * 1_000):
             raise _illegal(f"the time is more than timerMaxDelaySec = {self.max_delay_s} s away")
-        # An exact multiple gets the slot before it: slots are delivered when they are over.
+        # A slot is delivered when its time is over, so an exact multiple gets the slot before it.
         return (deliver_ms - 1) // self.precision_ms * self.precision_ms
 
 
@@ -163,7 +163,7 @@ def _number(text: str) -> int | None:
 
 
 class Timed(NamedTuple):
-    """What a record of the wheel topic says."""
+    """The timer properties of a record of the wheel topic."""
 
     out_ms: int
     topic: str
@@ -172,7 +172,7 @@ class Timed(NamedTuple):
 
     @classmethod
     def of(cls, properties: bytes) -> Timed | None:
-        """None for what nobody can deliver: no time, or no topic to go to. Hot."""
+        """None for a record that cannot be delivered: without time or target. Hot."""
         usual = _AS_WRITTEN.search(properties)
         if usual is not None:
             out_digits, raw_topic, queue_digits = usual.groups()
@@ -196,9 +196,10 @@ class Timed(NamedTuple):
 
 
 def come_back(properties: bytes, enqueued_ms: int, now_ms: int, *, roll: bool = False) -> bytes:
-    """The properties of a timer when its slot is over; with `roll` it goes into the wheel again.
+    """The properties of a timer that is delivered; with `roll` of one that goes into the wheel
+    again.
 
-    Everything else in the string stays, as consumers of the Java broker see it. Hot.
+    The rest of the string is unchanged, as with the Java broker. Hot.
     """
     if not roll and _ENQUEUED_MARK not in properties:
         end = b"" if properties.endswith(b"\x02") else b"\x02"
@@ -218,7 +219,7 @@ def come_back(properties: bytes, enqueued_ms: int, now_ms: int, *, roll: bool = 
 
 
 def delete_keys(properties: bytes, topic: str) -> set[tuple[str, str]]:
-    """Topic and unique key of the timer that a record takes back, in both forms that are written.
+    """Topic and unique key of the timer that a recall cancels, in both written forms.
 
     5.4 writes the key, 5.3 the topic before it.
     """
@@ -232,7 +233,7 @@ def delete_keys(properties: bytes, topic: str) -> set[tuple[str, str]]:
 
 
 class RecallHandle(NamedTuple):
-    """Names one timer. `deliver_ms` lies within the step behind its slot."""
+    """Names one timer. `deliver_ms` is within the slot's period."""
 
     topic: str
     broker: str
@@ -241,7 +242,7 @@ class RecallHandle(NamedTuple):
 
 
 def handle_of(properties: Mapping[str, str], broker: str) -> str | None:
-    """The handle of a message that waits in the wheel; None when it cannot be taken back."""
+    """The handle of a message in the wheel; None when it cannot be recalled."""
     out = properties.get(OUT)
     topic = properties.get(REAL_TOPIC)
     if out is None or topic is None or topic.startswith(RETRY_PREFIX):
@@ -251,7 +252,7 @@ def handle_of(properties: Mapping[str, str], broker: str) -> str | None:
 
 
 def read_handle(text: str) -> RecallHandle:
-    """What a handle names, with padding or without. Raises: Refused."""
+    """Parse a handle, with padding or without. Raises: Refused."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         version, topic, broker, deliver, key = raw.decode().split(" ")

@@ -1,10 +1,9 @@
-"""The timers of a broker: what they are made of, and what happens to them by the clock.
+"""The timers of a broker: their parts, and their background tasks.
 
-Three loops: the wheel topic is read into slots, slots that are over are delivered, and every second
-what changed is saved. The order of a save is fixed: first everything that was put so far is on disk
-in the commit log, then the timer log, the wheel and the check file, so no start finds a check file
-that refers to copies or units that a power cut took.
-Source: semantics §9.4 (TimerMessageStore).
+Three loops: the wheel topic is read into slots, due slots are delivered, and every second changes
+are saved. The order of a save is fixed: first everything that was put so far is on disk in the
+commit log, then the timer log, the wheel and the check file, so no start finds a check file that
+refers to copies or units that a power cut took. Source: semantics §9.4 (TimerMessageStore).
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 __all__ = ["Timers", "window_ms"]
 
 CLEAN_S: Final = 30.0
-"""Between two looks for files of the timer log that are no longer needed."""
+"""Seconds between two checks for unused files of the timer log."""
 AGAIN_S: Final = 5.0
-"""Behind an error of the disk."""
+"""The pause after an error of the disk."""
 HOUR_MS: Final = 3_600_000
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 
@@ -45,9 +44,9 @@ log = structlog.stdlib.get_logger("aerobee.timers")
 
 
 def window_ms(config: StoreConfig, precision_ms: int) -> int:
-    """How far ahead a slot may be: what is further away is put in again from there.
+    """How far ahead a slot may be: later timers are rolled.
 
-    Within two thirds of the time that the log is kept, so that the message is still in it.
+    Two thirds of the retention of the log, so that the message is still in it.
     """
     kept_ms = config.file_reserved_time_h * HOUR_MS * 2 // 3
     steps = min(config.timer_roll_window_slot, kept_ms // precision_ms)
@@ -77,7 +76,7 @@ class Timers:
         self.enqueue = TimerEnqueue(core, self.timers, puts, window_ms=window)
         self.delivery = TimerDelivery(core, self.timers, puts)
         self.failure: OSError | None = None
-        """Of a sync: nothing is saved any more in this run."""
+        """The error of a sync: nothing is saved any more in this run."""
         self.saving = trio.Lock()
         """Held while the wheel is saved."""
         self._save_failed = False
@@ -87,7 +86,7 @@ class Timers:
     # -- the start and the end -------------------------------------------------------------------
 
     def load(self, *, clean: bool) -> None:
-        """Take over what is on disk; the store is loaded. Raises: StoreRefused, OSError."""
+        """Load the state from disk; the store is loaded. Raises: StoreRefused, OSError."""
         store = self._store
         queue = range(store.min_offset(WHEEL_TOPIC, 0), store.max_offset(WHEEL_TOPIC, 0))
 
@@ -116,7 +115,7 @@ class Timers:
             self._ended.set()
 
     async def close(self) -> None:
-        """Stop, and save where everything stands."""
+        """Stop, and save the state."""
         if self._scope is not None:
             self._scope.cancel()
             await self._ended.wait()
@@ -127,7 +126,7 @@ class Timers:
             log.error("timer.save_failed", error=str(error))
 
     async def _leave_the_rest(self) -> None:
-        """Of a slot that is half delivered only the rest stays, for whichever broker comes next.
+        """Remove the delivered timers from unfinished slots, for whichever broker starts next.
 
         What was delivered must be on disk before. Raises: OSError.
         """
@@ -145,7 +144,7 @@ class Timers:
                     self._counts.add(topic, -1, self._clock.now_ms())
 
     async def _keep(self, loop: Callable[[], Awaitable[NoReturn]]) -> NoReturn:
-        """A loop that goes on behind errors of the disk."""
+        """Run a loop, and restart it after errors of the disk."""
         while True:
             try:
                 await loop()
@@ -173,9 +172,9 @@ class Timers:
             self._save_failed = False
 
     async def save(self) -> None:
-        """Bring what changed to the disk. Raises: OSError; what failed is part of the next save.
+        """Write changes to the disk. Raises: OSError; what failed is part of the next save.
 
-        A sync that failed is not tried again: what is in memory may be taken for clean since then.
+        A failed sync is not retried: since then the kernel may take dirty pages for clean.
         """
         async with self.saving:
             if self.failure is not None or not self.timers.changed:
@@ -224,7 +223,7 @@ class Timers:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """Timers in the wheel by the topic that they are meant for."""
+        """Timers in the wheel by target topic."""
         return self._counts.waiting
 
     @property
@@ -239,7 +238,7 @@ class Timers:
 
     @property
     def late_ms(self) -> int:
-        """How far behind the clock the delivery is."""
+        """The lag of the delivery."""
         timers = self.timers
         return max(0, timers.floor(self._clock.now_ms()) - timers.read_time_ms)
 

@@ -1,7 +1,7 @@
-"""How many timers wait, per topic that they are meant for: for people, and for Java's broker.
+"""Waiting timers per target topic: for people, and for Java's broker.
 
-Not needed to deliver anything. Saved with the other counts, so a crash may leave it a little off;
-it is right again as soon as nothing waits. Source: semantics §9.3 (TimerMetrics).
+Not needed for delivery. Saved with the other counts, so a crash may leave it slightly wrong; it is
+corrected when no timer waits. Source: semantics §9.3 (TimerMetrics).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class TimingCounts:
 
     def __init__(self) -> None:
         self.waiting: dict[str, int] = {}
-        """Topic → timers in the wheel, less what takes some of them back."""
+        """Topic → timers in the wheel, less recalls of some of them."""
         self.changed_ms: dict[str, int] = {}
         self.changes = 0
 
     def add(self, topic: str, timers: int, now_ms: int) -> None:
-        """So many more wait; a topic for which none waits is left out."""
+        """Add `timers`; a topic without waiting timers is left out."""
         count = self.waiting.get(topic, 0) + timers
         if count:
             self.waiting[topic] = count
@@ -37,14 +37,14 @@ class TimingCounts:
         self.changes += 1
 
     def nothing_waits(self) -> None:
-        """The wheel is empty."""
+        """Reset: the wheel is empty."""
         if self.waiting:
             self.waiting.clear()
             self.changed_ms.clear()
             self.changes += 1
 
     def document(self) -> dict[str, Any]:
-        """What the file holds."""
+        """The content of the file."""
         counts = {
             topic: {"count": count, "timeStamp": self.changed_ms[topic]}
             for topic, count in self.waiting.items()
@@ -54,7 +54,7 @@ class TimingCounts:
         return {"dataVersion": version, "timingCount": counts}
 
     def load(self, document: Mapping[str, Any]) -> None:
-        """Take over what the file says. Raises: ValueError for a document of another shape."""
+        """Replace the table by the content of the file. Raises: ValueError for another shape."""
         found = {
             str(topic): (int(entry["count"]), int(entry["timeStamp"]))
             for topic, entry in mapping(document, "timingCount").items()

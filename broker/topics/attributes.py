@@ -1,8 +1,8 @@
-"""Topic attributes: which there are, and how a line of edits changes those that a topic has.
+"""Topic attributes: their declarations, and edits of a topic's attributes.
 
 An edit line is `+key=value,+key=value,-key`. A new topic takes only additions. Two values are
-declared so that they can be refused for what they are, not as unknown.
-Source: semantics §4.4 (TopicAttributes, AttributeUtil).
+declared so that they can be refused as unsupported, not as unknown. Source: semantics §4.4
+(TopicAttributes, AttributeUtil).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESERVE_TIME: Final = "reserve.time"
 
 
 class Attribute(NamedTuple):
-    """An attribute: its legal values, whether a topic may change it, values that are not served."""
+    """An attribute: its legal values, whether a topic may change it, unsupported values."""
 
     values: frozenset[str]
     changeable: bool
@@ -55,7 +55,7 @@ def parse_edits(line: str | None) -> dict[str, str]:
 
 
 def signed_edits(attributes: Mapping[str, str]) -> dict[str, str]:
-    """The edits that a table of signed keys stands for. Raises: AttributesIllegal."""
+    """Parse a table of signed keys. Raises: AttributesIllegal."""
     return parse_edits(
         ",".join(f"{key}={value}" if key[:1] == "+" else key for key, value in attributes.items())
     )
@@ -64,7 +64,7 @@ def signed_edits(attributes: Mapping[str, str]) -> dict[str, str]:
 def edited(
     current: Mapping[str, str], edits: Mapping[str, str], *, creating: bool
 ) -> dict[str, str]:
-    """The attributes after `edits`; `current` is not touched. Raises: AttributesIllegal."""
+    """The attributes after `edits`; `current` is unchanged. Raises: AttributesIllegal."""
     result = dict(current)
     for signed, value in edits.items():
         key = signed[1:]
@@ -78,7 +78,7 @@ def edited(
 
 
 def check_addition(key: str, value: str, creating: bool) -> None:
-    """A value that is known, allowed to change and served. Raises: AttributesIllegal."""
+    """Check that a value is known, may be changed and is supported. Raises: AttributesIllegal."""
     attribute = known(key)
     if not creating and not attribute.changeable:
         raise AttributesIllegal(f"attribute [{key}] cannot be changed")
@@ -90,7 +90,7 @@ def check_addition(key: str, value: str, creating: bool) -> None:
 
 
 def check_removal(key: str, current: Mapping[str, str], creating: bool) -> None:
-    """A key that is there and may go. Raises: AttributesIllegal."""
+    """Check that a key exists and may be removed. Raises: AttributesIllegal."""
     if creating:
         raise AttributesIllegal(f"a new topic has no attribute [{key}] to remove")
     if not known(key).changeable:

@@ -1,4 +1,4 @@
-"""Topics: which there are, with their queues, permissions and attributes; made, listed, saved."""
+"""Topics: their table with queues, permissions and attributes; creation, lists, saving."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TopicsFeature(Feature):
         self.file.request()
 
     def load(self) -> None:
-        """Read them, and refuse what is not served here."""
+        """Load the table, and refuse unsupported topics."""
         self.file.load(self.table.load)
         batches = self.table.with_attribute("queue.type", "BatchCQ")
         if batches:
@@ -59,9 +59,10 @@ class TopicsFeature(Feature):
             log.warning("topic.not_compacted", topic=topic)
 
     def recovered(self, recovery: Recovery) -> None:
-        """Take up again what a crash has lost.
+        """Add topics that a crash has lost.
 
-        One between making a topic and saving it leaves its first messages in the log.
+        After a crash between the creation of a topic and its save, its first messages are in the
+        log.
         """
         if recovery.clean:
             return

@@ -1,7 +1,7 @@
-"""Topics as administrators see them: create or change one, read one, read all.
+"""Administration of topics: create or change, read, list.
 
-An answer that a topic was created leaves when the table is on disk. Source: admin §4.1, semantics
-§4.4 (AdminBrokerProcessor).
+The creation of a topic is answered when the table is on disk. Source: admin §4.1, semantics §4.4
+(AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["PAGE", "Durable", "PageWanted", "TopicProcessor", "page_of", "when_s
 
 DONE: Final = Answer()
 PAGE: Final = 2_000
-"""Topics, or groups, in one answer to a client that asks page by page."""
+"""Topics, or groups, in one answer to a client that asks by pages."""
 T = TypeVar("T")
 
 log = structlog.stdlib.get_logger("aerobee.broker")
@@ -83,7 +83,7 @@ class TopicProcessor:
                 log.info("topic.created", topic=header.topic, address=connection.address)
             else:
                 log.info("topic.changed", topic=header.topic, address=connection.address)
-        # Also without a change of ours: the same topic may be on its way to the disk.
+        # Wait for the disk, also without a change: an earlier one may not be saved yet.
         return DONE if self.saved.clean else when_saved(self.saved, "topic")
 
     def update_all(
@@ -91,7 +91,7 @@ class TopicProcessor:
     ) -> Steps:
         """UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none when one is refused.
 
-        The Java broker ends at the first topic that is as it was, and says success.
+        The Java broker stops at the first unchanged topic, and answers success.
         """
         configs: dict[str, TopicConfig] = {}
         for wanted in TopicConfigs.from_client(command.body).topic_config_list:
@@ -107,7 +107,7 @@ class TopicProcessor:
     def system_topics(
         self, header: headers.GetSystemTopicsOfBroker, command: Command, connection: Connection
     ) -> Answer:
-        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER: what the broker has for itself."""
+        """GET_SYSTEM_TOPIC_LIST_FROM_BROKER: the broker's own topics."""
         return Answer(body=TopicList(topic_list=sorted(self.topics.system)).to_bytes())
 
     def config(
@@ -122,7 +122,7 @@ class TopicProcessor:
     def all_configs(
         self, header: headers.GetAllTopicConfig, command: Command, connection: Connection
     ) -> Steps:
-        """GET_ALL_TOPIC_CONFIG: every topic, or the page that is asked for."""
+        """GET_ALL_TOPIC_CONFIG: every topic, or one page of them."""
         table = self.topics.configs
         asked = PageWanted(header.topic_seq, header.data_version, header.max_topic_num)
         configs = page_of(table, asked, self.topics.version, self.page)
@@ -134,7 +134,7 @@ class TopicProcessor:
 
 
 async def when_saved(saved: Durable, what: str) -> Answer:
-    """The answer once a table as it is now is durable. Raises: Refused."""
+    """The answer, once the table as it is now is durable. Raises: Refused."""
     try:
         await saved.catch_up()
     except OSError as error:
@@ -146,7 +146,7 @@ async def when_saved(saved: Durable, what: str) -> Answer:
 
 
 class PageWanted(NamedTuple):
-    """Which part of a table a client asks for; without a word all of it."""
+    """The part of a table that a client asks for; by default all of it."""
 
     first: int | None = None
     data_version: str | None = None
@@ -159,10 +159,9 @@ def page_of(
     version: DataVersion,
     page: int,
 ) -> dict[str, T]:
-    """The entries that a client asks for.
+    """The entries of the requested page.
 
-    One that names no page gets everything; one whose data version is not ours any more begins
-    again.
+    A client that names no page gets everything; one with an outdated data version starts again.
     """
     first, data_version, wanted = asked
     if asked == PageWanted():
@@ -175,7 +174,7 @@ def page_of(
 
 
 def same_version(text: str | None, version: DataVersion) -> bool:
-    """Whether a data version sent as JSON text is this one."""
+    """Whether a data version, as JSON text, is this one."""
     if not text:
         return False
     try:

@@ -1,7 +1,7 @@
-"""What the broker knows of each topic: queues, permissions, attributes; the built-in ones included.
+"""Configuration of topics: queues, permissions, attributes; the built-in ones included.
 
 Looking a topic up is one dict get, because every message does it. Configs are never changed in
-place: an edit puts a new one there, moves the version and notifies the listeners. Time comes in as
+place: an edit stores a new one, increments the version and calls the listeners. Time comes in as
 `now_ms` of the wall clock. Source: semantics §4 (TopicConfigManager).
 """
 
@@ -40,7 +40,7 @@ PERM_WRITE: Final = 2
 PERM_READ: Final = 4
 READ_WRITE: Final = PERM_READ | PERM_WRITE
 TBW102: Final = "TBW102"
-"""The template that unknown topics are made from."""
+"""The template for auto-created topics."""
 GROUP_PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX)
 UNUSED: Final = "delete those that nobody uses"
 UNIT: Final = 1
@@ -50,7 +50,7 @@ OUR_KEYS: Final = frozenset({"dataVersion", "topicConfigTable"})
 
 
 class TopicSettings(Protocol):
-    """The settings that decide which topics are built in and which may be made."""
+    """The settings about built-in topics and topic creation."""
 
     @property
     def broker_name(self) -> str: ...
@@ -77,8 +77,8 @@ class TopicSettings(Protocol):
 class TopicTable:
     """All topics of this broker.
 
-    Invariant: `sendable` holds exactly those of `get` that clients may send to. Neither is written
-    by anyone but `put` and `delete`.
+    Invariant: `sendable` holds exactly those of `get` that clients may send to. Only `put` and
+    `delete` write them.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TopicTable:
         self.max_topics = max_topics
         self.max_queues = max_queues
         self.listeners: list[Callable[[Iterable[str]], None]] = []
-        """Called with the names of topics that are new, changed or gone."""
+        """Called with the names of topics that are new, changed or deleted."""
         self.rate = RateLimit()
         self.version = DataVersion(timestamp=now_ms)
         self.configs: dict[str, TopicConfig] = {}
@@ -109,7 +109,7 @@ class TopicTable:
         self.system: Final = frozenset(self.configs) | names.FORBIDDEN_TO_SEND | HIDDEN
 
     def put(self, config: TopicConfig) -> None:
-        """Set one topic; the version stays."""
+        """Set one topic; the version is unchanged."""
         name = config.topic_name
         self.configs[name] = config
         if names.is_sendable(name):
@@ -118,7 +118,7 @@ class TopicTable:
             self.group_topics.add(name)
 
     def changed(self, config: TopicConfig, now_ms: int) -> None:
-        """Set one topic, move the version and notify who saves and registers it."""
+        """Set one topic, increment the version and call the listeners."""
         self.put(config)
         self._tell((config.topic_name,), now_ms)
 
@@ -128,7 +128,7 @@ class TopicTable:
             listener(topics)
 
     def is_known(self, topic: str) -> bool:
-        """Whether there is such a topic."""
+        """Whether the topic exists."""
         return topic in self.configs
 
     def is_system(self, topic: str) -> bool:
@@ -146,10 +146,10 @@ class TopicTable:
         *,
         unit_mode: bool = False,
     ) -> TopicConfig:
-        """The topic a message is for, made from its default topic if it is unknown.
+        """The topic of a send, created from its default topic if it is unknown.
 
         Raises: NameIllegal, NoPermission for a topic that is not for clients, TopicNotExist when it
-        may not be made, LimitReached, TooFast.
+        may not be created, LimitReached, TooFast.
         """
         names.check_topic(topic)
         names.check_sendable(topic)
@@ -168,7 +168,7 @@ class TopicTable:
     def from_template(
         self, topic: str, default_topic: str, queue_nums: int, unit_mode: bool
     ) -> TopicConfig | None:
-        """The config a send may create, None if no rule creates one."""
+        """The config that a send may create, None if no rule allows it."""
         retry = topic.startswith(names.RETRY_PREFIX)
         sys_flag = (UNIT_SUB if retry else UNIT) if unit_mode else 0
         template = self.configs.get(default_topic)
@@ -189,7 +189,7 @@ class TopicTable:
     def for_group(
         self, group: str, queues: int, now_ms: int, *, order: bool = False, unit_mode: bool = False
     ) -> bool:
-        """Make `%RETRY%group`, or set its order flag; whether anything changed.
+        """Create `%RETRY%group`, or set its order flag; whether anything changed.
 
         A group without retry queues gets no topic. Raises: LimitReached.
         """
@@ -211,7 +211,9 @@ class TopicTable:
     def for_broker(
         self, topic: str, queues: int, now_ms: int, *, unit_mode: bool = False
     ) -> TopicConfig:
-        """A topic of a group that the broker puts into, made if unknown. Raises: LimitReached."""
+        """A topic of a group that the broker writes to, created if unknown. Raises:
+        LimitReached.
+        """
         known = self.configs.get(topic)
         if known is not None:
             return known
@@ -222,35 +224,36 @@ class TopicTable:
         return config
 
     def for_pop(self, topic: str, now_ms: int) -> None:
-        """Make the topic that popped messages come back in. Raises: LimitReached."""
+        """Create the retry topic of popped messages. Raises: LimitReached."""
         if topic not in self.configs:
             self.check_room(topic)
             self.changed(internal_topic(topic, 1), now_ms)
 
     def mark_ordered(self, ordered: Iterable[str], now_ms: int) -> None:
-        """Set the order flag of the named topics; those that are not here are passed over."""
+        """Set the order flag of the named topics; unknown ones are ignored."""
         for topic in ordered:
             known = self.configs.get(topic)
             if known is not None and not known.order:
                 self.changed(msgspec.structs.replace(known, order=True), now_ms)
 
     def adopt(self, topic: str, queues: int, now_ms: int) -> bool:
-        """Take up a topic whose messages are in the store but whose config was lost in a crash."""
+        """Add a topic whose messages are in the store but whose config was lost in a crash."""
         if topic in self.configs or names.topic_problem(topic, stored=True):
             return False
         self.changed(internal_topic(topic, max(1, queues)), now_ms)
         return True
 
     def check_group_room(self, groups: Iterable[str]) -> None:
-        """That each of these can have its retry topic. Raises: LimitReached."""
+        """Check that each of these can have its retry topic. Raises: LimitReached."""
         new = sum(names.retry_topic(group) not in self.configs for group in groups)
         if new and len(self.group_topics) + new > self.max_topics:
             raise LimitReached("topic", self.max_topics, UNUSED)
 
     def check_room(self, *topics: str) -> None:
-        """Refuse topics that cannot all be made.
+        """Refuse topics that cannot all be created.
 
-        Raises: LimitReached when they would be too many, Refused while one of them is deleted.
+        Raises: LimitReached when they would be too many, Refused while one of them is being
+        deleted.
 
         Topics of groups have a limit of their own, so that many groups leave room for topics.
         """
@@ -280,7 +283,8 @@ class TopicTable:
         return bool(self.put_all([self.edited(wanted, edits, known)], now_ms))
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> list[str]:
-        """Set topics as `edited` made them: the names that changed, or nothing when it raises.
+        """Set topics made by `edited`: returns the names that changed; changes nothing when it
+        raises.
 
         Raises: LimitReached, Refused.
         """
@@ -299,7 +303,7 @@ class TopicTable:
     def edited(
         self, wanted: TopicConfig, edits: Mapping[str, str], known: TopicConfig | None
     ) -> TopicConfig:
-        """What becomes of a topic that is `known` so. Raises: as `update`, but for the limit."""
+        """The new config of a topic that is `known` so. Raises: as `update`, but for the limit."""
         self.check_update(wanted, edits)
         current = known.attributes if known else {}
         return msgspec.structs.replace(
@@ -307,7 +311,7 @@ class TopicTable:
         )
 
     def check_update(self, wanted: TopicConfig, edits: Mapping[str, str]) -> None:
-        """What can be refused without knowing the topic. Raises: NameIllegal, Refused."""
+        """The checks that do not depend on the present topic. Raises: NameIllegal, Refused."""
         names.check_topic(wanted.topic_name)
         self.check_not_system(wanted.topic_name)
         for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
@@ -325,12 +329,12 @@ class TopicTable:
             raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
 
     def check_not_system(self, topic: str) -> None:
-        """Refuse a topic that people may neither make nor delete. Raises: NameIllegal."""
+        """Refuse a topic that clients may neither create nor delete. Raises: NameIllegal."""
         if self.settings.validate_system_topic_when_update_topic and self.is_system(topic):
             raise NameIllegal(f"The topic[{topic}] is conflict with system topic.")
 
     def delete(self, topic: str, now_ms: int) -> bool:
-        """Forget a topic; whether it was there."""
+        """Remove a topic; whether it existed."""
         if self.configs.pop(topic, None) is None:
             return False
         self.open_configs.pop(topic, None)
@@ -341,7 +345,7 @@ class TopicTable:
 
     @contextmanager
     def leaving(self, topics: frozenset[str]) -> Iterator[None]:
-        """Nobody makes these topics anew meanwhile. Raises: Refused if one is being deleted."""
+        """Block the creation of these topics meanwhile. Raises: Refused if one is being deleted."""
         for topic in topics & self._leaving:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"the topic[{topic}] is being deleted already")
         self._leaving |= topics
@@ -353,10 +357,10 @@ class TopicTable:
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, document: Mapping[str, Any]) -> list[str]:
-        """Merge a decoded `topics.json` over the built-in topics; the names that were left out.
+        """Merge a decoded `topics.json` over the built-in topics; returns the names left out.
 
-        A name that could never be a directory of ours is left out. Fields that we do not know are
-        kept and written again. Raises: ValueError when it is no such file; nothing changed then.
+        A name that cannot be a directory is left out. Unknown fields are kept and written again.
+        Raises: ValueError when it is malformed; nothing has changed then.
         """
         stored = mapping(document, "topicConfigTable")
         configs = {
@@ -364,7 +368,7 @@ class TopicTable:
             for name, fields in stored.items()
         }
         version = version_of(document)
-        # A broker may be called like its host, dots included, and its topic with it.
+        # A broker may be named like its host, dots included, and so is its topic.
         rejected = [
             name
             for name in configs
@@ -379,7 +383,7 @@ class TopicTable:
         return rejected
 
     def document(self) -> dict[str, Any]:
-        """What `topics.json` holds, detached: it may be encoded in a thread."""
+        """The content of `topics.json`, detached: it may be encoded in a thread."""
         return {
             **self.extra,
             "dataVersion": version_document(self.version),
@@ -387,7 +391,9 @@ class TopicTable:
         }
 
     def with_attribute(self, key: str, value: str) -> list[str]:
-        """Topics whose attribute `key` is `value`, sorted: what a start may have to refuse."""
+        """Topics whose attribute `key` is `value`, sorted: used to refuse unsupported ones at the
+        start.
+        """
         return sorted(
             name for name, config in self.configs.items() if config.attributes.get(key) == value
         )
@@ -401,7 +407,7 @@ HIDDEN: Final = frozenset({TBW102, "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"})
 def internal_topic(
     name: str, queues: int, perm: int = READ_WRITE, *, sys_flag: int = 0
 ) -> TopicConfig:
-    """A topic with as many queues to read as to write."""
+    """A topic with as many read as write queues."""
     return TopicConfig(
         topic_name=name,
         read_queue_nums=queues,

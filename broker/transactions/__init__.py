@@ -1,1 +1,1 @@
-"""Transactional messages: halves, their ends, and the check of those that stay open."""
+"""Transactional messages: halves, commit and rollback, and the check of open ones."""

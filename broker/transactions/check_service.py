@@ -1,11 +1,10 @@
-"""The check: open halves go round in their queue, and their producers are asked.
+"""The check of open transactions: asks producers to commit or roll back.
 
-A half that its producer has not ended in time is put again at the end of the queue, and one of the
-producers is asked; after so many times it goes where people find it. One that wants to be left
-alone for longer stays where it is, and those behind it are checked all the same. The queues hold
-all there is to know: this service reads them at the start, and a Java broker goes on where it
-stopped. How far both are done with are the offsets of a group, moved only when what they refer to
-is on disk.
+A half without an end in time is put again at the end of the half queue, and one of its producers is
+asked; after too many checks it is put into a topic for people to inspect. One with a longer
+immunity time stays where it is, and those behind it are checked all the same. The queues hold the
+complete state: this service reads them at the start, and a Java broker continues where it stopped.
+The progress in both is the offset of a group, which moves only when what it refers to is on disk.
 Source: semantics §10.3 (TransactionalMessageServiceImpl).
 """
 
@@ -53,18 +52,19 @@ if TYPE_CHECKING:
 __all__ = ["HalfMessages"]
 
 READ_MAX: Final = 32
-"""Records read, and halves considered, before others get their turn."""
+"""Records read, and halves checked, before others get their turn."""
 SAVE_S: Final = 5.0
-"""Period in which it is noted how far both queues are done with."""
+"""Seconds between saves of the progress in both queues."""
 READ_BYTES: Final = 1 << 20
 HELD_BACK_MAX: Final = 100_000
-"""Finished halves that are remembered behind an open one; then that is put again at the end."""
+"""Finished halves that are remembered behind an open one; beyond that the open one is put again at
+the end."""
 QUESTION_BYTES: Final = 512 << 10
-"""What the question about a half may have beside its record."""
+"""The largest size of a check request beside its record."""
 ROUND_S: Final = 60.0
 """How long one round of checks may take."""
 LATE_MAX: Final = 10_000
-"""Records about halves given up last, and their late ends, that a start reads."""
+"""The most records about halves given up, and their late ends, that a start reads."""
 CHANNEL_TRIES: Final = 3
 HOUR_MS: Final = 3_600_000
 SERVICE: Final = "transactions"
@@ -73,7 +73,7 @@ log = structlog.stdlib.get_logger("aerobee.broker")
 
 
 class HalfMessages:
-    """The service. `transactions` is what it keeps up to date."""
+    """The service. It keeps `transactions` up to date."""
 
     def __init__(
         self,
@@ -97,12 +97,12 @@ class HalfMessages:
         self._saved = (0, 0)
         self._turn = 0
         self._unasked: dict[str, int] = {}
-        """Producer group → halves of this round for which no producer was there."""
+        """Producer group → halves of this round that found no producer to ask."""
 
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Learn what is open; then check by the clock, and note how far both queues are done."""
+        """Load the open halves; then check periodically, and save the progress."""
         await self.load()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._check_for_ever, trio.current_time())
@@ -113,10 +113,10 @@ class HalfMessages:
     # -- the start -------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read both queues from where they are not done with. Raises: OSError.
+        """Read both queues from the saved progress. Raises: OSError.
 
-        After a kill the offsets may lie behind, so that a half and its newer copy are both read:
-        whatever has become of the copy, the older one is done with.
+        After a kill the offsets may be old, so that a half and its newer copy are both read:
+        whatever happened to the copy, the older one is finished.
         """
         table = self._transactions
         table.position = self._done_with(HALF_TOPIC)
@@ -135,7 +135,7 @@ class HalfMessages:
         async for record in self._records(HALF_TOPIC, table.position):
             half, at = Half.of(record), record.queue_offset
             alike = newest.setdefault(half.likeness, {})
-            # A copy without a first offset is that of the oldest: such copies keep the order.
+            # A copy without a first offset is of the oldest half: such copies keep the order.
             first = next(iter(alike), None) if half.half_offset is None else half.half_offset
             if half.was_moved and (older := alike.pop(first, None)) is not None:
                 table.decided.add(older)
@@ -152,9 +152,9 @@ class HalfMessages:
         table.go_on(table.position)
 
     async def _load_given_up(self) -> set[int]:
-        """Read which halves were given up last, and whether they have ended since.
+        """Read the halves that were given up last, and whether they have ended since.
 
-        Returns: the keys of those whose first offset is known: their halves are over.
+        Returns: the keys of those whose first offset is known: their halves are finished.
         """
         table = self._transactions
         over: set[int] = set()
@@ -186,7 +186,7 @@ class HalfMessages:
                 log.warning("transaction.check_failed", error=str(error))
 
     async def check(self) -> None:
-        """Go over the open halves once. Raises: OSError."""
+        """Check all open halves once. Raises: OSError."""
         broker = self._config.broker
         table = self._transactions
         began = self._clock.monotonic()
@@ -211,12 +211,14 @@ class HalfMessages:
         self._unasked.clear()
 
     def _slice(self, result: GetResult, at: int, rules: Rules) -> int | None:
-        """Look at halves that were read from `at` on; where to go on, None: not in this round."""
+        """Check the halves read from `at` on; returns where to continue, None: not in this
+        round.
+        """
         table = self._transactions
         now_ms = self._clock.now_ms()
         for record in self._store.aside.records(SERVICE, result, HALF_TOPIC, 0, at):
             if record.queue_offset > at:
-                # What lay between is gone from the log, or damaged.
+                # The records in between were deleted or damaged.
                 table.gone(at, record.queue_offset)
             at = record.queue_offset
             if at >= table.position and at not in table.decided:
@@ -237,13 +239,13 @@ class HalfMessages:
         return at if result.count else None
 
     def _look(self, half: Half, now_ms: int, rules: Rules) -> bool:
-        """What becomes of one half; whether those behind it are to be considered."""
+        """Check one half; whether those behind it are to be checked."""
         step = next_step(half, now_ms, rules)
         if step is Step.STOP:
             return False
         if step is Step.KEEP and not self._holds_back(half):
             return True
-        # No await from here to the end: a half must not be ended between its copy and our knowing.
+        # No await from here to the end: a half must not end between its copy and the record of it.
         if step is not Step.GIVE_UP:
             if half.record.size + QUESTION_BYTES <= MAX_FRAME_BYTES:
                 status = self._put_again(half, step)
@@ -255,13 +257,13 @@ class HalfMessages:
         return self._give_up(half, now_ms)
 
     def _holds_back(self, half: Half) -> bool:
-        """Whether it is the first open one, and too much behind it must be remembered for it."""
+        """Whether it is the first open one, with too many finished ones behind it."""
         table = self._transactions
         first = half.record.queue_offset == table.position
         return first and len(table.decided) > HELD_BACK_MAX
 
     def _give_up(self, half: Half, now_ms: int) -> bool:
-        """Put it where people find it; False when the store takes nothing now."""
+        """Put it into the topic for people to inspect; False when the store refuses puts now."""
         self._topics.adopt(GIVEN_UP_TOPIC, 1, now_ms)
         status = self._put(half, GIVEN_UP_TOPIC, given_up(half)).status
         if status in UNSTORABLE:
@@ -273,7 +275,7 @@ class HalfMessages:
         return True
 
     def _put_again(self, half: Half, step: Step) -> PutStatus:
-        """At the end of the queue; and its producer is asked, when that is due."""
+        """Put it again at the end of the queue; ask its producer, when that is due."""
         properties = put_again(half, step)
         result = self._put(half, HALF_TOPIC, properties)
         if result.status is PutStatus.PUT_OK:
@@ -287,9 +289,9 @@ class HalfMessages:
         return self._puts.put_again(draft_again(half.record, topic, 0, properties))
 
     def _note_end(self, half: Half) -> None:
-        """Where an open half lies in front, the queue itself does not say that this one is over.
+        """Write an op record for a half that was put again while an earlier half is still open.
 
-        The copy is there already: without the record, a start may look at the half once more.
+        The copy is stored already: without the record, a start may check the half once more.
         """
         at = half.record.queue_offset
         if at > self._transactions.position:
@@ -303,7 +305,7 @@ class HalfMessages:
     # -- asking ----------------------------------------------------------------------------------
 
     def _ask(self, half: Half, properties: bytes, stored: PutResult) -> None:
-        """CHECK_TRANSACTION_STATE to one producer of the group, one-way."""
+        """Send CHECK_TRANSACTION_STATE to one producer of the group, one-way."""
         connection = self._channel(half.producer_group)
         if connection is None:
             group = half.producer_group
@@ -325,7 +327,7 @@ class HalfMessages:
         connection.notify(header.code, header, body)
 
     def _channel(self, group: str) -> ClientConnection | None:
-        """The members in turn; of three in a row the first that reads what it is sent."""
+        """The next member in turn; of three in a row the first that reads its data."""
         members = list(self._clients.producers.get(group, {}).values())
         for _ in range(min(CHANNEL_TRIES, len(members))):
             self._turn += 1
@@ -342,10 +344,10 @@ class HalfMessages:
             await self.save_progress()
 
     async def save_progress(self) -> None:
-        """Move the offsets of the group, once what they leave behind is on disk.
+        """Move the offsets of the group, once what they refer to is on disk.
 
-        They are saved with those of all groups. The last time is before a clean stop: what opens
-        the directory then finds no half whose newer copy it would have to tell from it.
+        They are saved with those of all groups. The last time is before a clean stop, so that the
+        next start finds no half together with its newer copy.
         """
         try:
             await self._move_offsets()
@@ -365,7 +367,7 @@ class HalfMessages:
         self._saved = progress
 
     def _noted(self) -> tuple[int, ...]:
-        """What the next start would read."""
+        """The progress that the next start would read."""
         return tuple(
             max(0, self._offsets.query(GROUP, topic, 0)) for topic in (HALF_TOPIC, OP_TOPIC)
         )
@@ -373,7 +375,7 @@ class HalfMessages:
     # -- reading ---------------------------------------------------------------------------------
 
     async def _records(self, topic: str, queue_offset: int) -> AsyncIterator[Record]:
-        """Whole records of queue 0 from there to its end as it is now. Raises: OSError."""
+        """Whole records of queue 0 from there to its present end. Raises: OSError."""
         end = self._store.max_offset(topic, 0)
         while queue_offset < end:
             result = await self._read(topic, queue_offset)

@@ -1,8 +1,8 @@
-"""END_TRANSACTION: a half becomes a message, or nothing.
+"""END_TRANSACTION: commit or roll back a half.
 
-The first end of a transaction stands: a second end is answered as done, and nothing is
-stored. An answer means that the end survives what an answered send would.
-Source: semantics §10.2 (EndTransactionProcessor).
+The first end of a transaction counts: a second one is answered as done, and nothing is stored. An
+answer means that the end is as durable as an answered send. Source: semantics §10.2
+(EndTransactionProcessor).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TransactionProcessor:
         self._waits_for_disk = core.config.store.sync_flush
 
     def end(self, header: EndTransaction, command: Command, connection: Connection) -> Outcome:
-        """Commit or roll back; a producer that does not know yet gets no answer."""
+        """Commit or roll back; a producer that reports "unknown" gets no answer."""
         wanted = header.commit_or_rollback
         if wanted == UNKNOWN:
             return None
@@ -77,7 +77,7 @@ class TransactionProcessor:
     # -- checks ----------------------------------------------------------------------------------
 
     def _half(self, header: EndTransaction) -> Half:
-        """The half that a request names. Raises: Refused, NotInMemory, OSError."""
+        """The half of a request. Raises: Refused, NotInMemory, OSError."""
         record = self._store.message(header.commit_log_offset)
         if record is None or record.topic != HALF_TOPIC or record.queue_id:
             raise Refused(SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -108,7 +108,7 @@ class TransactionProcessor:
     def _end(
         self, half: Half, header: EndTransaction, command: Command, connection: Connection
     ) -> Later:
-        """Check, and end what is still open. No await: it stays open until then."""
+        """Check, and end the half if it is open. No await: it stays open until then."""
         self._check(half, header)
         at = self._transactions.newest(half)
         if at is not None:
@@ -123,7 +123,7 @@ class TransactionProcessor:
         return PARKED
 
     def _decide(self, half: Half, at: int, *, commit: bool) -> None:
-        """The end of the half whose newest copy is at `at`. Raises: Refused; it is open then."""
+        """End the half whose newest copy is at `at`. Raises: Refused; it is open then."""
         now_ms = self._clock.now_ms()
         counters = self._stats.transaction(half.topic)
         if commit:
@@ -137,8 +137,8 @@ class TransactionProcessor:
         if result.status is not PutStatus.PUT_OK:
             if not commit:
                 raise first_put_refused(result.status, self._store)
-            # After a commit there is no way back. Without the record, a start before the next check
-            # makes the producer be asked again: it may deliver twice, as a kill in between may.
+            # A commit is final. Without the op record, a start before the next check asks the
+            # producer again: it may deliver twice, as may a kill in between.
         elif is_open:
             self._transactions.op_written(result.queue_offset, (at,))
         if not commit:
@@ -146,7 +146,7 @@ class TransactionProcessor:
         self._transactions.decide(half, at, now_ms)
 
     def _commit(self, half: Half) -> None:
-        """Store the message where it is meant to go. Raises: Refused, and nothing is stored."""
+        """Store the message in its target. Raises: Refused, and nothing is stored."""
         if half.target is None:
             raise Refused(SYSTEM_ERROR, "the half message does not say where it goes")
         draft = draft_again(half.record, *half.target, b"")

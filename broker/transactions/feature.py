@@ -1,4 +1,4 @@
-"""Transactions: halves that wait for their end, and asking producers that do not send it."""
+"""Transactions: open halves, their end, and the check of producers that do not send it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["TransactionsFeature"]
 
 COUNTS_S: Final = 10.0
-"""Period in which counts are saved that only another broker reads."""
+"""Seconds between saves of counts that only another broker reads."""
 
 
 class TransactionsFeature(Feature):
-    """The table of open halves, which is read from the log, and who checks them."""
+    """The table of open halves, which is read from the log, and the check service."""
 
     def __init__(self, core: Core, topics: TopicTable, consumers: ConsumerTables) -> None:
         self.table = Transactions()
@@ -43,5 +43,5 @@ class TransactionsFeature(Feature):
         self.services = (self.half_messages,)
 
     async def close(self) -> None:
-        """Note how far both queues are done with."""
+        """Save the progress in both queues."""
         await self.half_messages.save_progress()

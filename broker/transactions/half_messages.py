@@ -1,9 +1,9 @@
-"""What a half message is, what becomes of it, and when: the words of a transaction.
+"""Half messages: their properties, op records, and the rules of the check. Pure.
 
-A half is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC that says in its properties where it is
-meant to go. Its end is a record of the op topic, whose body names its offset in the half queue. No
-other transformation is made before the end: a delay or a timer begins with the commit.
-Source: semantics §10 (TransactionalMessageBridge, TransactionalMessageServiceImpl).
+A half is an ordinary record of RMQ_SYS_TRANS_HALF_TOPIC with its target in its properties. Its end
+is a record of the op topic, whose body has its offset in the half queue. No other redirection
+happens before the end: a delay or a timer begins with the commit. Source: semantics §10
+(TransactionalMessageBridge, TransactionalMessageServiceImpl).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets say how far both queues are done with."""
+"""The group whose offsets are the progress in both queues."""
 
 PREPARED: Final = "TRAN_MSG"
 REAL_TOPIC: Final = "REAL_TOPIC"
@@ -57,21 +57,21 @@ CHECKS: Final = "TRANSACTION_CHECK_TIMES"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 HALF_OFFSET: Final = "AEROBEE_HALF_OFFSET"
-"""Ours: the queue offset that a half had when it was sent, in every copy of it. Java keeps it."""
+"""Ours: the first queue offset of a half, in every copy of it. Java keeps it."""
 LATE_END: Final = "AEROBEE_HALF_ENDED"
-"""Ours: what ended a half that had been given up, in a record behind it."""
+"""Ours: the end of a half that had been given up, in a record behind it."""
 
 OP_TAG: Final = "d"
 OP_PROPERTIES: Final = f"TAGS\x01{OP_TAG}\x02".encode()
 OFFSET_DIGITS: Final = 20
 HALF_PROPERTIES_MAX: Final = PROPERTIES_BYTES_MAX - 256
-"""Checks and the commit add some: what is accepted can be checked and committed."""
+"""Checks and the commit add some, so an accepted half can be checked and committed."""
 
 
 def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
-    """Whether a send asks for a half; its sysFlag has no say in it.
+    """Whether a send asks for a half; its sysFlag does not matter.
 
-    Consumers before 4.6.1 leave the mark on messages that they send again for a later try.
+    Consumers before 4.6.1 leave the mark on messages that they send back for a retry.
     """
     if properties.get(PREPARED, "").lower() != "true":
         return False
@@ -81,7 +81,7 @@ def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
 def half_of(draft: MessageDraft, properties: dict[str, str]) -> None:
     """Turn a message into its half. Its UNIQ_KEY is the transaction's id from now on."""
     for name in (CHECKS, FIRST_OFFSET, HALF_OFFSET, LATE_END):
-        # What only a broker may say, of a copy.
+        # Properties that only a broker may set, on copies.
         properties.pop(name, None)
     properties[REAL_TOPIC] = draft.topic
     properties[REAL_QUEUE] = str(draft.queue_id)
@@ -93,16 +93,16 @@ def half_of(draft: MessageDraft, properties: dict[str, str]) -> None:
 
 
 class Half(NamedTuple):
-    """A half as it was read: its record, and what its properties say."""
+    """A half: its record and its parsed properties."""
 
     record: Record
     properties: dict[str, str]
     half_offset: int | None
-    """The queue offset that it had when it was sent; None where a copy does not say it."""
+    """Its first queue offset; None where a copy does not have it."""
 
     @classmethod
     def of(cls, record: Record) -> Half:
-        """Read the properties of a record of the half topic, or of one that was given up."""
+        """Parse the properties of a record of the half topic, or of one that was given up."""
         properties = decode(record.properties)
         half_offset = _integer(properties.get(HALF_OFFSET, properties.get(FIRST_OFFSET)), -1)
         if half_offset >= 0:
@@ -112,7 +112,7 @@ class Half(NamedTuple):
 
     @property
     def producer_group(self) -> str:
-        """Who began the transaction and may end it."""
+        """The producer group of the transaction."""
         return self.properties.get("PGROUP", "")
 
     @property
@@ -122,12 +122,12 @@ class Half(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """The topic that it says it is meant for; empty when it does not say."""
+        """The target topic in its properties; empty when there is none."""
         return self.properties.get(REAL_TOPIC, "")
 
     @property
     def target(self) -> Target | None:
-        """Topic and queue that it goes to; None for a record that is no half."""
+        """The target; None for a record that is not a half."""
         return target(self.topic, self.properties.get(REAL_QUEUE))
 
     @property
@@ -137,16 +137,16 @@ class Half(NamedTuple):
 
     @property
     def was_moved(self) -> bool:
-        """Whether it is a copy that a check has put again."""
+        """Whether it is a copy that a check has put."""
         return CHECKS in self.properties or FIRST_OFFSET in self.properties
 
     @property
     def first_offset(self) -> int:
-        """The offset under which an op record may name it, if it was moved unasked; else −1."""
+        """The offset by which an op record may name it, if it was put again unasked; else −1."""
         return _integer(self.properties.get(FIRST_OFFSET), -1)
 
     def immunity_ms(self, timeout_ms: int) -> int | None:
-        """For how long it is not to be checked; None when it does not say."""
+        """Its immunity time; None when it has none."""
         text = self.properties.get(IMMUNITY)
         if text is None:
             return None
@@ -155,17 +155,17 @@ class Half(NamedTuple):
 
     @property
     def key(self) -> int:
-        """The same for every copy of one half and for no other; good within this process.
+        """The same for every copy of one half and for no other; valid within this process.
 
-        That offset alone would do, but a queue may have begun again at number 0.
+        That offset alone would do, but a queue may have started again at number 0.
         """
         return hash((self.likeness, self.half_offset))
 
     @property
     def likeness(self) -> int:
-        """What a copy that does not say its first offset is found by; a producer may repeat it.
+        """Identifies a copy that has no first offset; a producer may repeat it.
 
-        Where it was born is what no other producer can claim.
+        It includes the born host, which no other producer can forge.
         """
         return hash((self.transaction_id, self.record.born_timestamp, self.record.born_host))
 
@@ -176,11 +176,13 @@ class Half(NamedTuple):
 
     @property
     def late_end(self) -> bool:
-        """Whether it stands behind one that was given up, and says that this has ended."""
+        """Whether it is the record of a late end of a half that was given up."""
         return LATE_END in self.properties
 
     def commit(self, draft: MessageDraft) -> dict[str, str]:
-        """Make a copy of the record the committed message; its properties, which hooks may turn."""
+        """Make a copy of the record the committed message; returns its properties, for the
+        hooks.
+        """
         draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         draft.prepared_transaction_offset = self.record.physical_offset
         return {
@@ -197,27 +199,27 @@ class Step(Enum):
     """What the check does with an open half."""
 
     STOP = auto()
-    """It is too young, and so is everything behind it."""
+    """It is too new, and so is everything behind it."""
     KEEP = auto()
-    """Put it again at the end of the queue: its time has not come."""
+    """Put it again at the end of the queue: its immunity is not over."""
     CHECK = auto()
     """Put it again at the end of the queue and ask its producer."""
     GIVE_UP = auto()
-    """Put it where people find it."""
+    """Put it into the topic for people to inspect."""
 
 
 class Rules(NamedTuple):
-    """The settings of the check, and what its round began with. Times in ms."""
+    """The settings of the check, and the state when its round began. Times in ms."""
 
     end_offset: int
-    """One past the last half at that time. What is put again lies behind it."""
+    """One past the last half at that time. Halves put again are behind it."""
     timeout_ms: int
     checks_max: int
     reserved_ms: int
 
 
 def next_step(half: Half, now_ms: int, rules: Rules) -> Step:
-    """The first line that fits, in the order of the specification's table."""
+    """The first matching row, in the order of the specification's table."""
     age_ms = now_ms - half.record.born_timestamp
     if half.target is None or half.checks >= rules.checks_max or age_ms > rules.reserved_ms:
         return Step.GIVE_UP
@@ -226,14 +228,14 @@ def next_step(half: Half, now_ms: int, rules: Rules) -> Step:
     immunity_ms = half.immunity_ms(rules.timeout_ms)
     if immunity_ms is not None:
         return Step.KEEP if age_ms <= immunity_ms else Step.CHECK
-    # The clock of a producer may be ahead: a half from the future is asked for at once.
+    # The clock of a producer may be ahead: a half from the future is checked at once.
     return Step.STOP if 0 <= age_ms <= rules.timeout_ms else Step.CHECK
 
 
 def put_again(half: Half, step: Step) -> bytes:
     """The properties of a half that goes to the end of its queue.
 
-    One that is not asked for yet is not counted as asked: given up, it would be lost unasked.
+    Without a question it is not counted as checked: or it could be given up unasked.
     """
     changed = half.properties | _half_offset(half)
     if step is Step.CHECK:
@@ -244,14 +246,14 @@ def put_again(half: Half, step: Step) -> bytes:
 
 
 def given_up(half: Half) -> bytes:
-    """The properties of a half that goes where people find it."""
+    """The properties of a half that is given up."""
     return encode(half.properties | _half_offset(half)).encode()
 
 
 def late_end(half: Half, *, commit: bool) -> MessageDraft:
-    """The record that says: this half was given up, and has ended since.
+    """The record of the late end of a half that was given up.
 
-    No op record can say so: what an op record names in front of the open halves is forgotten.
+    An op record cannot say so: op records for halves before the open ones are forgotten.
     """
     said = {LATE_END: "commit" if commit else "rollback", UNIQUE: half.transaction_id}
     properties = encode(said | _half_offset(half)).encode()
@@ -268,7 +270,7 @@ def _half_offset(half: Half) -> dict[str, str]:
 
 
 def op_draft(half_offset: int, store_host: bytes, now_ms: int) -> MessageDraft:
-    """The record that says: the half there is finished.
+    """The op record: the half at this offset is finished.
 
     One number in each, though 5.x puts many into one: Java's 4.9.7 cannot read those.
     """
@@ -287,7 +289,7 @@ def op_draft(half_offset: int, store_host: bytes, now_ms: int) -> MessageDraft:
 def op_offsets(body: bytes | memoryview) -> list[int]:
     """The offsets in an op record: one bare number (4.9), or numbers with commas (5.x).
 
-    Pieces that are no number are passed over.
+    Pieces that are not numbers are ignored.
     """
     found = []
     for piece in bytes(body).split(b","):

@@ -1,7 +1,7 @@
-"""Which transactions are open: what the half and op queues say, worked out once and kept up.
+"""Open transactions: the state of the half and op queues, loaded once and kept up to date.
 
-The queues are the truth; this table is read from them at the start and can be forgotten at any
-time. It is why a transaction has one end: Java's broker does not look whether there was one.
+The queues are the truth; this table is loaded from them at the start and can be dropped at any
+time. It ensures that a transaction has one end: Java's broker does not check for an earlier one.
 
 Invariant: every half before `position` is finished, was put again behind it, or is given up;
 `decided` holds those of which this is so behind `position`, and never `position` itself. Source:
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Transactions"]
 
 MOVED_MAX: Final = 500_000
-"""Halves put again whose first offset is remembered. A late end that names a forgotten one is
-taken for a repeated one; the check still asks for the half itself."""
+"""Halves put again whose first offset is remembered. A late end for a forgotten one is taken for a
+repeated one; the check still asks for the half itself."""
 GIVEN_UP_MAX: Final = 10_000
 """Halves given up that a late commit may still deliver."""
 
 
 class Transactions:
-    """Open halves by queue offset, and how far both queues are done with."""
+    """Open halves by queue offset, and the progress in both queues."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -39,11 +39,11 @@ class Transactions:
         self.given_up: dict[int, None] = {}
         """Keys of halves that were given up, oldest first."""
         self.op_position = 0
-        """Every op record before it names only halves before `position`."""
+        """Every op record before it is only about halves before `position`."""
         self.ops: deque[tuple[int, int]] = deque()
         """(offset, greatest half offset in it) of the op records that still matter."""
         self.open: dict[str, int] = {}
-        """Open halves per topic they are meant for. Halves on their way in count as well."""
+        """Open halves by target topic. Halves being put count as well."""
         self.changed_ms: dict[str, int] = {}
         self.changes = 0
 
@@ -68,11 +68,11 @@ class Transactions:
     # -- what happens to a half ------------------------------------------------------------------
 
     def began(self, topic: str, now_ms: int) -> None:
-        """One more half for a topic."""
+        """Count a new half for a topic."""
         self._count(topic, 1, now_ms)
 
     def decide(self, half: Half, at: int, now_ms: int) -> None:
-        """Note the end of a half whose newest copy is at `at`: open, or given up."""
+        """Record the end of a half whose newest copy is at `at`: open, or given up."""
         key = next((key for key in half.keys if self.moved.get(key) == at), half.key)
         self.moved.pop(key, None)
         if not self.is_open(at):
@@ -84,14 +84,14 @@ class Transactions:
         self._advance()
 
     def move(self, half: Half, to: int) -> None:
-        """An open half was put again, at offset `to`."""
+        """Record that an open half was put again, at offset `to`."""
         at = half.record.queue_offset
         assert self.position <= at < to, "what is done with is not moved"
         self.remember_move(half.key, to)
         self.gone(at, at + 1)
 
     def give_up(self, half: Half, now_ms: int) -> None:
-        """An open half was put where people find it."""
+        """Record that an open half was given up."""
         at = half.record.queue_offset
         assert self.position <= at, "what is done with is not given up"
         self.moved.pop(half.key, None)
@@ -100,7 +100,7 @@ class Transactions:
         self.gone(at, at + 1)
 
     def gone(self, begin: int, end: int) -> None:
-        """Nothing from `begin` to before `end` is open any more."""
+        """Record that nothing from `begin` to before `end` is open any more."""
         if begin <= self.position:
             self.go_on(max(end, self.position))
         else:
@@ -114,7 +114,7 @@ class Transactions:
         return at
 
     def go_on(self, position: int) -> None:
-        """Nothing before `position` is open any more, or it is gone from the log."""
+        """Advance: nothing before `position` is open any more, or it is deleted."""
         assert position >= self.position, "what is done with stays so"
         if self.decided and position > self.position + 1:
             self.decided = {at for at in self.decided if at >= position}
@@ -122,14 +122,14 @@ class Transactions:
         self._advance()
 
     def remember_move(self, key: int, to: int) -> None:
-        """Where a half that was put again is now."""
+        """Remember the newest offset of a half that was put again."""
         self.moved.pop(key, None)
         self.moved[key] = to
         if len(self.moved) > MOVED_MAX:
             del self.moved[next(iter(self.moved))]
 
     def remember_given_up(self, key: int) -> None:
-        """A late commit of this half is still wanted."""
+        """Remember a half for a late commit."""
         self.given_up[key] = None
         if len(self.given_up) > GIVEN_UP_MAX:
             del self.given_up[next(iter(self.given_up))]
@@ -147,11 +147,11 @@ class Transactions:
     # -- op records ------------------------------------------------------------------------------
 
     def op_written(self, op_offset: int, half_offsets: Iterable[int]) -> None:
-        """An op record lies there and names these halves."""
+        """Add an op record with the halves that it is about."""
         self.ops.append((op_offset, max(half_offsets, default=-1)))
 
     def progress(self) -> tuple[int, int]:
-        """How far the half queue and the op queue are done with."""
+        """The progress in the half queue and the op queue."""
         return self.position, self.op_position
 
     # -- the count -------------------------------------------------------------------------------
@@ -162,7 +162,9 @@ class Transactions:
         self.changed_ms[topic] = now_ms
 
     def document(self) -> dict[str, Any]:
-        """What `transactionMetrics` holds: for Java's broker, which counts on from it."""
+        """The content of `transactionMetrics`: for Java's broker, which continues to count from
+        it.
+        """
         counts = {
             topic: {"count": count, "timeStamp": self.changed_ms[topic]}
             for topic, count in self.open.items()
