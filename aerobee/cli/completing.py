@@ -36,7 +36,8 @@ def known_topics(ctx: click.Context, prefix: str = "") -> list[str]:
     from aerobee.errors import AerobeeError
 
     try:
-        connection = chosen(ctx.params.get("namesrv"), ctx.params.get("context"))
+        given = (ctx.params.get(name) for name in ("namesrv", "context", "namespace"))
+        connection = chosen(*given)
         with connection.admin(connect_timeout=WITHIN_S, request_timeout=WITHIN_S) as admin:
             return [name for name in admin.topics() if name.startswith(prefix)]
     except AerobeeError:

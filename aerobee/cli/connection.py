@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from aerobee.cli.options import namesrv_option
+from aerobee.cli.options import namespace_option, namesrv_option
 from aerobee.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ CLI_GROUP = "aerobee_cli"
 OWNER_ONLY = 0o600
 ACCOUNT = ("access_key", "secret_key")
 TLS_OPTIONS = ("ca_file", "cert_file", "key_file", "server_hostname")
-PROFILE = ("namesrv", *ACCOUNT, "security_token", "tls", *TLS_OPTIONS)
+PROFILE = ("namesrv", "namespace", *ACCOUNT, "security_token", "tls", *TLS_OPTIONS)
 """What a context may say. Environment variables AEROBEE_ACCESS_KEY … say it without one."""
 FORMAT_HINT = "remove it, or repair its JSON"
 
@@ -55,6 +55,8 @@ class Connection:
         from aerobee.client.security import Credentials, TLSConfig
 
         options: ClientOptions = {}
+        if namespace := self.profile.get("namespace"):
+            options["namespace"] = namespace
         keys = ((name, self.profile.get(name)) for name in ACCOUNT)
         account = {name: value for name, value in keys if value}
         if account:
@@ -88,18 +90,28 @@ class Connection:
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --namesrv and --context; the command gets a `connection`."""
+    """Add --namesrv, --context and --namespace; the command gets a `connection`."""
 
     @wraps(command)
-    def run(*args: Any, namesrv: str | None, context: str | None, **named: Any) -> Any:
-        return command(*args, connection=chosen(namesrv, context), **named)
+    def run(
+        *args: Any, namesrv: str | None, context: str | None, namespace: str | None, **named: Any
+    ) -> Any:
+        return command(*args, connection=chosen(namesrv, context, namespace), **named)
 
     by_name = click.option("--context", metavar="NAME", help="See `aerobee context`.")
-    return namesrv_option(by_name(run))
+    return namesrv_option(by_name(namespace_option(run)))
 
 
-def chosen(namesrv: str | None, context: str | None) -> Connection:
+def chosen(namesrv: str | None, context: str | None, namespace: str | None = None) -> Connection:
     """The connection that options and environment name. Raises: ConfigurationError."""
+    found = known(namesrv, context)
+    if namespace is None:
+        return found
+    return replace(found, profile={**found.profile, "namespace": namespace})
+
+
+def known(namesrv: str | None, context: str | None) -> Connection:
+    """The same as it is in its context or the environment."""
     given = {name: os.environ.get(f"AEROBEE_{name.upper()}", "") for name in PROFILE[1:]}
     if namesrv is not None:
         return Connection(namesrv, given)

@@ -33,6 +33,7 @@ def list_contexts(output: Output) -> None:
             "name": name,
             "in_use": name == contexts.current,
             "namesrv": profile.get("namesrv"),
+            "namespace": profile.get("namespace"),
             "access_key": profile.get("access_key"),
             "tls": bool(Connection(None, profile).options().get("tls")),
         }
@@ -43,6 +44,7 @@ def list_contexts(output: Output) -> None:
 @context.command()
 @click.argument("name")
 @click.option("-n", "--namesrv", required=True, metavar="HOST:PORT", help="Its name servers.")
+@click.option("--namespace", metavar="NAME", help="Of 4.x clients; see any command's --namespace.")
 @click.option("--access-key", help="Sign requests; the secret key is AEROBEE_SECRET_KEY, or asked.")
 @click.option("--tls", is_flag=True, help="Encrypted connections.")
 @click.option("--ca-file", type=FILE, help="Whom to trust; else whom the system trusts.")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["namesrv_option", "yes_option"]
+__all__ = ["namespace_option", "namesrv_option", "yes_option"]
 
 namesrv_option = click.option(
     "-n",
     "--namesrv",
     metavar="HOST:PORT",
     help="Name server, several with ';'; else the context's, NAMESRV_ADDR, 127.0.0.1:9876.",
+)
+namespace_option = click.option(
+    "--namespace",
+    metavar="NAME",
+    help="Of 4.x clients: topic T and group G of it are NAME%T and NAME%G for all others.",
 )
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -87,6 +87,7 @@ class ClientOptions(TypedDict, total=False):
     credentials: CredentialsSource | None
     tls: bool | TLSConfig
     hooks: Sequence[Hook]
+    namespace: str | None
     namespace_v2: str | None
 
 
@@ -109,6 +110,9 @@ class ClientConfig:
     """The account that every request is signed for."""
     tls: bool | TLSConfig = False
     """Encrypted connections to name servers and brokers; True trusts whom the system trusts."""
+    namespace: str | None = None
+    """The namespace of 4.x clients, as Java's `namespace`: topic `T` and group `G` are `ns%T` and
+    `ns%G` for brokers of any version, and for everybody who is not in that namespace."""
     namespace_v2: str | None = None
     """The namespace that every request names, as Java's `namespaceV2`: names of topics and groups
     stay as they are, and what it means is up to brokers and proxies since 5.0."""
@@ -121,8 +125,7 @@ class ClientConfig:
         for name in ("connect_timeout", "request_timeout", "route_interval", "heartbeat_interval"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name} is a number of seconds above 0")
-        if self.namespace_v2 is not None:
-            check_name("namespace_v2", self.namespace_v2, TOPIC_MAX)
+        self._check_namespaces()
         object.__setattr__(self, "hooks", tuple(self.hooks))
         for hook in self.hooks:
             for name in ("before_send", "after_send", "before_consume", "after_consume"):
@@ -130,6 +133,18 @@ class ClientConfig:
                     raise ConfigurationError(
                         f"hook {hook!r} has no {name}: derive it from aerobee.hooks.Hook"
                     )
+
+    def _check_namespaces(self) -> None:
+        for kind, name in (("namespace", self.namespace), ("namespace_v2", self.namespace_v2)):
+            if name is not None:
+                check_name(kind, name, TOPIC_MAX)
+        if self.namespace is not None and "%" in self.namespace:
+            raise ConfigurationError(f"namespace {self.namespace!r}: % ends it within a name")
+        if self.namespace is not None and self.namespace_v2 is not None:
+            raise ConfigurationError(
+                "namespace (of 4.x clients, within names) or namespace_v2 (a field of requests "
+                "since 5.0): a client is in one of them"
+            )
 
 
 def divided(options: Mapping[str, Any], own: type) -> tuple[dict[str, Any], dict[str, Any]]:

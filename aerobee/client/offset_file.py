@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.wire_queues import from_wire, to_wire
 from aerobee.remoting.errors import RemotingError
 from aerobee.remoting.wire.bodies import queue_lock
@@ -36,24 +37,32 @@ FOLDER = "~/.rocketmq_offsets"
 class OffsetFile:
     """The offsets of one group on this machine."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, namespace: str | None = None) -> None:
         self.path = path
+        self.namespace = namespace
+        """Of the names in the file; users have them without."""
         self.backup = path.with_name(f"{path.name}.bak")
 
     def load(self) -> dict[MessageQueue, int]:
         """What is stored; the backup where the file is damaged, nothing without either."""
         for path in (self.path, self.backup):
             try:
-                return read_offsets(path.read_bytes())
+                found = read_offsets(path.read_bytes())
             except FileNotFoundError:
                 continue
             except (OSError, RemotingError, ValueError, TypeError) as error:
                 log.warning("offsets in %s cannot be read: %s", path, error)
+            else:
+                names = self.namespace
+                return {q._replace(topic=plain(q.topic, names)): at for q, at in found.items()}
         return {}
 
     def save(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Replace what is stored. What the disk refuses is tried again with the next offsets."""
-        named = {to_wire(queue): offset for queue, offset in offsets.items()}
+        named = {
+            to_wire(queue._replace(topic=wrapped(queue.topic, self.namespace))): offset
+            for queue, offset in offsets.items()
+        }
         new = self.path.with_name(f"{self.path.name}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,4 +98,6 @@ def offset_file(instance: Instance, config: ConsumerConfig) -> OffsetFile:
     if name.startswith(f"{instance.config.process_id}#"):
         name = "DEFAULT"
     folder = Path(config.offset_dir or FOLDER).expanduser()
-    return OffsetFile(folder / f"{host}@{name}" / config.group / "offsets.json")
+    namespace = instance.config.namespace
+    group = wrapped(config.group, namespace)
+    return OffsetFile(folder / f"{host}@{name}" / group / "offsets.json", namespace)

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from aerobee.client.namespaces import Translation
 from aerobee.errors import ConfigurationError
-from aerobee.remoting.client.link import PLAIN, Link
+from aerobee.remoting.client.link import Link
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.link import Dress
@@ -85,18 +86,20 @@ class TLSConfig:
 
 
 def link_of(
-    credentials: CredentialsSource | None, tls: bool | TLSConfig, namespace_v2: str | None = None
+    credentials: CredentialsSource | None,
+    tls: bool | TLSConfig,
+    namespace_v2: str | None = None,
+    namespace: str | None = None,
 ) -> Link:
     """How the connections of a client are made. Raises: ConfigurationError."""
-    if credentials is None and not tls and not namespace_v2:
-        return PLAIN
     dress = None if credentials is None else signer(credentials)
     if namespace_v2:
         dress = in_namespace(namespace_v2, dress)
+    names = Translation(namespace) if namespace else None
     if not tls:
-        return Link(dress)
+        return Link(dress, names=names)
     config = tls if isinstance(tls, TLSConfig) else TLSConfig()
-    return Link(dress, config.ssl_context(), config.server_hostname)
+    return Link(dress, config.ssl_context(), config.server_hostname, names)
 
 
 def signer(credentials: CredentialsSource) -> Dress:

@@ -19,11 +19,9 @@ from anyio.abc import SocketAttribute
 
 from aerobee.remoting.client.calls import (
     Calls,
-    answer_frame,
     host_and_port,
     reason_of,
     refuse,
-    reply,
 )
 from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from anyio.abc import ByteStream
 
     from aerobee.remoting.client.calls import OnRequest
-    from aerobee.remoting.client.link import Dress
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.command import Command
     from aerobee.remoting.wire.header import Header
@@ -96,15 +93,13 @@ class AsyncChannel:
     advances `_written` or the channel ends.
     """
 
-    def __init__(
-        self, address: str, stream: ByteStream, encoding: int, dress: Dress | None = None
-    ) -> None:
+    def __init__(self, address: str, stream: ByteStream, encoding: int, link: Link = PLAIN) -> None:
         self.address = address
         self.on_request: OnRequest = refuse
         """Serves requests of the peer; called in the event loop, so it must not block."""
         self._stream = stream
         self._socket: socket.socket | None = None
-        self._calls: Calls[Waiting] = Calls(encoding, dress)
+        self._calls: Calls[Waiting] = Calls(encoding, link)
         self._out: list[bytes] = []
         self._queued = 0
         self._written = 0
@@ -145,7 +140,7 @@ class AsyncChannel:
         if stream is None:
             raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s")
         # No await from here on: a stream whose tasks never start would never be closed.
-        channel = cls(address, stream, encoding, link.dress)
+        channel = cls(address, stream, encoding, link)
         if link.tls is None:
             channel._socket = same_socket(stream)
         task_group.start_soon(channel._read)
@@ -195,7 +190,7 @@ class AsyncChannel:
     def answer(self, request: Command, answer: Answer) -> None:
         """Answer a request that `on_request` left open; a no-op when the peer has disconnected."""
         if self._ended is None:
-            self._queue(answer_frame(request, answer))
+            self._queue(self._calls.answer(request, answer))
 
     async def aclose(self) -> None:
         """Close the connection; calls in flight raise ChannelClosed. A second call does nothing."""
@@ -281,7 +276,7 @@ class AsyncChannel:
             if waiting is not None:
                 waiting.answer = command
                 waiting.ended.set()
-            elif frame := reply(self.on_request, command):
+            elif frame := self._calls.reply(self.on_request, command):
                 self._queue(frame)
         if broken is not None:
             self._end(str(broken))

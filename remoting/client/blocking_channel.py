@@ -21,11 +21,9 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from aerobee.remoting.client.calls import (
     Calls,
-    answer_frame,
     host_and_port,
     reason_of,
     refuse,
-    reply,
 )
 from aerobee.remoting.client.link import PLAIN, Link
 from aerobee.remoting.client.tls_socket import TlsSocket
@@ -35,7 +33,6 @@ from aerobee.remoting.wire.command import Command
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.calls import OnRequest
-    from aerobee.remoting.client.link import Dress
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.header import Header
 
@@ -103,13 +100,13 @@ class BlockingChannel:
         sock: socket.socket | TlsSocket,
         on_request: OnRequest,
         encoding: int,
-        dress: Dress | None = None,
+        link: Link = PLAIN,
     ) -> None:
         self.address = address
         self.on_request = on_request
         """Serves requests of the peer in the reader thread, which reads nothing meanwhile."""
         self._socket = sock
-        self._calls: Calls[Done] = Calls(encoding, dress)
+        self._calls: Calls[Done] = Calls(encoding, link)
         self._lock = threading.Lock()
         self._turn = threading.RLock()
         self._sending = False
@@ -155,7 +152,7 @@ class BlockingChannel:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ready = encrypted(sock, link, host, address)
             ready.settimeout(SLICE_S)
-            channel = cls(address, ready, on_request, encoding, link.dress)
+            channel = cls(address, ready, on_request, encoding, link)
             channel._reader.start()
         except BaseException:
             sock.close()
@@ -395,14 +392,14 @@ class BlockingChannel:
         for done, command in arrived:
             if done is not None:
                 done(command, None)
-            elif frame := reply(self.on_request, command):
+            elif frame := self._calls.reply(self.on_request, command):
                 self._send_answer(frame)
         if broken is not None:
             self._end(str(broken))
 
     def answer(self, request: Command, answer: Answer) -> None:
         """Answer a request that `on_request` left open; a no-op when the peer has disconnected."""
-        self._send_answer(answer_frame(request, answer))
+        self._send_answer(self._calls.answer(request, answer))
 
     def _send_answer(self, frame: bytes) -> None:
         try:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from errno import errorcode
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from aerobee.remoting.client.link import PLAIN
 from aerobee.remoting.errors import BodyError, ConnectFailed, FrameError, HeaderError, RemotingError
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import MSGPACK_OFFER, Encoding, ResponseCode
@@ -25,10 +26,10 @@ from aerobee.remoting.wire.command import Command, answer_head, decode, encode_r
 from aerobee.remoting.wire.frame import FrameDecoder
 
 if TYPE_CHECKING:
-    from aerobee.remoting.client.link import Dress
+    from aerobee.remoting.client.link import Link
     from aerobee.remoting.wire.header import Header
 
-__all__ = ["Calls", "OnRequest", "answer_frame", "host_and_port", "reason_of", "refuse", "reply"]
+__all__ = ["Calls", "OnRequest", "host_and_port", "reason_of", "refuse"]
 
 W = TypeVar("W")
 
@@ -48,10 +49,10 @@ class Calls(Generic[W]):
     `encoding` MSGPACK means: as soon as the peer grants it, and JSON until then.
     """
 
-    __slots__ = ("_decoder", "_dress", "_offer", "_offered", "_opaque", "_waiting", "encoding")
+    __slots__ = ("_decoder", "_link", "_offer", "_offered", "_opaque", "_waiting", "encoding")
 
-    def __init__(self, encoding: int = Encoding.JSON, dress: Dress | None = None) -> None:
-        self._dress = dress
+    def __init__(self, encoding: int = Encoding.JSON, link: Link = PLAIN) -> None:
+        self._link = link
         self._offer = encoding == Encoding.MSGPACK
         self._offered: int | None = None
         self.encoding = int(Encoding.JSON if self._offer else encoding)
@@ -95,8 +96,11 @@ class Calls(Generic[W]):
         if self._offer and not oneway:
             name, value = MSGPACK_OFFER
             fields = {**header.ext(), name: value}
-        if self._dress is not None:
-            fields = self._dress(fields if isinstance(fields, dict) else fields.ext(), body)
+        if self._link.names is not None:
+            named = fields if isinstance(fields, dict) else fields.ext()
+            fields, body = self._link.names.request(int(header.code), named, body)
+        if self._link.dress is not None:
+            fields = self._link.dress(fields if isinstance(fields, dict) else fields.ext(), body)
         frame = encode_request(
             int(header.code),
             opaque,
@@ -131,6 +135,8 @@ class Calls(Generic[W]):
                 command = decode(*frame)
             except FrameError as error:
                 return arrived, error
+            if self._link.names is not None:
+                command = self._link.names.arrived(command)
             if not command.is_response:
                 arrived.append((None, command.detached()))
                 continue
@@ -152,6 +158,26 @@ class Calls(Generic[W]):
         if granted:
             self.encoding = int(Encoding.MSGPACK)
 
+    def reply(self, on_request: OnRequest, request: Command) -> bytes:
+        """The frame with what `on_request` answers; empty when there is no response."""
+        try:
+            outcome = on_request(request)
+        except (HeaderError, BodyError) as error:
+            outcome = Answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        if outcome is None or request.oneway:
+            return b""
+        return self.answer(
+            request, outcome if isinstance(outcome, Answer) else Answer(int(outcome))
+        )
+
+    def answer(self, request: Command, answer: Answer) -> bytes:
+        """The response to a request of the server, as a frame."""
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+        if self._link.names is not None:
+            body = self._link.names.answer(body)
+        head = answer_head(request, int(answer.code), answer.header, answer.remark, len(body))
+        return head + body
+
     def close(self) -> list[W]:
         """Remove and return every call in flight: no response will come."""
         waiting = list(self._waiting.values())
@@ -162,23 +188,6 @@ class Calls(Generic[W]):
 def refuse(request: Command) -> int:
     """The response to a server's request while no handler is set."""
     return ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-
-def reply(on_request: OnRequest, request: Command) -> bytes:
-    """The frame with what `on_request` answers; empty when there is no response."""
-    try:
-        outcome = on_request(request)
-    except (HeaderError, BodyError) as error:
-        outcome = Answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
-    if outcome is None or request.oneway:
-        return b""
-    return answer_frame(request, outcome if isinstance(outcome, Answer) else Answer(int(outcome)))
-
-
-def answer_frame(request: Command, answer: Answer) -> bytes:
-    """The response to a request of the server, as a frame."""
-    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
-    return answer_head(request, int(answer.code), answer.header, answer.remark, len(body)) + body
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -1,19 +1,36 @@
-"""How connections are made: encryption, and fields that every request carries."""
+"""How connections are made: encryption, fields that every request carries, names on the wire."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["PLAIN", "Dress", "Link"]
+    from aerobee.remoting.wire.command import Command
+
+__all__ = ["PLAIN", "Dress", "Link", "Names"]
 
 Dress: TypeAlias = Callable[[dict[str, str], bytes], dict[str, str]]
 """Maps the fields and body of a request to the fields that are sent, with a signature for
 example."""
+
+
+class Names(Protocol):
+    """Translates names of topics and groups between the client and the wire."""
+
+    def request(
+        self, code: int, fields: dict[str, str], body: bytes
+    ) -> tuple[dict[str, str], bytes]:
+        """The fields and the body of a request as they are sent."""
+
+    def answer(self, body: bytes) -> bytes:
+        """The body of a response to a request of the server, as it is sent."""
+
+    def arrived(self, command: Command) -> Command:
+        """A received command with the names that the client uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +41,8 @@ class Link:
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
     """The host name that certificates are checked for; by default the host of the address."""
+    names: Names | None = None
+    """Translates names; it is applied to a request before `dress`."""
 
 
 PLAIN = Link()

@@ -141,19 +141,24 @@ class JavaClient:
         rows = self.call("select", namesrv=namesrv, topic=topic, group=group, sql=sql)
         return [_received(row) for row in rows]
 
-    def answerer(self, name: str, namesrv: str, topic: str, *, suffix: str) -> None:
+    def answerer(self, name: str, namesrv: str, topic: str, *, suffix: str, **more: object) -> None:
         """Start a consumer that answers each message with its body and the suffix."""
         given = {"name": name, "group": f"{name}-group", "namesrv": namesrv, "topic": topic}
-        self.call("answerer", **given, suffix=suffix)
+        self.call("answerer", **given, suffix=suffix, **more)
 
     def request(
-        self, namesrv: str, topic: str, bodies: Sequence[str], *, within_s: float = 15.0
+        self,
+        namesrv: str,
+        topic: str,
+        bodies: Sequence[str],
+        *,
+        within_s: float = 15.0,
+        **more: object,
     ) -> list[str]:
         """Ask through a topic, one after the other; the bodies of the answers."""
         given = {"name": "asker", "namesrv": namesrv, "topic": topic, "bodies": "\n".join(bodies)}
-        return [
-            row["body"] for row in self.call("request", **given, withinMs=int(within_s * 1_000))
-        ]
+        rows = self.call("request", **given, withinMs=int(within_s * 1_000), **more)
+        return [row["body"] for row in rows]
 
     def reset(self, namesrv: str, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
         """Move a group to a time, as the admin tool does; where that is in each queue."""

@@ -56,7 +56,7 @@ class Client:
     ) -> None:
         config = make_config(namesrv, **options)
         self.instance = make_instance(config)
-        self._link = link_of(config.credentials, config.tls, config.namespace_v2)
+        self._link = link_of(config.credentials, config.tls, config.namespace_v2, config.namespace)
         self._channels: dict[str, AsyncChannel] = {}
         self._opening: dict[str, Opening] = {}
         self._group: TaskGroup | None = None

@@ -63,7 +63,7 @@ class Client:
             config.connect_timeout,
             serve=self._serve,
             opened=self._connected,
-            link=link_of(config.credentials, config.tls, config.namespace_v2),
+            link=link_of(config.credentials, config.tls, config.namespace_v2, config.namespace),
         )
         self._background = Background(f"aerobee {self.client_id}", self.lock, self._begin)
         self._started = False

@@ -10,10 +10,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aerobee.allocation import strategy
+from aerobee.allocation import consistent_hash, strategy
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.namespaces import check_plain, wrapped
 from aerobee.client.steps.answers import body_of, expect
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.effects import Ask, Signal, Wait
@@ -139,6 +140,7 @@ class Member:
         condition that the brokers do not serve.
         """
         check_name("topic", topic, TOPIC_MAX)
+        check_plain("topic", topic, self.instance.config.namespace)
         if self.assigned_filter is not None:
             raise ClientStateError("this consumer has assigned queues; subscribe excludes assign")
         wanted = Filter.of(expression)
@@ -162,6 +164,7 @@ class Member:
         filter_ = Filter.of(expression)
         wanted = dict.fromkeys(queues)
         for topic in sorted({queue.topic for queue in wanted}):
+            check_plain("topic", topic, self.instance.config.namespace)
             route = yield from self._route(topic)
             yield from self.instance.introduce(route)
             yield from check_served(self.instance, self.group, Subscription(topic, filter_, 0))
@@ -210,8 +213,7 @@ class Member:
         route = yield from self._route(topic)
         yield from self.instance.introduce(route)
         members = yield from self._members(route)
-        allocate, own_id = strategy(self.config.strategy), self.instance.config.client_id
-        own = allocate(self.group, own_id, sorted(route.to_subscribe), members)
+        own = self._share(sorted(route.to_subscribe), members)
         for queue in [q for q in self.held if q.topic == topic and q not in own]:
             yield from self._give_up(queue)
         for queue in own:
@@ -220,6 +222,17 @@ class Member:
             # The broker has not heard of us, or forgot: all of the above was giving up.
             self.instance.subscriptions_changed()
             raise ConsumerNotOnlineError(206, "we are no member", "broker", "", "rebalance")
+
+    def _share(
+        self, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        """Our queues, as the allocation says. The ring of hashes is one of names on the wire."""
+        allocate, own_id = strategy(self.config.strategy), self.instance.config.client_id
+        namespace = self.instance.config.namespace
+        if namespace is None or allocate is not consistent_hash:
+            return allocate(self.group, own_id, queues, members)
+        by_wire = {q._replace(topic=wrapped(q.topic, namespace)): q for q in queues}
+        return [by_wire[q] for q in allocate(self.group, own_id, list(by_wire), members)]
 
     def _members(self, route: TopicRoute) -> Steps[Sequence[str]]:
         """The client ids of the group, as any broker of the topic knows them, sorted.

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from aerobee.client.namespaces import check_plain
 from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask, Signal, Wait
@@ -99,8 +100,10 @@ class Instance(Routes):
     def add_producer(self, group: str) -> None:
         """Note a producer; a client has one of each group.
 
-        Raises: ConfigurationError if the client already has a producer of that group.
+        Raises: ConfigurationError if the client already has a producer of that group, or the name
+        bears the namespace.
         """
+        check_plain("group", group, self.config.namespace)
         if group in self.producers:
             raise ConfigurationError(f"this client already has a producer of group {group}")
         self.producers.add(group)
@@ -109,8 +112,10 @@ class Instance(Routes):
     def add_consumer(self, consumer: Consumer) -> None:
         """Note a consumer; a client has one of each group.
 
-        Raises: ConfigurationError if the client already has a consumer of that group.
+        Raises: ConfigurationError if the client already has a consumer of that group, or the name
+        bears the namespace.
         """
+        check_plain("group", consumer.group, self.config.namespace)
         if consumer.group in self.consumers:
             raise ConfigurationError(
                 f"this client already has a consumer of group {consumer.group}"

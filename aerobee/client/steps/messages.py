@@ -11,6 +11,7 @@ from zlib import crc32
 
 from aerobee.client.compression import unpack
 from aerobee.client.message import BUYER_ID, MessageQueue, ReceivedMessage, timer_of
+from aerobee.client.namespaces import plain
 from aerobee.errors import CompressionError, ConfigurationError, TransportError
 from aerobee.store.format import message_id, properties, record
 
@@ -92,8 +93,13 @@ def batch_item(flag: int, body: bytes, properties: str) -> bytes:
     )
 
 
-def received(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMessage]:
-    """The stored records of a pull answer, in order. Raises: CompressionError, TransportError."""
+def received(
+    body: bytes | memoryview, broker_name: str, namespace: str | None
+) -> Iterator[ReceivedMessage]:
+    """The stored records of a pull answer, in order; names are those of the client's namespace.
+
+    Raises: CompressionError, TransportError.
+    """
     at = 0
     while at < len(body):
         try:
@@ -103,27 +109,32 @@ def received(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMes
             raise TransportError(text).about(broker=broker_name) from error
         at += one.size
         try:
-            yield _received(one, broker_name)
+            yield _received(one, broker_name, namespace)
         except CompressionError as error:
-            where = f"{one.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
-            as_stored = _with_body(one, bytes(one.body), broker_name)
+            as_stored = _with_body(one, bytes(one.body), broker_name, namespace)
+            where = f"{as_stored.topic}/{broker_name}/{one.queue_id} at {one.queue_offset}"
             raise MessageUnreadableError(f"message in {where}: {error}", as_stored).about(
-                topic=one.topic, broker=broker_name, address=as_stored.store_host
+                topic=as_stored.topic, broker=broker_name, address=as_stored.store_host
             ) from error
 
 
-def _received(one: record.Record, broker_name: str) -> ReceivedMessage:
+def _received(one: record.Record, broker_name: str, namespace: str | None) -> ReceivedMessage:
     if crc32(one.body) & CRC_MASK != one.body_crc:
         # Neither broker looks: what lies on its disk is what it sends.
         raise CompressionError("the body is damaged: it has another CRC than when it was stored")
-    return _with_body(one, unpack(one.body, one.sys_flag), broker_name)
+    return _with_body(one, unpack(one.body, one.sys_flag), broker_name, namespace)
 
 
-def _with_body(one: record.Record, body: bytes, broker_name: str) -> ReceivedMessage:
+def _with_body(
+    one: record.Record, body: bytes, broker_name: str, namespace: str | None
+) -> ReceivedMessage:
     named = properties.decode(one.properties)
+    topic, origin = one.topic, named.get("RETRY_TOPIC", one.topic)
+    if namespace is not None:
+        topic, origin = plain(topic, namespace), plain(origin, namespace)
     offset_id = message_id.offset_id(one.store_host, one.physical_offset)
     return ReceivedMessage(
-        topic=one.topic,
+        topic=topic,
         body=body,
         tag=named.get("TAGS"),
         keys=tuple(named.get("KEYS", "").split()),
@@ -133,7 +144,7 @@ def _with_body(one: record.Record, body: bytes, broker_name: str) -> ReceivedMes
         wait_store_ok=named.get("WAIT") != "false",
         message_id=named.get("UNIQ_KEY", offset_id),
         offset_message_id=offset_id,
-        queue=_queue(one.topic, broker_name, one.queue_id),
+        queue=_queue(topic, broker_name, one.queue_id),
         queue_offset=one.queue_offset,
         commit_log_offset=one.physical_offset,
         born_at=_instant(one.born_timestamp),
@@ -141,7 +152,7 @@ def _with_body(one: record.Record, body: bytes, broker_name: str) -> ReceivedMes
         born_host=host_text(one.born_host),
         store_host=host_text(one.store_host),
         reconsume_times=one.reconsume_times,
-        original_topic=named.get("RETRY_TOPIC", one.topic),
+        original_topic=origin,
         transaction_id=named.get("__transactionId__"),
     )
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import Filter
 from aerobee.client.message import TOPIC_MAX, MessageQueue, check_name
+from aerobee.client.namespaces import wrapped
 from aerobee.client.pop_config import PopConfig, check_invisible
 from aerobee.client.steps.answers import error_of, expect, header_of
 from aerobee.client.steps.effects import Ask, Signal, Wait
@@ -91,12 +92,13 @@ class Receipt(NamedTuple):
             raise ConfigurationError(f"{message.message_id} was not popped, or was sent back since")
         return cls(*parts)
 
-    def topic(self, message: ReceivedMessage, group: str) -> str:
+    def topic(self, message: ReceivedMessage, group: str, namespace: str | None) -> str:
         """Where the broker has the message: its topic, or the group's retry topic of that."""
+        # The namespace of the group is added on the way, as in every name.
         if self.retry == RETRY_V1:
-            return f"%RETRY%{group}_{message.topic}"
+            return f"%RETRY%{group}_{wrapped(message.topic, namespace)}"
         if self.retry == RETRY_V2:
-            return f"%RETRY%{group}+{message.topic}"
+            return f"%RETRY%{group}+{wrapped(message.topic, namespace)}"
         return message.topic
 
 
@@ -203,7 +205,7 @@ class Popper:
         starts = start_offsets(said.start_offset_info or "")
         found: list[ReceivedMessage] = []
         unwanted: list[ReceivedMessage] = []
-        records = received(answer.body, name)
+        records = received(answer.body, name, self.instance.config.namespace)
         while True:
             try:
                 message = next(records)
@@ -278,7 +280,7 @@ class Popper:
     ) -> Steps[None]:
         header = AckMessage(
             consumer_group=self.config.group,
-            topic=receipt.topic(message, self.config.group),
+            topic=receipt.topic(message, self.config.group, self.instance.config.namespace),
             queue_id=int(receipt.queue_id),
             extra_info=message.properties[RECEIPT],
             offset=int(receipt.offset),
@@ -294,7 +296,7 @@ class Popper:
         receipt = Receipt.of(message)
         header = ChangeInvisibleTime(
             consumer_group=self.config.group,
-            topic=receipt.topic(message, self.config.group),
+            topic=receipt.topic(message, self.config.group, self.instance.config.namespace),
             queue_id=int(receipt.queue_id),
             extra_info=message.properties[RECEIPT],
             offset=int(receipt.offset),

@@ -171,7 +171,8 @@ class Puller:
         """Add the messages of the answer, as far as they can be read. Raises: TransportError."""
         wants = subscription.filter.wants
         try:
-            for message in received(answer.body, held.queue.broker_name):
+            name, namespace = held.queue.broker_name, self.instance.config.namespace
+            for message in received(answer.body, name, namespace):
                 if message.queue_offset >= held.next_offset:
                     if wants(message.tag):
                         held.add(message)

@@ -18,6 +18,7 @@ from aerobee.client.config import ConsumeFrom
 from aerobee.client.filters import ALL, Filter
 from aerobee.client.handling import BatchFailed, Reject, RetryLater
 from aerobee.client.message import TOPIC_MAX, check_name
+from aerobee.client.namespaces import check_plain
 from aerobee.client.steps.asked import AskedMember
 from aerobee.client.steps.checking import check_served, described
 from aerobee.client.steps.direct import DIRECT_MAX, Direct
@@ -113,6 +114,7 @@ class PushMember(AskedMember):
         Raises: ConfigurationError.
         """
         check_name("topic", topic, TOPIC_MAX)
+        check_plain("topic", topic, self.instance.config.namespace)
         self._want(topic, Filter.of(expression))
         self.instance.subscriptions_changed()
         self.rebalance_now.set()
@@ -150,7 +152,8 @@ class PushMember(AskedMember):
         if self.stopping or len(self._direct) >= DIRECT_MAX:
             return Answer(ResponseCode.SYSTEM_BUSY, remark="no handler is free: try again later")
         try:
-            message = next(received(request.body, header.broker_name or ""))
+            namespace = self.instance.config.namespace
+            message = next(received(request.body, header.broker_name or "", namespace))
         except (AerobeeError, StopIteration) as error:
             return Answer(ResponseCode.SYSTEM_ERROR, remark=f"no message to handle: {error}")
         direct = Direct(replace(message, topic=message.original_topic))

@@ -7,6 +7,7 @@ from base64 import urlsafe_b64decode
 from typing import TYPE_CHECKING
 
 from aerobee.client.message import check_topic
+from aerobee.client.namespaces import wrapped
 from aerobee.client.steps.answers import expect, header_of
 from aerobee.client.steps.effects import Ask
 from aerobee.errors import BrokerNotFoundError, ConfigurationError
@@ -32,7 +33,7 @@ def recall(sender: Sender, topic: str, handle: str | None, timeout_s: float | No
         raise ConfigurationError(
             "no recall handle: the message was not delayed, or its broker is older than 5.3.2"
         )
-    broker_name = broker_of(handle, topic)
+    broker_name = broker_of(handle, wrapped(topic, sender.instance.config.namespace))
     instance = sender.instance
     request_s = instance.config.request_timeout if timeout_s is None else timeout_s
     try:

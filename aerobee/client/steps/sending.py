@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aerobee.client import compression
 from aerobee.client.message import Message, MessageQueue, SendResult, check_message
+from aerobee.client.namespaces import INSTANCE_ID
 from aerobee.client.steps.batches import BATCH_BYTES, split
 from aerobee.client.steps.effects import Ask, Signal, Wait
 from aerobee.client.steps.faults import Faults, next_step
@@ -83,10 +84,14 @@ class Sender:
     _closing: bool = False
     _faults: Faults | None = field(init=False)
     """What sends said of their brokers, where slow ones are avoided."""
+    _of_all: Mapping[str, str] = field(init=False)
+    """The properties that every message has."""
 
     def __post_init__(self) -> None:
         wanted = self.config.latency_fault_tolerance
         self._faults = Faults(self.instance.clock) if wanted else None
+        namespace = self.instance.config.namespace
+        self._of_all = {INSTANCE_ID: namespace} if namespace else NOTHING
 
     def begin(self) -> None:
         """Join the client. Raises: ConfigurationError for a second producer of the group."""
@@ -213,6 +218,8 @@ class Sender:
         `prepared` makes it the half of a transaction, `reply` the answer to a request.
         """
         check_message(message, self.config.max_message_size, self.config.delay_levels)
+        if self._of_all:
+            extra = {**extra, **self._of_all}
         uniq_id = self._next_id()
         body, sys_flag = compression.pack(
             message.body, self.config.compression, self.config.compress_above
@@ -232,7 +239,7 @@ class Sender:
     def _unpacked(self, message: Message) -> Parcel:
         """A message of a batch, which was checked and is not compressed."""
         uniq_id = self._next_id()
-        named = property_string(message, uniq_id)
+        named = property_string(message, uniq_id, self._of_all)
         return Parcel(
             message.topic, [uniq_id], named, message.body, flag=message.flag, messages=(message,)
         )

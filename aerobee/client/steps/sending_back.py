@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.client.namespaces import wrapped
 from aerobee.client.steps.answers import expect
 from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUES
@@ -88,7 +89,7 @@ def _send_anew(
     route = yield from instance.route_to_publish(retry_topic(group), WITHIN_S)
     queue: MessageQueue = instance.random.choice(route.to_publish)
     named = {name: text for name, text in message.properties.items() if name not in NOT_COPIED}
-    named.setdefault("RETRY_TOPIC", message.topic)
+    named.setdefault("RETRY_TOPIC", wrapped(message.topic, instance.config.namespace))
     named.setdefault("ORIGIN_MESSAGE_ID", message.message_id)
     named["DELAY"] = str(level if level > 0 else FIRST_RETRY_LEVEL + message.reconsume_times)
     header = SendMessageV2(

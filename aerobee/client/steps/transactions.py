@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from aerobee.client.namespaces import plain, wrapped
 from aerobee.client.steps.effects import Ask
 from aerobee.client.steps.messages import received
 from aerobee.client.steps.questions import Check, Checks
@@ -73,7 +74,8 @@ class Transactions:
             raise ConfigurationError(
                 "a message in a transaction is delivered when that commits: it has no delay"
             )
-        extra = {"TRAN_MSG": "true", GROUP: self.sender.config.group}
+        group = wrapped(self.sender.config.group, self.sender.instance.config.namespace)
+        extra = {"TRAN_MSG": "true", GROUP: group}
         half = self.sender.parcel(message, extra, prepared=True)
         (result,) = yield from self.sender.deliver(half, timeout_s)
         transaction = Transaction(message, result)
@@ -147,11 +149,12 @@ def serve_check(instance: Instance, request: Command, address: str) -> int:
     """A broker's question, put where the producer of its group finds it."""
     header = request.header(CheckTransactionState)
     try:
-        message = next(received(request.body, header.broker_name or address))
+        namespace = instance.config.namespace
+        message = next(received(request.body, header.broker_name or address, namespace))
     except (AerobeeError, StopIteration) as error:
         log.warning("broker %s asks about a transaction that cannot be read: %s", address, error)
         return ResponseCode.SYSTEM_ERROR
-    checks = instance.checks.get(message.properties.get(GROUP, ""))
+    checks = instance.checks.get(plain(message.properties.get(GROUP, ""), namespace))
     if checks is None:
         log.warning("broker %s asks about a transaction of another group", address)
         return ResponseCode.SYSTEM_ERROR

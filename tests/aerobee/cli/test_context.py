@@ -43,6 +43,24 @@ def test_the_nearest_of_several_ways_counts(call: Call, monkeypatch: pytest.Monk
     assert NOWHERE in call("topic", "list").err
 
 
+def test_a_namespace_is_an_option_and_part_of_a_context(
+    call: Call, broker: AnyBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("topic", "create", "Spaced", "--namespace", "shop").code == 0
+    assert call("produce", "Spaced", "hello", "--namespace", "shop").code == 0
+    outside = {row["topic"] for row in call("topic", "list", "--json").document}
+    assert {"Spaced", "shop%Spaced"} & outside == {"shop%Spaced"}
+    where = broker.namesrv_address
+    assert call("context", "add", "inside", "-n", where, "--namespace", "shop").code == 0
+    [row] = call("context", "list", "--json").document
+    assert row["namespace"] == "shop"
+    inside = call("topic", "list", "--context", "inside", "--json").document
+    assert [row["topic"] for row in inside] == ["Spaced"]
+    monkeypatch.setenv("AEROBEE_NAMESPACE", "shop")
+    assert call("message", "find", "Spaced", "-n", where, "--json").document[0]["topic"] == "Spaced"
+    assert call("topic", "list", "--namespace", "a%b").code == 2
+
+
 def test_a_file_that_is_broken_is_named(call: Call) -> None:
     contexts_file().parent.mkdir(parents=True)
     contexts_file().write_text("{")

@@ -26,6 +26,13 @@ def test_what_was_saved_is_loaded_and_the_one_before_is_kept(file: OffsetFile) -
     assert file.load() == dict.fromkeys(OFFSETS, 5)
 
 
+def test_names_in_the_file_are_those_on_the_wire(tmp_path: Path) -> None:
+    inside = OffsetFile(tmp_path / "offsets.json", "shop")
+    inside.save(OFFSETS)
+    assert inside.load() == OFFSETS
+    assert {one.topic for one in OffsetFile(inside.path).load()} == {"shop%T"}
+
+
 @pytest.mark.parametrize(
     "text",
     [

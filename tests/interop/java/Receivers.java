@@ -77,6 +77,7 @@ final class Receivers {
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf("CONSUME_FROM_" + command.get("from", "FIRST_OFFSET")));
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
+        consumer.setNamespace(command.get("namespace", null));
         consumer.setVipChannelEnabled(command.has("vip"));
         // 5.4.0 drops the heartbeat with a new subscription version when another one is just under way, and
         // then may not pull until the next, by default 30 s later; on every broker.

@@ -51,6 +51,7 @@ final class Requests {
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(name + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setNamespace(command.get("namespace", null));
         consumer.setPullTimeDelayMillsWhenException(100);
         consumer.setHeartbeatBrokerInterval(1_000);
         consumer.subscribe(command.get("topic"), "*");
@@ -74,6 +75,7 @@ final class Requests {
         producer.setNamesrvAddr(command.get("namesrv"));
         producer.setClientIP("127.0.0.1");
         producer.setInstanceName(name + System.nanoTime());
+        producer.setNamespace(command.get("namespace", null));
         producer.start();
         return producer;
     }

@@ -6,6 +6,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -28,6 +29,7 @@ final class Senders {
         verbs.put("producer", this::start);
         verbs.put("send", this::send);
         verbs.put("recall", this::recall);
+        verbs.put("names", Senders::names);
         verbs.put("queues", this::queues);
         verbs.put("topic", this::topic);
         verbs.put("stop-producer", (command, answer) -> producers.remove(command.get("name")).shutdown());
@@ -46,9 +48,21 @@ final class Senders {
         producer.setNamesrvAddr(command.get("namesrv"));
         producer.setClientIP("127.0.0.1");
         producer.setInstanceName(name + System.nanoTime());
+        producer.setNamespace(command.get("namespace", null));
         producer.setVipChannelEnabled(command.has("vip"));
         producer.start();
         producers.put(name, producer);
+    }
+
+    /** Names as a client in a namespace gives them to brokers, and back as it gives them to users. */
+    private static void names(Line command, Driver.Answer answer) {
+        ClientConfig client = new ClientConfig();
+        client.setNamespace(command.get("namespace"));
+        for (String name : command.lines("names")) {
+            String wrapped = client.withNamespace(name);
+            answer.add(answer.row().with("wrapped", wrapped)
+                .with("back", client.withoutNamespace(wrapped)).with("plain", client.withoutNamespace(name)));
+        }
     }
 
     /** A transaction is named by its body: "local.BODY" and "checked.BODY" say what becomes of it, else it commits. */

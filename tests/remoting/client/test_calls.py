@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.remoting.client import calls as module
-from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse, reply
+from aerobee.remoting.client.calls import Calls, host_and_port, reason_of, refuse
 from aerobee.remoting.errors import ConnectFailed, FrameError, HeaderError, RemotingError
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import Encoding
@@ -207,32 +207,32 @@ def asked(*, oneway: bool = False) -> Command:
 
 
 def test_a_code_is_answer_enough() -> None:
-    plain = read_plainly(reply(lambda request: request.code, asked()))
+    plain = read_plainly(Calls[str]().reply(lambda request: request.code, asked()))
     assert (plain.code, plain.opaque, plain.flag) == (40, 9, ANSWER)
 
 
 @pytest.mark.parametrize("body", [b"whole", [b"wh", memoryview(b"ole")]])
 def test_an_answer_leaves_with_all_it_has(body: bytes | list[bytes | memoryview]) -> None:
     given = Answer(0, header=OffsetResponse(offset=7), remark="so it is", body=body)
-    plain = read_plainly(reply(lambda _: given, asked()))
+    plain = read_plainly(Calls[str]().reply(lambda _: given, asked()))
     assert (plain.ext, plain.remark, plain.body) == ({"offset": "7"}, "so it is", b"whole")
 
 
 def test_nothing_is_said_to_a_one_way_request_nor_without_an_answer() -> None:
-    assert reply(refuse, asked(oneway=True)) == b""
-    assert reply(lambda _: None, asked()) == b""
+    assert Calls[str]().reply(refuse, asked(oneway=True)) == b""
+    assert Calls[str]().reply(lambda _: None, asked()) == b""
 
 
 def test_a_request_that_cannot_be_read_is_told_so() -> None:
     def read(request: Command) -> int:
         raise HeaderError("topic", "is missing")
 
-    plain = read_plainly(reply(read, asked()))
+    plain = read_plainly(Calls[str]().reply(read, asked()))
     assert (plain.code, plain.remark) == (1, "header field topic is missing")
 
 
 def test_unserved_requests_are_refused_as_not_supported() -> None:
-    assert read_plainly(reply(refuse, asked())).code == 3
+    assert read_plainly(Calls[str]().reply(refuse, asked())).code == 3
 
 
 # -- addresses and reasons -------------------------------------------------------------------------

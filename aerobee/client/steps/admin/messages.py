@@ -79,7 +79,7 @@ def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
                 answered = yield from ask(routes, Broker(one.name, address), header)
             except BrokerError:
                 return None
-            return next(received(answered.answer.body, one.name), None)
+            return next(received(answered.answer.body, one.name, routes.config.namespace), None)
     return None
 
 
@@ -141,7 +141,8 @@ def look_up(
             accept=(ResponseCode.QUERY_NOT_FOUND,),
         )
         if answered.answer.code == ResponseCode.SUCCESS:
-            for message in received(answered.answer.body, target.name):
+            records = received(answered.answer.body, target.name, routes.config.namespace)
+            for message in records:
                 if message.topic == topic and has_key(message, key, unique):
                     found[message.queue, message.queue_offset] = message
     return sorted(found.values(), key=log_order)
@@ -241,7 +242,7 @@ def pulled(
     wanted = {part.strip() for part in tag.split("||")} - {"", "*"}
     messages = [
         message
-        for message in received(answer.body, queue.broker_name)
+        for message in received(answer.body, queue.broker_name, routes.config.namespace)
         if not wanted or message.tag in wanted
     ]
     return following, messages

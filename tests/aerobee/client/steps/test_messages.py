@@ -35,7 +35,7 @@ def stored(body: bytes, sys_flag: int, named: dict[str, str], queue_offset: int 
 
 
 def test_a_record_of_the_java_broker_is_read() -> None:
-    (message,) = received(EXAMPLE, "broker-a")
+    (message,) = received(EXAMPLE, "broker-a", None)
     assert message.queue == MessageQueue("T", "broker-a", 1)
     assert (message.body, message.tag, message.queue_offset) == (b"hi", "A", 2)
     assert message.message_id == "7F00000100002A9F000000000000012C"
@@ -52,7 +52,7 @@ def test_several_records_come_in_order_and_with_their_clients_ids() -> None:
     body = stored(b"a", 0, {"UNIQ_KEY": "id-a", "KEYS": "k1 k2"}) + stored(
         compress(b"b"), 0x301, {"WAIT": "false", "__SHARDINGKEY": "o", "RETRY_TOPIC": "R"}, 6
     )
-    first, second = received(body, "b")
+    first, second = received(body, "b", None)
     assert (first.message_id, first.keys, first.wait_store_ok) == ("id-a", ("k1", "k2"), True)
     assert (second.body, second.wait_store_ok, second.ordering_key) == (b"b", False, "o")
     assert second.original_topic == "R"
@@ -61,7 +61,7 @@ def test_several_records_come_in_order_and_with_their_clients_ids() -> None:
 
 
 def test_what_precedes_a_body_that_does_not_unpack_is_kept() -> None:
-    messages = received(stored(b"a", 0, {}) + stored(b"junk", 0x301, {}, 6), "b")
+    messages = received(stored(b"a", 0, {}) + stored(b"junk", 0x301, {}, 6), "b", None)
     assert next(messages).body == b"a"
     with pytest.raises(CompressionError, match="T/b/1 at 6"):
         next(messages)
@@ -70,7 +70,7 @@ def test_what_precedes_a_body_that_does_not_unpack_is_kept() -> None:
 def test_a_body_that_is_not_what_was_stored_is_not_handed_out() -> None:
     altered = bytearray(stored(b"a", 0, {}, 6))
     altered[altered.index(b"a")] ^= 1
-    messages = received(stored(b"a", 0, {}) + bytes(altered), "b")
+    messages = received(stored(b"a", 0, {}) + bytes(altered), "b", None)
     assert next(messages).body == b"a"
     with pytest.raises(CompressionError, match=r"T/b/1 at 6: the body is damaged"):
         next(messages)
@@ -79,7 +79,7 @@ def test_a_body_that_is_not_what_was_stored_is_not_handed_out() -> None:
 @given(cut=st.integers(1, len(EXAMPLE) - 1))
 def test_a_record_that_is_not_whole_is_the_brokers_fault(cut: int) -> None:
     with pytest.raises(TransportError):
-        list(received(EXAMPLE[:cut], "broker-a"))
+        list(received(EXAMPLE[:cut], "broker-a", None))
 
 
 def test_a_batch_item_has_the_bytes_that_java_writes() -> None:

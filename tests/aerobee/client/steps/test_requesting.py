@@ -116,7 +116,7 @@ def request(**missing: str) -> ReceivedMessage:
         born_host=host,
         store_host=host,
     )
-    (message,) = received(record.encode(draft, 5, 99, 1_700_000_000_001), "broker-a")
+    (message,) = received(record.encode(draft, 5, 99, 1_700_000_000_001), "broker-a", None)
     return message
 
 

@@ -153,7 +153,7 @@ def delivered(topic: str = "T", **named: str) -> ReceivedMessage:
         born_host=host,
         store_host=host,
     )
-    (message,) = received(message_record.encode(draft, 5, 99, 1_700_000_000_001), "b")
+    (message,) = received(message_record.encode(draft, 5, 99, 1_700_000_000_001), "b", None)
     return message
 
 
