@@ -5,6 +5,7 @@ Prints the ready line to stdout and nothing else; everything else is a log line 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -31,7 +32,7 @@ from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.controller import Ready
@@ -43,8 +44,10 @@ FAILED: Final = 1
 STORE_REFUSED: Final = 3
 VOLATILE_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 
-STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""A closing terminal sends SIGHUP, and Ctrl-\\ SIGQUIT: both must stop the broker cleanly."""
+STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
+"""Ctrl-\\ sends SIGQUIT: it must stop the broker cleanly."""
+RELOADS: Final = signal.SIGHUP
+"""Reads the settings again. A terminal that closes sends it too: then it is a stop."""
 IGNORED: Final = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are ignored: their default action would end the process."""
 
@@ -70,21 +73,27 @@ WHOLE_S: Final = 86_400.0
 log = structlog.stdlib.get_logger("aerobee.broker")
 
 
-def run(config: BrokerConfig, log_level: str = "info") -> int:
+def run(
+    config: BrokerConfig,
+    log_level: str = "info",
+    *,
+    reread: Callable[[], BrokerConfig] | None = None,
+) -> int:
     """Run a broker in the foreground until a signal stops it; a second one ends it at once.
 
+    On SIGHUP it takes over what `reread` gives, which may raise ConfigurationError.
     Returns the exit code: 0 stopped clean, 1 failed, 3 the store refused to start.
     """
     fill_standard_descriptors()
     lines = LineStream(sys.stderr)
     logging.configure(log_level, stream=lines)
     try:
-        return _run(config)
+        return _run(config, reread or (lambda: config))
     finally:
         lines.drain()
 
 
-def _run(config: BrokerConfig) -> int:
+def _run(config: BrokerConfig, reread: Callable[[], BrokerConfig]) -> int:
     for warning in config.warnings:
         log.warning("config.warning", text=warning)
     raise_descriptor_limit()
@@ -95,7 +104,7 @@ def _run(config: BrokerConfig) -> int:
         return STORE_REFUSED
     code = FAILED
     try:
-        clean = trio.run(_serve, config, disk, strict_exception_groups=True)
+        clean = trio.run(_serve, config, disk, reread, strict_exception_groups=True)
         code = DONE if clean else FAILED
     except* (StoreRefused, TableDamaged) as refusals:
         code = STORE_REFUSED
@@ -105,28 +114,63 @@ def _run(config: BrokerConfig) -> int:
     return code
 
 
-async def _serve(config: BrokerConfig, disk: Disk) -> bool:
+async def _serve(config: BrokerConfig, disk: Disk, reread: Callable[[], BrokerConfig]) -> bool:
     controller = BrokerController(config, disk=disk, clock=SystemClock())
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    with trio.open_signal_receiver(*stop_signals()) as signals:
+    ready = trio.Event()
+
+    def serving(told: Ready) -> None:
+        _announce(told)
+        ready.set()
+
+    async def reload() -> NoReturn:
+        await ready.wait()
+        while True:
+            await reloads.receive()
+            await controller.broker.settings.live.reload(reread)
+
+    # Of signals that come while it reads, one is enough.
+    wanted, reloads = trio.open_memory_channel[None](1)
+    with trio.open_signal_receiver(*STOPS, *reload_signals()) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_obey, signals, controller)
+            nursery.start_soon(_obey, signals, controller, wanted, Terminal())
+            nursery.start_soon(reload)
             nursery.start_soon(collect_cycles)
-            clean = await controller.run(_announce)
+            clean = await controller.run(serving)
             nursery.cancel_scope.cancel()
     return clean
 
 
-def stop_signals() -> list[signal.Signals]:
-    """The signals that stop the broker; not SIGHUP where it was ignored at the start (nohup)."""
-    hung_up = signal.getsignal(signal.SIGHUP)
-    return [one for one in STOPS if one is not signal.SIGHUP or hung_up is not signal.SIG_IGN]
+def reload_signals() -> list[signal.Signals]:
+    """SIGHUP; not where it was ignored at the start (nohup)."""
+    return [] if signal.getsignal(RELOADS) is signal.SIG_IGN else [RELOADS]
 
 
-async def _obey(signals: AsyncIterator[int], controller: BrokerController) -> NoReturn:
-    """First signal: stop. Second: exit now; the abort file stays and the next start recovers."""
-    async for _ in signals:
+class Terminal:
+    """The terminal that the broker was started from, if any."""
+
+    def __init__(self) -> None:
+        self._descriptors = [one for one in range(3) if os.isatty(one)]
+
+    @property
+    def closed(self) -> bool:
+        """Whether there was one, and it is gone."""
+        return bool(self._descriptors) and not any(map(os.isatty, self._descriptors))
+
+
+async def _obey(
+    signals: AsyncIterator[int],
+    controller: BrokerController,
+    reload: trio.MemorySendChannel[None],
+    terminal: Terminal,
+) -> NoReturn:
+    """First stop: stop. Second: exit now; the abort file stays and the next start recovers."""
+    async for number in signals:
+        if number == RELOADS and not terminal.closed:
+            with contextlib.suppress(trio.WouldBlock):
+                reload.send_nowait(None)
+            continue
         if controller.stop_wanted.is_set():
             os._exit(FAILED)
         controller.stop()

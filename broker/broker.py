@@ -16,6 +16,7 @@ from aerobee.broker.core.feature import Feature
 from aerobee.broker.core.housekeeping import Housekeeping
 from aerobee.broker.dedupe.feature import DedupeFeature
 from aerobee.broker.delay.feature import DelayFeature
+from aerobee.broker.live_settings.feature import LiveSettingsFeature
 from aerobee.broker.metrics.feature import MetricsFeature
 from aerobee.broker.namesrv.feature import NamesrvFeature
 from aerobee.broker.pools.pool_watch import PoolWatch
@@ -67,8 +68,9 @@ class Broker:
         core = self.core = Core(config, disk=disk, clock=clock, topics_known=topics.is_known)
         self.features: list[Feature] = []
         add = self._add
+        self.settings = add(LiveSettingsFeature(core))
         self.topics = add(TopicsFeature(core, topics))
-        self.namesrv = add(NamesrvFeature(core, topics))
+        self.namesrv = add(NamesrvFeature(core, topics, more=self.settings.namesrv_routes))
         self.consumers = add(ConsumersFeature(core, topics))
         consumers = self.consumers.tables
         self.transactions = add(TransactionsFeature(core, topics, consumers))
@@ -97,6 +99,8 @@ class Broker:
                 timers=wheel,
             )
         )
+        changed = [feature.settings_changed for feature in self.features]
+        self.settings.live.when_changed += [core.settings_changed, *changed]
         self.saver = Saver(
             [saved for feature in self.features for saved in feature.saved],
             periodic=[periodic for feature in self.features for periodic in feature.periodic],

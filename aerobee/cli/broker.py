@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from aerobee.cli.lazy import LazyGroup
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.load import BrokerConfig
 
 __all__ = ["broker"]
 
@@ -63,16 +67,16 @@ def run(
 ) -> None:
     """Run a broker and its name server in the foreground until Ctrl-C.
 
-    Prints one line when it is ready; logs go to stderr.
+    Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
     """
     from aerobee.broker.__main__ import run as run_broker
     from aerobee.broker.config.load import ConfigurationError, load_config
     from aerobee.broker.process import host
 
-    try:
-        config = load_config(
+    def read() -> BrokerConfig:
+        return load_config(
             file,
-            environ=os.environ,
+            environ=environ,
             overrides=(*overrides, "ephemeral=true") if ephemeral else overrides,
             namesrv=namesrv,
             data=data.absolute() if data else None,
@@ -80,8 +84,12 @@ def run(
             host_addresses=host.addresses(),
             host_name=host.host_name(),
         )
+
+    environ = dict(os.environ)
+    try:
+        config = read()
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(f"aerobee: {problem}", err=True)
         sys.exit(WRONG_USAGE)
-    sys.exit(run_broker(config, log_level.lower()))
+    sys.exit(run_broker(config, log_level.lower(), reread=read))

@@ -1,4 +1,4 @@
-"""What administrators and dashboards ask: who is connected, figures over time, settings.
+"""What administrators and dashboards ask: who is connected, figures over time.
 
 Source: admin §4.2, §4.3, §6 (AdminBrokerProcessor).
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aerobee.broker.config.report import as_properties
 from aerobee.broker.core.lists import encoded_table
 from aerobee.broker.errors import Refused
 from aerobee.broker.metrics.samples import WINDOWS
-from aerobee.broker.saved.data_version import first_version
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.bodies.kv_table import KVTable
 from aerobee.remoting.wire.bodies.producer_table import ProducerInfo
@@ -25,7 +23,6 @@ from aerobee.remoting.wire.bodies.statistics import (
     StatsSnapshot,
 )
 from aerobee.remoting.wire.codes import ResponseCode
-from aerobee.remoting.wire.headers.admin import GetBrokerConfigResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +63,7 @@ TOPIC_PUT_LATENCY, GROUP_GET_LATENCY, GROUP_GET_FALL_…, …_REGISTER_TIME. Too
 
 
 class AdminProcessor:
-    """Codes 26, 28, 203, 204, 315, 328, 345 and 907."""
+    """Codes 28, 203, 204, 315, 328, 345 and 907."""
 
     def __init__(
         self,
@@ -81,11 +78,6 @@ class AdminProcessor:
         self.clients = consumers.clients
         self.samples = samples
         self.runtime_info = runtime_info
-        version = first_version(core.clock.now_ms()).to_bytes().decode()
-        self.settings_answer = Answer(
-            header=GetBrokerConfigResponse(version=version),
-            body=as_properties(core.config).encode(),
-        )
 
     # -- connections -----------------------------------------------------------------------------
 
@@ -178,12 +170,6 @@ class AdminProcessor:
         if of_bytes:
             total, per_s = grown.size_bytes, grown.bytes_per_s
         return StatsSnapshot(total, per_s, total / grown.messages if grown.messages else 0.0)
-
-    def settings(
-        self, header: headers.GetBrokerConfig, command: Command, connection: Peer
-    ) -> Answer:
-        """GET_BROKER_CONFIG: as the broker was started."""
-        return self.settings_answer
 
     async def runtime(
         self, header: headers.GetBrokerRuntimeInfo, command: Command, connection: Peer

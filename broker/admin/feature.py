@@ -50,7 +50,6 @@ class AdminFeature(Feature):
         deletion = TopicDeletion(core, topics, consumers)
         self.routes = (
             Route(topic.DeleteTopicInBroker, deletion.delete, "admin"),
-            Route(admin.GetBrokerConfig, ask.settings, "admin"),
             Route(admin.GetBrokerRuntimeInfo, ask.runtime, "admin"),
             Route(admin.GetTopicStatsInfo, consumption.topic_stats, "admin"),
             Route(admin.GetConsumerConnectionList, ask.consumer_connections, "admin"),

@@ -69,8 +69,27 @@ does one that asks for something this broker does not do.
 `aerobee config check FILE` shows what differs from the defaults and where it comes from;
 `aerobee config convert FILE` turns one form into the other.
 
-*Live*: an administrator may change it while the broker runs; until requests to do so are served, at
-the next start.
+## While the broker runs
+
+What is marked *live* may change while the broker runs, and counts at once or in the next round of
+what it is about; all else counts with the next start.
+
+**By request**: `aerobee broker config set KEY=VALUE…`, `mqadmin updateBrokerConfig` (code 25), and
+`mqadmin updateNamesrvConfig` (318) for the settings of the name server. One key that is not live
+(code 16) or one bad value (29) refuses the whole request; paths, addresses and commands are never
+live. The changed keys are written to `config_overlay_path` before they count, so they outlive a
+restart and a kill. A key that the command line gives is refused, for that would win at the next
+start. The operator's own file is never written. To undo a change, take its line out of that file
+and send SIGHUP, or restart. `allow_runtime_config: false` refuses all changes.
+
+**By signal**: on SIGHUP the broker reads all sources again, as at a start. Live settings change,
+each with a line `config.changed` in the log; for the others a line `config.needs_restart` says what
+is in use and what was read. A mistake anywhere changes nothing and is reported
+(`config.reload_refused`).
+
+A start never fails for what was changed in an earlier run: a line that this version does not know,
+that another setting forbids by now, or that nobody can read is left out with a warning, and so is
+told what does not count because a later source says otherwise.
 """
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.broker.config.files.entries import ENVIRONMENT, Entry, Form, Scalar, join_tree
+from aerobee.broker.config.files.entries import (
+    COMMAND_LINE,
+    ENVIRONMENT,
+    Entry,
+    Form,
+    Scalar,
+    join_tree,
+)
 from aerobee.broker.config.files.foreign import ENVIRONMENT_ONLY, known_name, objection
 from aerobee.broker.config.schema import KNOWN, SCHEMA, canon, env, nearest
 from aerobee.broker.config.values import FreeSpace, read, rocketmq_takes
@@ -180,12 +187,12 @@ def command_line_entries(
         ("--data", "storePathRootDir", data),
     ):
         if text is not None:
-            found.append(Entry(name, Scalar(text, "str"), f"command line: {option}", Form.TEXT))
+            found.append(Entry(name, Scalar(text, "str"), f"{COMMAND_LINE}{option}", Form.TEXT))
     for override in overrides:
         name, equals, text = override.partition("=")
         if equals and name.strip():
-            entry = Entry(name.strip(), Scalar(text, "str"), "command line: --set", Form.TEXT)
+            entry = Entry(name.strip(), Scalar(text, "str"), f"{COMMAND_LINE}--set", Form.TEXT)
             found.append(entry)
         else:
-            problems.append(f"command line: --set {override}: the form is key=value")
+            problems.append(f"{COMMAND_LINE}--set {override}: the form is key=value")
     return found, problems

@@ -57,6 +57,7 @@ __all__ = [
     "convert",
     "exported",
     "load_config",
+    "overlay_entries",
     "read_file",
 ]
 
@@ -90,9 +91,10 @@ def load_config(
     home = environ.get("HOME") or str(Path.home())
     inside = any(environ.get(name) for name in CONTAINER_SIGNS)
     machine = Machine(cpu_count, host_addresses, proper_name(host_name), home, inside)
-    overlay = overlay_path([*layers, command_line], machine)
-    layers += [overlay_layer(overlay), command_line]
-    return composed(layers, machine, environ)
+    overlay = overlay_layer(overlay_path([*layers, command_line], machine))
+    leave_out_clashes(layers, overlay, command_line, machine)
+    note_hidden(layers, overlay, command_line)
+    return composed([*layers, overlay, command_line], machine, environ)
 
 
 def read_file(file: Path) -> list[Entry]:
@@ -103,6 +105,11 @@ def read_file(file: Path) -> list[Entry]:
         raise ConfigurationError([f"{file}: {error.strerror or error}"]) from error
     if file.suffix.lower() not in (".yaml", ".yml"):
         return read_properties(content, str(file))
+    return entries_of_yaml(content, file)
+
+
+def entries_of_yaml(content: bytes, file: Path) -> list[Entry]:
+    """The entries of such a text; the reader of YAML is only loaded when there is one."""
     from aerobee.broker.config.files.yaml_file import read_yaml
 
     return read_yaml(content, str(file))
@@ -160,13 +167,75 @@ def command_line_layer(overrides: Sequence[str], namesrv: str | None, data: Path
 
 
 def overlay_layer(file: Path) -> Layer:
-    """The changes made while an earlier run was up; usually there are none."""
-    if not file.is_file():
-        return Layer()
-    try:
-        return take(read_file(file), only_live=True)
-    except ConfigurationError as error:
-        return Layer(problems=list(error.problems))
+    """The changes made while an earlier run was up; usually there are none.
+
+    No start fails for what is wrong with them: that is left out, with a warning.
+    """
+    entries, unreadable = overlay_entries(file)
+    layer = take(entries, only_live=True)
+    layer.warnings += [*unreadable, *(f"{problem}; left out" for problem in layer.problems)]
+    layer.problems.clear()
+    layer.without_effect.clear()
+    return layer
+
+
+def overlay_entries(file: Path) -> tuple[list[Entry], list[str]]:
+    """What the file of those changes holds, and why it cannot be read; then its backup stands in.
+
+    Without the file there are none: that is how they are undone.
+    """
+    warnings: list[str] = []
+    backup = file.with_name(f"{file.name}.bak")
+    for one, then in (
+        (file, "its backup stands in"),
+        (backup, "what was changed while running is lost"),
+    ):
+        try:
+            return entries_of_yaml(one.read_bytes(), one), warnings
+        except FileNotFoundError:
+            break
+        except OSError as error:
+            warnings.append(f"{one}: {error.strerror or error}; {then}")
+        except ConfigurationError as error:
+            warnings += [f"{problem}; {then}" for problem in error.problems]
+    return [], warnings
+
+
+def leave_out_clashes(
+    layers: Sequence[Layer], overlay: Layer, command_line: Layer, machine: Machine
+) -> None:
+    """Take out of the overlay what cannot work with what the other sources say by now."""
+
+    def broken(overlay: Layer) -> set[tuple[str, str]]:
+        return set(objections(built([*layers, overlay, command_line], machine)))
+
+    known = broken(Layer())
+    if broken(overlay) <= known:
+        return
+    every, overlay.settings = overlay.settings, {}
+    for name, setting in every.items():
+        overlay.settings[name] = setting
+        clash = broken(overlay) - known
+        if clash:
+            del overlay.settings[name]
+            key, text = min(clash)
+            place = where(setting.location, SCHEMA[name].name)
+            overlay.warnings.append(f"{place}: left out, for then {key}: {text}")
+
+
+def note_hidden(layers: Sequence[Layer], overlay: Layer, command_line: Layer) -> None:
+    """Say where a source does not count because of a change made while running, or the reverse."""
+    below = merged(layers)
+    for name, setting in overlay.settings.items():
+        over, under = command_line.settings.get(name), below.get(name)
+        if over is not None and over.value != setting.value:
+            place = where(setting.location, SCHEMA[name].name)
+            overlay.warnings.append(f"{place}: does not count, the command line says otherwise")
+        elif over is None and under is not None and under.value != setting.value:
+            place = where(under.location, SCHEMA[name].name)
+            overlay.warnings.append(
+                f"{place}: does not count, it was changed while running ({setting.location})"
+            )
 
 
 def overlay_path(layers: Sequence[Layer], machine: Machine) -> Path:
@@ -191,17 +260,13 @@ def given(settings: Mapping[str, Setting]) -> dict[str, Value]:
 
 def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, str]) -> BrokerConfig:
     """The configuration, if nothing is wrong with it."""
-    settings = merged(layers)
-    explicit = given(settings)
-    values = explicit | derived(explicit, machine)
-    problems = [problem for layer in layers for problem in layer.problems]
-    config = BrokerConfig(
-        **parts(values, settings),
+    config = replace(
+        built(layers, machine),
         unknown={name: text for layer in layers for name, text in layer.unknown.items()},
         without_effect={k: text for layer in layers for k, text in layer.without_effect.items()},
-        sources={SCHEMA[name].name: setting.location for name, setting in settings.items()},
         in_image=environ.get("AEROBEE_IMAGE", "") not in ("", "0"),
     )
+    problems = [problem for layer in layers for problem in layer.problems]
     problems += [sentence(config, *objection) for objection in objections(config)]
     if problems:
         raise ConfigurationError(problems)
@@ -211,8 +276,19 @@ def composed(layers: Sequence[Layer], machine: Machine, environ: Mapping[str, st
         warnings.append(f"kept, but without effect here: {some(asking)}")
     if config.unknown:
         warnings.append(f"kept, but nobody here knows them: {', '.join(sorted(config.unknown))}")
+    explicit = given(merged(layers))
     warnings += [sentence(config, *hint) for hint in hints(explicit, config, machine)]
     return replace(config, warnings=tuple(warnings))
+
+
+def built(layers: Sequence[Layer], machine: Machine) -> BrokerConfig:
+    """The settings of all layers and what follows from them, unchecked."""
+    settings = merged(layers)
+    explicit = given(settings)
+    return BrokerConfig(
+        **parts(explicit | derived(explicit, machine), settings),
+        sources={SCHEMA[name].name: setting.location for name, setting in settings.items()},
+    )
 
 
 def some(names: Sequence[str]) -> str:

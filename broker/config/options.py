@@ -74,6 +74,8 @@ class BrokerOptions:
         derived="config/aerobee-overlay.yaml below storePathRootDir",
     )
     """File of the changes made while running."""
+    allow_runtime_config: bool = setting("allowRuntimeConfig", True, own=True)
+    """Change settings while running when an administrator asks for it (codes 25 and 318)."""
 
     # Name servers
     namesrv_addr: str = setting("namesrvAddr", "", separator=";", kind="addresses")

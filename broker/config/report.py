@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.config.files.entries import ConfigurationError, Form
+from aerobee.broker.config.files.entries import ConfigurationError, Form, join_tree
 from aerobee.broker.config.files.properties_file import escape
 from aerobee.broker.config.layers import take
-from aerobee.broker.config.schema import SCHEMA, SECRET, snake
+from aerobee.broker.config.schema import SCHEMA, SECRET, canon, snake
 from aerobee.broker.config.values import FreeSpace, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from aerobee.broker.config.files.entries import Entry
-    from aerobee.broker.config.layers import Layer
+    from aerobee.broker.config.layers import Layer, Setting
     from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.config.schema import Key, Value
 
-__all__ = ["check_report", "convert", "exported"]
+__all__ = [
+    "as_properties",
+    "check_report",
+    "convert",
+    "exported",
+    "namesrv_properties",
+    "overlay_lines",
+    "shown",
+]
 
 MASK = "********"
 
@@ -55,6 +63,24 @@ def exported(config: BrokerConfig) -> dict[str, str]:
 def as_properties(config: BrokerConfig) -> str:
     """What `exported` says, as RocketMQ's tools read settings."""
     return "".join(f"{escape(name)}={escape(text)}\n" for name, text in exported(config).items())
+
+
+def namesrv_properties(config: BrokerConfig) -> str:
+    """The settings of the name server, under the names that RocketMQ's has."""
+    ours = {key.name: shown(config, key) for key in SCHEMA.values() if key.part == "namesrv"}
+    ours["listenPort"] = ours.pop("namesrvListenPort")
+    return "".join(f"{name}={escape(text)}\n" for name, text in sorted(ours.items()))
+
+
+def overlay_lines(entries: Sequence[Entry], settings: Mapping[str, Setting]) -> Iterator[str]:
+    """Changes made while running as YAML: those there are, and on top of them `settings`."""
+    for entry in entries:
+        if canon(entry.name) not in settings:
+            yield plain_line(entry.name, join_tree(entry.value))
+    for name, setting in settings.items():
+        value = setting.value
+        plain = written_free(value) if isinstance(value, FreeSpace) else plain_value(value)
+        yield yaml_line(SCHEMA[name].name, plain)
 
 
 def check_report(config: BrokerConfig, *, every: bool = False) -> str:
@@ -118,9 +144,14 @@ def yaml_lines(layer: Layer) -> Iterator[str]:
 
 def yaml_line(name: str, value: Value) -> str:
     """One setting, quoted where YAML would read something else."""
+    return plain_line(snake(name), value)
+
+
+def plain_line(name: str, value: Value) -> str:
+    """As `yaml_line`, under this very name."""
     import yaml  # a start needs no writer of YAML
 
-    return yaml.safe_dump({snake(name): value}, width=1_000_000, allow_unicode=True).rstrip()
+    return yaml.safe_dump({name: value}, width=1_000_000, allow_unicode=True).rstrip()
 
 
 def plain_value(value: Value) -> Value:

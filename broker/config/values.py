@@ -115,6 +115,8 @@ def from_text(key: Key, text: str, *, java: bool) -> Value | FreeSpace:
         return whole(text.strip()) if java else number(key, text.strip())
     if issubclass(key.type, StrEnum):
         return text.strip() if java else text.strip().upper()
+    if is_hours(key) and not text.strip():
+        raise ValueError("nothing is not an hour (00 to 23)")
     check = KINDS.get(key.declaration.kind)
     return check(text.strip()) if check and text.strip() else text.strip()
 

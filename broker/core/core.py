@@ -57,6 +57,11 @@ class Core:
         )
         """The same in the form of records: packed, and the port as i32."""
 
+    def settings_changed(self) -> None:
+        """Make again what was made of settings that may change while running."""
+        self.store.reconfigure(self.config.store)
+        self.rounds.settings_changed()
+
     def pace(self) -> Pace:
         """The pace of one kind of background work: clients come first."""
         return Pace(self.clock, lambda: self.rounds.reactor.stats.requests)

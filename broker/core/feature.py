@@ -83,6 +83,9 @@ class Feature:
         """Expire old entries; called every few seconds, others run at its yields."""
         yield from ()
 
+    def settings_changed(self) -> None:
+        """Make again what was made of settings that may change while running."""
+
     def connection_closed(self, connection: Connection) -> None:
         """Forget a closed connection."""
 

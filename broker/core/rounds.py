@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.broker import answers
-from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.pools.pools import make_pools, set_waits
 from aerobee.broker.pools.slow_rounds import SlowRounds
 from aerobee.broker.process.host import descriptor_limit
 from aerobee.remoting.server.reactor import Reactor
@@ -36,6 +36,7 @@ class Rounds:
         self, config: RemotingConfig, store: MessageStore, slow_puts: Durations, clock: Clock
     ) -> None:
         self._store = store
+        self._config = config
         pools = make_pools(config)
         self.slow = SlowRounds(
             store.dispatcher,
@@ -83,6 +84,10 @@ class Rounds:
         for held in self.held:
             held.wake()
         self.reactor.flush()
+
+    def settings_changed(self) -> None:
+        """From now on requests wait in the pools for as long as the settings say."""
+        set_waits(self.reactor.pools, self._config)
 
     @property
     def waking(self) -> bool:

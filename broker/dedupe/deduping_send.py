@@ -67,7 +67,7 @@ class DedupingSend:
         self._store = store
         self._waits_for_disk = config.store.sync_flush
         self._region = config.broker.region_id
-        self._trace_on = "true" if config.broker.trace_on else "false"
+        self._options = config.broker
 
     def one(
         self, header: SendMessage | SendMessageV2, command: Command, connection: Connection
@@ -140,7 +140,7 @@ class DedupingSend:
             queue_offset=firsts[0].queue_offset,
             transaction_id=decode(firsts[0].properties).get("UNIQ_KEY"),
             region=self._region,
-            trace_on=self._trace_on,
+            trace_on="true" if self._options.trace_on else "false",
         )
         if not self._waits_for_disk:
             return Answer(SUCCESS, response)

@@ -14,10 +14,13 @@ from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.process.host import other_name_servers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.remoting.server.connection import Connection
+    from aerobee.remoting.server.routes import Route
     from aerobee.store.results import Recovery
 
 __all__ = ["NamesrvFeature"]
@@ -26,7 +29,8 @@ __all__ = ["NamesrvFeature"]
 class NamesrvFeature(Feature):
     """Routes of all brokers that registered here; this one among them."""
 
-    def __init__(self, core: Core, topics: TopicTable) -> None:
+    def __init__(self, core: Core, topics: TopicTable, *, more: Sequence[Route] = ()) -> None:
+        """`more`: further requests that the name server answers."""
         config = core.config
         embedded = config.namesrv.embedded_namesrv
         self.role = NamesrvRole(config, core.tables, core.clock)
@@ -42,7 +46,7 @@ class NamesrvFeature(Feature):
         )
         topics.listeners.append(self.registration.topics_changed)
         if embedded:
-            self.routes = tuple(self.role.routes)
+            self.routes = (*self.role.routes, *more)
         self.saved = (self.role.kv_file,)
         self.services = (self.registration, *self.role.services)
 
@@ -53,6 +57,10 @@ class NamesrvFeature(Feature):
     def recovered(self, recovery: Recovery) -> None:
         """Write this broker into its own name server."""
         self.registration.register_own()
+
+    def settings_changed(self) -> None:
+        """Register again when brokerPermission has changed."""
+        self.registration.settings_changed()
 
     def connection_closed(self, connection: Connection) -> None:
         """The brokers that registered over it are gone."""
@@ -73,5 +81,4 @@ def identity(config: BrokerConfig, address: str) -> Identity:
         broker_id=MASTER_ID,
         address=address,
         ha_address=with_port(broker.broker_ip2, ha_port),
-        permission=broker.broker_permission,
     )

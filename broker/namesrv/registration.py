@@ -61,13 +61,6 @@ class Identity:
     broker_id: int
     address: str
     ha_address: str
-    permission: int = BOTH
-
-    def visible(self, config: TopicConfig) -> TopicConfig:
-        """A topic as others see it: a bit that the broker lacks is taken from all its topics."""
-        if self.permission & BOTH == BOTH:
-            return config
-        return msgspec.structs.replace(config, perm=config.perm & self.permission)
 
 
 class Registration:
@@ -90,8 +83,8 @@ class Registration:
         self.routes = routes
         self.connect = connect
         self.period_s = settings.register_name_server_period_ms / 1000
-        self.timeout_s = settings.register_broker_timeout_ms / 1000
-        self.force = settings.force_register
+        self.settings = settings
+        self.permission = settings.broker_permission
         self.links = [Link(self, address) for address in name_servers]
         self.leaving = False
 
@@ -103,8 +96,20 @@ class Registration:
                 broker=self.identity.broker,
                 broker_id=self.identity.broker_id,
                 address=self.identity.address,
-                topics=map(self.identity.visible, self.topics.configs.values()),
+                topics=map(self.visible, self.topics.configs.values()),
             )
+
+    def visible(self, config: TopicConfig) -> TopicConfig:
+        """A topic as others see it: a bit that the broker lacks is taken from all its topics."""
+        if self.permission & BOTH == BOTH:
+            return config
+        return msgspec.structs.replace(config, perm=config.perm & self.permission)
+
+    def settings_changed(self) -> None:
+        """With another brokerPermission all topics look different to clients, from now on."""
+        permission, self.permission = self.permission, self.settings.broker_permission
+        if permission != self.permission:
+            self.topics_changed(self.topics.configs)
 
     def topics_changed(self, names: Iterable[str]) -> None:
         """Pass on topics that are new, changed or deleted; clients may ask for them right now."""
@@ -115,7 +120,7 @@ class Registration:
                 if config is None:
                     self.routes.delete_own(topic)
                 else:
-                    self.routes.update_own((self.identity.visible(config),))
+                    self.routes.update_own((self.visible(config),))
         for link in self.links:
             link.changed |= changed
             link.wake.set()
@@ -188,14 +193,14 @@ class Link:
         """One registration: everything, or some topics. Raises: Rejected, RemotingError."""
         table = self.registrar.topics.configs
         if changed is None:
-            if not self.registrar.force and not await self.is_outdated(server):
+            if not self.registrar.settings.force_register and not await self.is_outdated(server):
                 return
             names: Iterable[str] = table
         else:
             names = [name for name in changed if name in table]
             if not names:
                 return
-        visible = self.registrar.identity.visible
+        visible = self.registrar.visible
         await self.send(server, {name: visible(table[name]) for name in names})
 
     async def send(self, server: NameServer, topics: dict[str, TopicConfig]) -> None:
@@ -239,7 +244,8 @@ class Link:
 
     async def call(self, server: NameServer, code: int, header: Header, body: bytes) -> Command:
         """One request that must succeed. Raises: Rejected, RemotingError."""
-        answer = await server.call(code, header, body, self.registrar.timeout_s)
+        timeout_s = self.registrar.settings.register_broker_timeout_ms / 1000
+        answer = await server.call(code, header, body, timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise Rejected(f"answer {answer.code}: {answer.remark}")
         return answer

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 from aerobee.remoting.server.pools import Pool
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aerobee.remoting.config import RemotingConfig
 
-__all__ = ["make_pools"]
+__all__ = ["make_pools", "set_waits"]
 
 SIZES: Final = {
     # name: (width, capacity, longest wait in ms; None = never shed for age)
@@ -83,6 +85,12 @@ def make_pools(config: RemotingConfig) -> dict[str, Pool]:
         )
         for name, (width, capacity, wait) in SIZES.items()
     }
+
+
+def set_waits(pools: Mapping[str, Pool], config: RemotingConfig) -> None:
+    """How long a request may wait in each pool: settings that may change while running."""
+    for name, (_, _, wait) in SIZES.items():
+        pools[name].allow_wait(_wait_ms(config, wait))
 
 
 def _wait_ms(config: RemotingConfig, key: str | None) -> int | None:

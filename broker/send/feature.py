@@ -52,7 +52,7 @@ class SendFeature(Feature):
             stats=core.stats,
             clock=core.clock,
         )
-        send = Send(
+        send = self._send = Send(
             core,
             destinations=self.destinations,
             topic_file=topics.file,
@@ -79,3 +79,7 @@ class SendFeature(Feature):
             Route(headers.SendReplyMessage, reply.reply, "reply"),
             Route(headers.SendReplyMessageV2, reply.reply, "reply"),
         )
+
+    def settings_changed(self) -> None:
+        """Say traceOn as it is now."""
+        self._send.settings_changed()

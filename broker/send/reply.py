@@ -52,9 +52,7 @@ class ReplyProcessor:
         self._address = core.address
         self._destinations = destinations
         self._clients = clients
-        broker = core.config.broker
-        self._region = broker.region_id
-        self._trace_on = "true" if broker.trace_on else "false"
+        self._region = core.config.broker.region_id
 
     async def reply(
         self,
@@ -72,7 +70,7 @@ class ReplyProcessor:
             queue_id=queue_id,
             queue_offset=0,
             region=self._region,
-            trace_on=self._trace_on,
+            trace_on="true" if self._config.broker.trace_on else "false",
         )
         if self._config.broker.store_reply_message_enable:
             self._keep(header, body, connection, response)

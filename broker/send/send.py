@@ -99,7 +99,11 @@ class Send:
         self._transactions = transactions
         self._dead_letters = dead_letters
         self._waits_for_disk = core.config.store.sync_flush
-        broker = core.config.broker
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """What is added to each message and answer."""
+        broker = self._config.broker
         self._region = broker.region_id
         self._trace_on = "true" if broker.trace_on else "false"
         self._region_fields = SendMessageRefused(self._region, self._trace_on)

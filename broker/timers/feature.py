@@ -73,6 +73,11 @@ class TimersFeature(Feature):
         elif self._store.max_offset(WHEEL_TOPIC, 0):
             log.warning("timer.not_delivered", key="timerWheelEnable")
 
+    def settings_changed(self) -> None:
+        """Roll timers within what fileReservedTime is now."""
+        if self.wheel is not None:
+            self.wheel.settings_changed()
+
     async def close(self) -> None:
         """Stop, and save the state of the wheel."""
         if self.wheel is not None:

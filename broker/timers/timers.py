@@ -101,6 +101,10 @@ class Timers:
             now_ms=self._clock.now_ms(),
             queue_offset_of=queue_offset_of,
         )
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """How far ahead a slot may be depends on fileReservedTime."""
         self.enqueue.window_ms = window_ms(self._config, self.timers.precision_ms)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -105,7 +105,7 @@ class Pool:
         self.name = name
         self.width = width
         self.capacity = capacity
-        self.max_wait_s = float("inf") if max_wait_ms is None else max_wait_ms / 1000
+        self.allow_wait(max_wait_ms)
         self.queue: deque[Waiting] = deque()
         self.depth = 0
         self.kept_bytes = 0
@@ -116,6 +116,10 @@ class Pool:
         self.timed_out = 0
         self.stall = NO_STALL
         """The last stall: it concerns only requests that came before its end."""
+
+    def allow_wait(self, max_wait_ms: int | None) -> None:
+        """A request that has waited longer is refused; None: none is."""
+        self.max_wait_s = float("inf") if max_wait_ms is None else max_wait_ms / 1000
 
     @property
     def full(self) -> bool:

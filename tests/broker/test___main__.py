@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import pty
 import select
 import signal
 import subprocess
@@ -149,6 +150,99 @@ def test_a_signal_stops_it_clean(data: Path, number: signal.Signals) -> None:
         assert broker.child.wait(within_s=STOPS_WITHIN_S) == 0
         assert not (data / "abort").exists()
         assert "Traceback" not in broker.child.errors()
+
+
+UPDATE_BROKER_CONFIG, GET_BROKER_CONFIG = 25, 26
+
+
+class FromFile(BrokerProcess):
+    """A broker that is given a file as well."""
+
+    @property
+    def file(self) -> Path:
+        return self.data.parent / "broker.yaml"
+
+    def command(self) -> list[str]:
+        return [*super().command(), "-c", str(self.file)]
+
+    def said(self, count: int, event: str) -> None:
+        """Wait until the log has so many of such a line."""
+        eventually(
+            lambda: self.child.errors().count(event) >= count,
+            within_s=STOPS_WITHIN_S,
+            what=f"{count} of {event}",
+        )
+
+
+@pytest.mark.service
+def test_a_hang_up_reads_the_settings_again_and_stops_nothing(tmp_path: Path) -> None:
+    broker = FromFile(data=tmp_path / "data")
+    broker.file.write_text("max_message_size: 4096\n")
+    with broker, RawConnection(broker.address) as client:
+
+        def takes(size: int) -> bool:
+            return client.call(SEND, send_fields("t", 0), b"x" * size).code == 0
+
+        assert (takes(4096), takes(4097)) == (True, False)
+        broker.file.write_text("max_message_size: 8192\nflush_disk_type: SYNC_FLUSH\n")
+        broker.child.signal(signal.SIGHUP)
+        broker.said(1, "config.reloaded")
+        assert (takes(8192), takes(8193)) == (True, False)
+        assert "flushDiskType" in broker.child.errors()
+        for text in ("max_message_size: lots", "max_message_size: [", "max_message_size: 32MiB"):
+            broker.file.write_text(text)
+            refused = broker.child.errors().count("config.reload_refused")
+            broker.child.signal(signal.SIGHUP)
+            broker.said(refused + 1, "config.reload_refused")
+            assert (takes(8192), takes(8193)) == (True, False)
+        broker.file.unlink()
+        for _ in range(200):
+            broker.child.signal(signal.SIGHUP)
+            assert takes(1)
+        assert broker.stop() == 0
+
+
+@pytest.mark.service
+def test_a_change_that_was_acknowledged_outlives_a_kill(data: Path) -> None:
+    with BrokerProcess(data=data) as broker:
+        for hours in (11, 12):
+            with RawConnection(broker.address) as client:
+                answer = client.call(UPDATE_BROKER_CONFIG, {}, b"fileReservedTime=%d\n" % hours)
+                assert answer.code == 0
+                broker.child.signal(signal.SIGHUP)
+                broker.kill()
+            broker.start()
+            with RawConnection(broker.address) as client:
+                answer = client.call(GET_BROKER_CONFIG, {})
+                assert b"\nfileReservedTime=%d\n" % hours in answer.body
+        assert broker.stop() == 0
+
+
+@pytest.mark.service
+def test_a_terminal_that_closes_stops_it(data: Path) -> None:
+    """It sends SIGHUP too."""
+    broker = BrokerProcess(data=data)
+    child, terminal = pty.fork()
+    if child == 0:
+        try:
+            command = broker.command()
+            os.execv(command[0], command)
+        finally:
+            os._exit(127)
+    try:
+        said = b""
+        while b"aerobee ready " not in said:
+            said += os.read(terminal, 4_096)
+        os.close(terminal)
+        eventually(
+            lambda: os.waitpid(child, os.WNOHANG)[0] == child, within_s=STOPS_WITHIN_S, what="end"
+        )
+        child = 0
+        assert not (data / "abort").exists(), "a clean stop"
+    finally:
+        if child:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 @pytest.mark.service

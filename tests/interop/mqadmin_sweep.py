@@ -77,6 +77,16 @@ statsAll | T +G +0
 statsAll -a -t T | #Topic +#Consumer Group
 getBrokerConfig -b $B | brokerName += +b1
 getBrokerConfig -c $C | Master: $B
+updateBrokerConfig -b $B -k fileReservedTime -v 47 | update broker config success, $B
+getBrokerConfig  -b $B | fileReservedTime += +47
+updateBrokerConfig -c $C -k brokerPermission -v 4 | update broker config success, $B
+topicRoute  -t T | "perm":4
+updateBrokerConfig -b $B -k brokerPermission -v 6 | update broker config success, $B
+topicRoute   -t T | "perm":6
+getNamesrvConfig | enableTopicList += +true|listenPort += +\\d+
+updateNamesrvConfig -k enableTopicList -v false | success!
+getNamesrvConfig  | enableTopicList += +false
+updateNamesrvConfig -k enableTopicList -v true | success!
 skipAccumulatedMessage -g G -t T | b1 +0 +5
 resetOffsetByTime -g G -t T -s now | b1 +1 +5
 resetOffsetByTime -g G -t T -s 0 -b $B -q 0 -o 2 | reset consumer offset to 2

@@ -47,7 +47,6 @@ REFUSED: Final = {
     "getColdDataFlowCtrInfo": "-b $B",
     "getControllerConfig": "-a $B",
     "getControllerMetaData": "-a $B",
-    "getNamesrvConfig": "",
     "getSyncStateSet": "-a $B -b b1",
     "getUser": "-b $B -u u",
     "listAcl": "-b $B",
@@ -58,10 +57,8 @@ REFUSED: Final = {
     "setCommitLogReadAheadMode": "-b $B -m 1",
     "switchTimerEngine": "-b $B -e F",
     "updateAcl": ACL,
-    "updateBrokerConfig": "-b $B -k fileReservedTime -v 71",
     "updateColdDataFlowCtrGroupConfig": "-b $B -g G -v 1",
     "updateControllerConfig": "-a $B -k a -v b",
-    "updateNamesrvConfig": "-k deleteTopicWithBrokerRegistration -v true",
     "updateStaticTopic": "-t S -b b1 -qn 4",
     "updateUser": USER,
 }
@@ -120,6 +117,25 @@ def test_the_page_tells_of_every_command_whether_it_is_served(
         if not code or not told[name].startswith(f"refused ({code[1]}): "):
             wrong.append(f"{name}: {told[name]}\n{printed}")
     assert not wrong, "\n\n".join(wrong)
+
+
+FORBIDDEN: Final = {
+    "updateBrokerConfig -b $B -k fileReservedTime -v 0": "CODE: 29 .*fileReservedTime: 0 is out",
+    "updateBrokerConfig -b $B -k brokerName -v x": "CODE: 16 .*can not change while running",
+    "updateBrokerConfig -b $B -k rocketmqHome -v /tmp": "CODE: 16 .*rocketmqHome: has no effect",
+    "updateBrokerConfig -b $B -k maxMesageSize -v 9": "CODE: 16 .*did you mean maxMessageSize",
+    "updateNamesrvConfig -k configStorePath -v /tmp/x": "CODE: 16 .*configStorePath",
+}
+"""Settings that may not be changed, or not so → what is said."""
+
+
+def test_settings_that_may_not_change_are_refused_with_the_reason(
+    scene: Scene, java_client: GetClient
+) -> None:
+    tools = java_client("5.4.0", "JSON")
+    printed = {words: scene.run(tools, words) for words in FORBIDDEN}
+    wrong = [words for words, text in printed.items() if not re.search(FORBIDDEN[words], text)]
+    assert not wrong, "\n".join(printed[words] for words in wrong)
 
 
 def different(words: str, line: str) -> bool:

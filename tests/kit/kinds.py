@@ -44,6 +44,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "log",
             "log_stream",
         ),
+        "live_settings": ("overlay_file",),
         "saved": ("json_file",),
     },
     Kind.CLOCKS: {
@@ -55,6 +56,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "dedupe": ("dedupe",),
         "delay": ("schedule",),
+        "live_settings": ("live_settings",),
         "metrics": ("sampling",),
         "namesrv": (
             "min_id_notices",
@@ -102,6 +104,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "core": ("lists",),
         "dedupe": ("deduping_send",),
+        "live_settings": ("settings_processor",),
         "namesrv": ("route_processor",),
         "pop": (
             "ack",

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "COMMAND_LINE",
     "ENVIRONMENT",
     "ConfigurationError",
     "Entry",
@@ -48,6 +49,8 @@ Tree = Scalar | list["Tree"] | dict[str, "Tree"]
 
 ENVIRONMENT = "environment: "
 """What the location of a variable begins with; the variable follows."""
+COMMAND_LINE = "command line: "
+"""What the location of an option begins with; the option follows."""
 
 
 class Entry(NamedTuple):

@@ -19,6 +19,7 @@ __all__ = [
     "GetKvConfig",
     "GetKvConfigResponse",
     "GetKvListByNamespace",
+    "GetNamesrvConfig",
     "GetRouteInfo",
     "GetSystemTopicListFromNs",
     "GetTopicsByCluster",
@@ -31,6 +32,7 @@ __all__ = [
     "RegisterBrokerResponse",
     "RegisterTopicInNamesrv",
     "UnregisterBroker",
+    "UpdateNamesrvConfig",
     "WipeWritePermOfBroker",
     "WipeWritePermOfBrokerResponse",
 ]
@@ -243,3 +245,15 @@ class GetKvListByNamespace(Header):
 
     code = RequestCode.GET_KVLIST_BY_NAMESPACE
     namespace: str
+
+
+class UpdateNamesrvConfig(Header):
+    """UPDATE_NAMESRV_CONFIG (318); the settings are the body, as properties."""
+
+    code = RequestCode.UPDATE_NAMESRV_CONFIG
+
+
+class GetNamesrvConfig(Header):
+    """GET_NAMESRV_CONFIG (319): the settings of the name server, as properties."""
+
+    code = RequestCode.GET_NAMESRV_CONFIG

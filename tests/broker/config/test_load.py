@@ -80,9 +80,69 @@ def test_data_and_name_servers_have_short_options(tmp_path: Path) -> None:
 def test_the_file_of_runtime_changes_is_found_where_the_settings_say(write: Any) -> None:
     overlay = write("o.yaml", "trace_on: false")
     assert not load(overrides=[f"config_overlay_path={overlay}"]).broker.trace_on
-    overlay.write_text("bind_address: 0.0.0.0")
-    assert problems(overrides=[f"config_overlay_path={overlay}"]) == (
-        f"{overlay}:1: bind_address: can not change while running",
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("bind_address: 0.0.0.0", "2: bind_address: can not change while running; left out"),
+        ("no_such_thing: 1", "2: no_such_thing: no such setting; left out"),
+        ("sync_flush_timeout: 1", "2: sync_flush_timeout: 1 is out of range (100–60000 ms); left"),
+        ("authenticationEnabled: true", "2: authenticationEnabled: true asks for something"),
+        ("disk_max_used_space_ratio: x", "2: disk_max_used_space_ratio: x is not a whole number"),
+        ("a: [", "2: not YAML: expected"),
+        ("- a", "2: not YAML: "),
+        ("\x00\x01", " not YAML: "),
+    ],
+)
+def test_no_start_fails_for_what_was_changed_in_an_earlier_run(
+    write: Any, text: str, warning: str
+) -> None:
+    """A later version may not know a key, and somebody may have edited the file."""
+    overlay = write("o.yaml", f"trace_on: false\n{text}")
+    config = load(overrides=[f"config_overlay_path={overlay}"])
+    assert any(f"{overlay}:{warning}" in said for said in config.warnings), config.warnings
+    assert config.broker.trace_on is ("YAML" in warning), "the other lines count"
+    assert not config.without_effect
+
+
+def test_changes_that_cannot_be_read_are_taken_from_the_backup(write: Any) -> None:
+    overlay = write("o.yaml", "a: [")
+    write("o.yaml.bak", "trace_on: false")
+    assert not load(overrides=[f"config_overlay_path={overlay}"]).broker.trace_on
+    overlay.unlink()
+    assert load(overrides=[f"config_overlay_path={overlay}"]).broker.trace_on, "so they are undone"
+    overlay.mkdir()
+    config = load(overrides=[f"config_overlay_path={overlay}"])
+    assert not config.broker.trace_on
+    assert config.warnings[0].startswith(f"{overlay}: Is a directory")
+
+
+def test_a_change_that_clashes_with_what_the_file_says_by_now_is_left_out(write: Any) -> None:
+    overlay = write("o.yaml", "trace_on: false\nmax_message_size: 8MiB\nforce_register: false")
+    file = write("b.yaml", f"config_overlay_path: {overlay}\nmax_frame_bytes: 4194369")
+    config = load(file, overrides=["max_message_size=4096"])
+    assert config.store.max_message_size_bytes == 4096, "the command line wins"
+    write("b.yaml", f"config_overlay_path: {overlay}\nmax_frame_bytes: 5MiB")
+    config = load(file)
+    assert config.store.max_message_size_bytes == 4 << 20
+    assert (config.broker.trace_on, config.broker.force_register) == (False, False)
+    assert config.warnings == (
+        f"{overlay}:2: maxMessageSize: left out, for then maxMessageSize: messages of 8388608 bytes"
+        " do not fit into a frame of maxFrameBytes, 5242880: raise that to 8454144 at least",
+    )
+
+
+def test_what_a_change_hides_or_does_not_reach_is_told(write: Any) -> None:
+    overlay = write("o.yaml", "trace_on: false\ndelete_when: '05'\nfile_reserved_time: 48")
+    file = write(
+        "b.yaml", f"config_overlay_path: {overlay}\nfile_reserved_time: 2d\ndelete_when: 4"
+    )
+    config = load(file, overrides=["trace_on=true"])
+    assert (config.broker.trace_on, config.store.delete_when) == (True, "05")
+    assert config.warnings == (
+        f"{overlay}:1: traceOn: does not count, the command line says otherwise",
+        f"{file}:3: deleteWhen: does not count, it was changed while running ({overlay}:2)",
     )
 
 

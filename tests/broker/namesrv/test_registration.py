@@ -91,14 +91,13 @@ class Elsewhere:
         return [] if route is None else [queue.perm for queue in route.queue_datas]
 
 
-def identity(permission: int = 6) -> Identity:
+def identity() -> Identity:
     return Identity(
         cluster="DefaultCluster",
         broker="broker-a",
         broker_id=0,
         address="10.0.0.1:10911",
         ha_address="10.0.0.1:10912",
-        permission=permission,
     )
 
 
@@ -110,8 +109,10 @@ class Desk:
         self.inside = RouteTable()
         self.topics = TopicTable(OPTIONS)
         self.registration = Registration(
-            identity=identity(permission),
-            settings=dataclasses.replace(OPTIONS, force_register=force),
+            identity=identity(),
+            settings=dataclasses.replace(
+                OPTIONS, force_register=force, broker_permission=permission
+            ),
             topics=self.topics,
             clock=HandClock(),
             routes=self.inside,

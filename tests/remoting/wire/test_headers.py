@@ -124,6 +124,8 @@ ORDER: dict[type[Header], str] = {
     group.CreateGroups: "",
     group.UpdateGroupForbidden: "group topic readable",
     admin.UpdateBrokerConfig: "",
+    namesrv.GetNamesrvConfig: "",
+    namesrv.UpdateNamesrvConfig: "",
     admin.GetAllProducerInfo: "",
     admin.GetConsumerRunningInfo: "consumerGroup clientId jstackEnable",
     admin.GetConsumerStatusFromClient: "topic group",

@@ -12,16 +12,20 @@ import aerobee
 import aerobee.blocking
 from aerobee import ConsumeFrom, Message, MessageQueue, ReceivedMessage
 from aerobee.admin import GroupConfig, MessageType
+from aerobee.client.steps.admin import brokers
 from aerobee.errors import (
     BrokerError,
     BrokerNotFoundError,
     ConfigurationError,
     ConsumerNotOnlineError,
     MessageNotFoundError,
+    PermissionDeniedError,
     RouteNotFoundError,
     SubscriptionError,
     UnsupportedRequestError,
 )
+from aerobee.remoting.wire.codes import RequestCode
+from aerobee.remoting.wire.header import Header
 from tests.aerobee.client.fronts import Front
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
@@ -97,11 +101,32 @@ async def test_a_topic_is_described_with_queues_messages_and_groups(
         assert list(found.groups) == [group] == await admin.topic_groups(topic)
 
 
-async def test_a_request_that_is_not_served_is_refused_with_code_and_version(front: Front) -> None:
+class ListUsers(Header):
+    """A request of a later release."""
+
+    code = RequestCode.AUTH_LIST_USER
+
+
+async def test_a_request_that_is_not_served_is_refused_with_code_and_version(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brokers, "GetBrokerConfig", ListUsers)
     async with front.admin() as admin:
-        text = r"UPDATE_BROKER_CONFIG.*request code 25 is not served.*V5_3_3"
+        text = r"AUTH_LIST_USER.*request code 3005 is not served.*V5_3_3"
         with pytest.raises(UnsupportedRequestError, match=text):
-            await admin.update_broker_config({"fileReservedTime": "48"})
+            await admin.broker_config()
+
+
+async def test_settings_change_while_the_broker_runs(front: Front) -> None:
+    async with front.admin() as admin:
+        await admin.update_broker_config({"deleteWhen": "05", "fileReservedTime": "48h"})
+        found = await admin.broker_config()
+        assert (found["deleteWhen"], found["fileReservedTime"]) == ("05", "48")
+        with pytest.raises(PermissionDeniedError, match="brokerName: can not change while running"):
+            await admin.update_broker_config({"deleteWhen": "06", "brokerName": "x"})
+        with pytest.raises(BrokerError, match="25 is not an hour"):
+            await admin.update_broker_config({"deleteWhen": "25"})
+        assert (await admin.broker_config())["deleteWhen"] == "05"
 
 
 async def test_a_deleted_topic_is_gone_and_can_be_made_anew(

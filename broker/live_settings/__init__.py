@@ -1,0 +1,1 @@
+"""Settings of a running broker: asked for, changed, kept for the next start, read again."""

@@ -1,0 +1,145 @@
+"""The settings of a running broker, and the only one that changes them.
+
+A change is checked, written to the overlay file, then put into effect: what was acknowledged is
+there after a kill, and what was refused has changed nothing. All parts of the broker hold the same
+objects (`BrokerConfig.store` and so on) and read a setting when they need it; whoever made
+something of a setting does so again in `when_changed`. Source: configuration §4.2.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from aerobee.broker.config.files.entries import COMMAND_LINE, ConfigurationError
+from aerobee.broker.config.live import Difference, changed, clashes, differences, odd, with_live
+from aerobee.broker.config.schema import SCHEMA
+from aerobee.broker.errors import Refused
+from aerobee.broker.live_settings.overlay_file import OverlayFile
+from aerobee.broker.saved.data_version import bumped, first_version
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aerobee.broker.config.layers import Setting
+    from aerobee.broker.config.model import BrokerConfig
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
+
+__all__ = ["LiveSettings"]
+
+SIGNAL = "SIGHUP"
+
+log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class LiveSettings:
+    """What the settings are now. One change at a time."""
+
+    def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
+        self.config = config
+        self._disk = disk
+        self._clock = clock
+        self._one_change = trio.Lock()
+        path = config.broker.config_overlay_path
+        root = Path(config.store.store_path_root_dir).expanduser()
+        self._overlay = OverlayFile(Path(path or root / "config/aerobee-overlay.yaml"), disk)
+        self.version = first_version(clock.now_ms())
+        """Moved by every change."""
+        self.when_changed: list[Callable[[], None]] = []
+
+    async def change(self, settings: Mapping[str, Setting], by: str) -> str:
+        """Change these, by canonical name, now and for later starts.
+
+        Returns what deserves a look, as text. `by`: who asks. Raises: Refused.
+        """
+        async with self._one_change:
+            self._check_allowed(settings)
+            at = str(self._overlay.path)
+            placed = {name: one._replace(location=at) for name, one in settings.items()}
+            wanted = changed(self.config, placed)
+            clash = clashes(self.config, wanted)
+            if clash:
+                raise Refused(ResponseCode.INVALID_PARAMETER, "; ".join(clash))
+            try:
+                await self._disk.in_thread(self._overlay.add, placed)
+            except OSError as error:
+                reason = f"{self._overlay.path}: {error.strerror or error}"
+                log.error("config.not_saved", path=at, error=str(error))
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"nothing was changed, it could not be saved: {reason}",
+                ) from error
+            remarks = odd(self.config, wanted)
+            self._take_over(wanted, by)
+        for remark in remarks:
+            log.warning("config.warning", text=remark)
+        return "; ".join(remarks)
+
+    def _check_allowed(self, settings: Mapping[str, Setting]) -> None:
+        if not self.config.broker.allow_runtime_config:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, "allowRuntimeConfig is false: settings do not change"
+            )
+        names = [SCHEMA[name].name for name in settings]
+        fixed = [name for name in names if self._is_fixed(name)]
+        if fixed:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"{', '.join(fixed)}: given on the command line, which wins over changes while"
+                " running; restart without it",
+            )
+
+    def _is_fixed(self, name: str) -> bool:
+        return self.config.sources.get(name, "").startswith(COMMAND_LINE)
+
+    async def reload(self, reread: Callable[[], BrokerConfig]) -> None:
+        """Take over what may change while running, and name what needs a restart.
+
+        `reread` reads all sources again, in a thread. On any problem nothing changes, and the log
+        says why.
+        """
+        async with self._one_change:
+            try:
+                read = await self._disk.in_thread(reread)
+            except ConfigurationError as error:
+                self._refuse(error.problems)
+                return
+            wanted = with_live(self.config, read)
+            clash = clashes(self.config, wanted)
+            if clash:
+                self._refuse([f"{one} (it counts only with a restart)" for one in clash])
+                return
+            left = [one for one in differences(self.config, read) if not one.key.declaration.live]
+            taken = self._take_over(wanted, SIGNAL)
+        for one in left:
+            log.warning("config.needs_restart", key=one.key.name, value=one.before, read=one.after)
+        for warning in read.warnings:
+            log.warning("config.warning", text=warning)
+        log.info("config.reloaded", changed=len(taken), need_restart=len(left))
+
+    def _refuse(self, problems: Sequence[str]) -> None:
+        for problem in problems:
+            log.error("config.reload_refused", reason=problem)
+
+    def _take_over(self, wanted: BrokerConfig, by: str) -> list[Difference]:
+        """Put the values of `wanted` into effect; what differs from those until now."""
+        taken = list(differences(self.config, wanted))
+        for one in taken:
+            assert one.key.declaration.live, one.key.name
+            part, values = getattr(self.config, one.key.part), getattr(wanted, one.key.part)
+            for name in filter(None, (one.key.attribute, one.key.declaration.free)):
+                # Frozen for all others, who hold this very object.
+                object.__setattr__(part, name, getattr(values, name))
+            log.info("config.changed", key=one.key.name, value=one.after, before=one.before, by=by)
+        for name in ("sources", "unknown", "without_effect", "warnings"):
+            object.__setattr__(self.config, name, getattr(wanted, name))
+        if taken:
+            self.version = bumped(self.version, self._clock.now_ms())
+            for take in self.when_changed:
+                take()
+        return taken

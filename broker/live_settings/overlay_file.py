@@ -1,0 +1,48 @@
+"""The file of the changes that were made while running: YAML, one line for each setting.
+
+It is replaced as a whole, and what it held before stays beside it as `.bak`. Lines that this
+version does not know are kept, for the one that wrote them. Source: configuration §4.2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.broker.config.load import overlay_entries
+from aerobee.broker.config.report import overlay_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from aerobee.broker.config.layers import Setting
+    from aerobee.store.files.disk import Disk
+
+__all__ = ["OverlayFile"]
+
+HEAD: Final = """\
+# Settings that were changed while the broker ran. They win over the file and the environment, and
+# the command line wins over them. Take a line out to undo a change: at the next start, or SIGHUP.
+"""
+
+
+class OverlayFile:
+    """The file at `path`; its directory is made with the first write."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self.disk = disk
+
+    def add(self, settings: Mapping[str, Setting]) -> None:
+        """Set these, by canonical name, beside what is there, durably. Blocking.
+
+        Raises: OSError.
+        """
+        entries, _ = overlay_entries(self.path)
+        text = HEAD + "".join(f"{line}\n" for line in overlay_lines(entries, settings))
+        self.disk.mkdir(self.path.parent)
+        if self.disk.exists(self.path):
+            # A copy and no link: at no moment is there only the backup.
+            backup = self.path.with_name(f"{self.path.name}.bak")
+            self.disk.write_atomically(backup, self.disk.read(self.path), backup=False)
+        self.disk.write_atomically(self.path, text.encode(), backup=False)

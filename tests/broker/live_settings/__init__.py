@@ -1,0 +1,1 @@
+"""Tests of `broker.live_settings`."""
