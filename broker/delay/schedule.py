@@ -240,9 +240,7 @@ class Schedule:
             self._store.aside.note(SERVICE, location_of(record), result.status.name)
             return PUT_OK
         if result.status is PUT_OK:
-            counters = self._stats.topic_in(target.topic, DELAY)
-            counters.messages_in += 1
-            counters.bytes_in += result.size
+            self._stats.topic_in(target.topic, DELAY).put(1, result.size)
         return result.status
 
     def _block(self, level: int, reason: str) -> None:

@@ -52,7 +52,7 @@ class Scrape(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send page after page; others run in between, whether the peer reads or has left."""
         async with self.limiter:
-            sources = replace(self.sources, lags=await self.sources.read_lags())
+            sources = replace(self.sources, backlog=await self.sources.read_backlog())
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             for page in pages(sources):
                 await send({"type": "http.response.body", "body": page, "more_body": True})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aerobee.broker.metrics.readings import (
     STORAGE,
+    connections_max,
     consumers,
     dead_letters,
     half_messages,
@@ -17,6 +18,7 @@ from aerobee.broker.metrics.readings import (
     of_timers,
     one,
     per_group,
+    per_pool,
     per_revive_queue,
     per_timer,
     per_topic,
@@ -24,12 +26,13 @@ from aerobee.broker.metrics.readings import (
     popped,
     producers,
     repeated,
+    reserve_time,
     segments_deleted,
     set_aside,
+    sizes,
     timers_due,
     timing,
     unread_deleted,
-    watermark,
 )
 
 if TYPE_CHECKING:
@@ -73,6 +76,13 @@ METRICS: Final = (
         _IN,
         "Bytes of the records that clients put.",
         per_topic("bytes_in"),
+    ),
+    Metric(
+        "rocketmq_message_size",
+        "histogram",
+        _IN,
+        "Bytes of the records that clients put; those of a batch are taken for equally large.",
+        sizes,
     ),
     Metric(
         "rocketmq_messages_out_total",
@@ -233,7 +243,28 @@ METRICS: Final = (
         "gauge",
         ("processor",),
         "Requests read and not yet answered, per processor pool.",
-        watermark,
+        per_pool(lambda s, pool: pool.depth),
+    ),
+    Metric(
+        "aerobee_pool_capacity",
+        "gauge",
+        ("processor",),
+        "Requests that a processor pool takes; further ones are refused with SYSTEM_BUSY.",
+        per_pool(lambda s, pool: pool.capacity),
+    ),
+    Metric(
+        "aerobee_pool_head_wait_seconds",
+        "gauge",
+        ("processor",),
+        "How long the oldest queued request of a processor pool has waited.",
+        per_pool(lambda s, pool: pool.head_wait_s(s.now())),
+    ),
+    Metric(
+        "aerobee_pool_refused_total",
+        "counter",
+        ("processor",),
+        "Requests refused with SYSTEM_BUSY: their pool was full, or they had waited too long.",
+        per_pool(lambda s, pool: pool.refused + pool.timed_out),
     ),
     Metric(
         "rocketmq_broker_permission",
@@ -270,6 +301,13 @@ METRICS: Final = (
         STORAGE_LABELS,
         "Bytes of the log written and not yet in their consume queues.",
         one(lambda s: s.dispatch_behind_bytes(), *STORAGE),
+    ),
+    Metric(
+        "rocketmq_storage_message_reserve_time_milliseconds",
+        "gauge",
+        STORAGE_LABELS,
+        "Age of the first message of the log.",
+        reserve_time,
     ),
     Metric(
         "rocketmq_pop_revive_in_message_total",
@@ -342,6 +380,13 @@ METRICS: Final = (
         one(lambda s: s.store.records_damaged),
     ),
     Metric(
+        "aerobee_cold_reads_total",
+        "counter",
+        (),
+        "Pieces of the log and of queues that a thread had to read from disk.",
+        one(lambda s: s.store.cold_reads),
+    ),
+    Metric(
         "aerobee_set_aside_messages_total",
         "counter",
         ("service",),
@@ -355,6 +400,14 @@ METRICS: Final = (
         (),
         "Connections open on the broker's ports.",
         one(lambda s: s.remoting.connections),
+    ),
+    Metric(
+        "aerobee_connections_max",
+        "gauge",
+        (),
+        "Connections that the broker takes: maxConnections. Missing while that is 0: then"
+        " process_max_fds is the limit, less what is kept for the store.",
+        connections_max,
     ),
     Metric(
         "aerobee_connections_refused_total",

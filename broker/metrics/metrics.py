@@ -103,7 +103,7 @@ def _samples(metric: Metric, common: Mapping[str, str], sources: Sources) -> Ite
 
 def _buckets(name: str, labels: Mapping[str, str], durations: Durations) -> Iterator[Sample]:
     total = 0
-    for bound, count in zip((*durations.bounds, "+Inf"), durations.counts, strict=True):
+    for bound, count in zip((*map(float, durations.bounds), "+Inf"), durations.counts, strict=True):
         total += count
         yield Sample(f"{name}_bucket", {**labels, "le": str(bound)}, total)
     yield Sample(f"{name}_count", dict(labels), total)

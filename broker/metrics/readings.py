@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
-    from aerobee.broker.metrics.stats import Sources, TimerFigures
+    from aerobee.broker.metrics.stats import PoolFigures, Sources, TimerFigures
 
     Reading: TypeAlias = tuple[tuple[str, ...] | None, float | Durations]
     """Label values in the order of the metric's labels, and the value. None instead of labels: the
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STORAGE",
+    "connections_max",
     "consumers",
     "dead_letters",
     "half_messages",
@@ -30,6 +31,7 @@ __all__ = [
     "of_timers",
     "one",
     "per_group",
+    "per_pool",
     "per_revive_queue",
     "per_timer",
     "per_topic",
@@ -37,12 +39,13 @@ __all__ = [
     "popped",
     "producers",
     "repeated",
+    "reserve_time",
     "segments_deleted",
     "set_aside",
+    "sizes",
     "timers_due",
     "timing",
     "unread_deleted",
-    "watermark",
 ]
 
 STORAGE: Final = ("local", "disk")
@@ -208,13 +211,28 @@ def lag(field: str) -> Callable[[Sources], Iterator[Reading]]:
     """How far each group is behind in each topic, as this scrape has found it."""
 
     def read(sources: Sources) -> Iterator[Reading]:
-        for one in sources.lags:
+        for one in sources.backlog.lags:
             value = getattr(one, field)
             if value is not None:
                 system = is_system(sources, one.topic, one.group)
                 yield (one.topic, one.group, boolean(one.is_retry), system), value
 
     return read
+
+
+def sizes(sources: Sources) -> Iterator[Reading]:
+    """How large the messages were that clients put."""
+    for (topic, message_type), stats in list(sources.broker.topics_in.items()):
+        if not topic.startswith(UNCOUNTED):
+            yield (topic, message_type, is_system(sources, topic)), stats.sizes
+    if sources.broker.overflow_in.messages_in:
+        yield None, sources.broker.overflow_in.sizes
+
+
+def reserve_time(sources: Sources) -> Iterator[Reading]:
+    """The age of the log; nothing while it is empty."""
+    if sources.backlog.earliest_ms is not None:
+        yield STORAGE, max(0, sources.now_ms() - sources.backlog.earliest_ms)
 
 
 def overflow(value: int) -> Iterator[Reading]:
@@ -227,6 +245,12 @@ def producers(sources: Sources) -> Iterator[Reading]:
     """Connections of producers by client kind."""
     for kind, count in sources.producers():
         yield (kind.language.lower(), describe(kind.version).lower(), "remoting"), count
+
+
+def connections_max(sources: Sources) -> Iterator[Reading]:
+    """The limit on connections, if one is set."""
+    if limit := sources.max_connections():
+        yield (), limit
 
 
 def consumers(sources: Sources) -> Iterator[Reading]:
@@ -246,10 +270,16 @@ def consumers(sources: Sources) -> Iterator[Reading]:
         )
 
 
-def watermark(sources: Sources) -> Iterator[Reading]:
-    """Requests in each pool."""
-    for pool in sources.pools:
-        yield (POOL_LABELS.get(pool.name, pool.name),), pool.depth
+def per_pool(
+    read: Callable[[Sources, PoolFigures], float],
+) -> Callable[[Sources], Iterator[Reading]]:
+    """A figure of each processor pool."""
+
+    def read_all(sources: Sources) -> Iterator[Reading]:
+        for pool in sources.pools:
+            yield (POOL_LABELS.get(pool.name, pool.name),), read(sources, pool)
+
+    return read_all
 
 
 def one(

@@ -6,16 +6,17 @@ In: the parts. Out: `Sources` for the metrics and `Health` for the probes; nothi
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aerobee.broker.metrics.http import Health, loop_turns
 from aerobee.broker.metrics.lag import LagReader
-from aerobee.broker.metrics.stats import ClientKind, Sources
+from aerobee.broker.metrics.stats import Backlog, ClientKind, Sources
 from aerobee.store.space.retention import Level
 from aerobee.store.space.watermark import usage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from aerobee.broker.consumers.clients import ClientTable
@@ -84,9 +85,26 @@ def make_sources(
         dispatch_behind_bytes=lambda: store.dispatch_behind_bytes,
         half_messages=lambda: transactions.open.items(),
         timers=timers,
-        read_lags=LagReader(core, topics, consumers).read,
+        read_backlog=backlog_reader(core, LagReader(core, topics, consumers)),
+        now=core.clock.monotonic,
+        now_ms=core.clock.now_ms,
+        max_connections=lambda: core.config.remoting.max_connections,
         storage_size_bytes=lambda: used_bytes(disk, store.root),
     )
+
+
+def backlog_reader(core: Core, lags: LagReader) -> Callable[[], Awaitable[Backlog]]:
+    """Reads what a scrape must look for in queues and log."""
+
+    async def read() -> Backlog:
+        store = core.store
+        first, earliest_ms = store.commit_log.min_offset, -1
+        if first < store.commit_log.max_offset:
+            with suppress(OSError):
+                earliest_ms = await store.complete(lambda: store.reader.log_time(first))
+        return Backlog(await lags.read(), earliest_ms if earliest_ms >= 0 else None)
+
+    return read
 
 
 def make_health(

@@ -10,6 +10,7 @@ together, so a flood of names costs no memory and the sums stay right.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -27,13 +28,15 @@ __all__ = [
     "NORMAL",
     "PUT_BOUNDS_S",
     "SERIES_LIMIT",
+    "SIZE_BOUNDS_BYTES",
     "TRANSACTION",
+    "Backlog",
     "BrokerStats",
     "ClientKind",
     "GroupLag",
     "GroupTopicStats",
     "LoopStats",
-    "PoolDepth",
+    "PoolFigures",
     "PopStats",
     "Sources",
     "TimerFigures",
@@ -49,6 +52,10 @@ TRANSACTION = "transaction"
 """The message type of halves."""
 DELAY = "delay"
 """The message type of messages with a delay level, waiting and delivered."""
+
+SMALL_BYTES = 1_024
+SIZE_BOUNDS_BYTES = (SMALL_BYTES, 4_096, 524_288, 1_048_576, 2_097_152, 4_194_304)
+"""Buckets for the sizes of messages, as RocketMQ has them."""
 
 SERIES_LIMIT = 50_000
 """As many series as RocketMQ's exporter keeps for a metric."""
@@ -69,11 +76,28 @@ DELAY_BOUNDS_S = (60, 600, 3_600, 43_200, 86_400, 259_200)
 class TopicStats:
     """Messages that clients put into one topic under one message type: acknowledged puts only."""
 
-    __slots__ = ("bytes_in", "messages_in")
+    __slots__ = ("bytes_in", "larger", "messages_in")
 
     def __init__(self) -> None:
         self.messages_in = 0
         self.bytes_in = 0
+        self.larger = [0] * len(SIZE_BOUNDS_BYTES)
+        """Messages by size, those of the first bucket left out."""
+
+    def put(self, count: int, size: int) -> None:
+        """One request has put so many messages, of `size` bytes in all. Hot."""
+        self.messages_in += count
+        self.bytes_in += size
+        if size > SMALL_BYTES * count:
+            self.larger[bisect_left(SIZE_BOUNDS_BYTES, size / count) - 1] += count
+
+    @property
+    def sizes(self) -> Durations:
+        """How large they were, in bytes; those of a batch are taken for equally large."""
+        sizes = Durations(SIZE_BOUNDS_BYTES)
+        sizes.counts = [self.messages_in - sum(self.larger), *self.larger]
+        sizes.total_s = self.bytes_in
+        return sizes
 
 
 class GroupTopicStats:
@@ -339,7 +363,15 @@ class GroupLag(NamedTuple):
     """Age of the oldest message that is ready; None as above."""
 
 
-class PoolDepth(Protocol):
+class Backlog(NamedTuple):
+    """The part of a scrape that is read from queues and the log."""
+
+    lags: Sequence[GroupLag] = ()
+    earliest_ms: int | None = None
+    """Store time of the first message of the log; None without one, or when it cannot be read."""
+
+
+class PoolFigures(Protocol):
     """The part of a processor pool that the gauges read."""
 
     @property
@@ -350,6 +382,25 @@ class PoolDepth(Protocol):
     @property
     def depth(self) -> int:
         """Requests read and not yet answered, without held ones."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """At most so many of them; further ones are refused."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """Requests refused because it was full or could not keep up."""
+        ...
+
+    @property
+    def timed_out(self) -> int:
+        """Requests refused because they had waited too long."""
+        ...
+
+    def head_wait_s(self, now: float) -> float:
+        """How long the oldest queued request has waited; 0 without one."""
         ...
 
 
@@ -398,7 +449,7 @@ class Sources:
     broker: BrokerStats
     store: StoreStats
     remoting: RemotingStats
-    pools: Sequence[PoolDepth]
+    pools: Sequence[PoolFigures]
     is_system_topic: Callable[[str], bool]
     producers: Callable[[], Iterable[tuple[ClientKind, int]]]
     """How many of a kind: a connection counts once per group, as RocketMQ counts them."""
@@ -413,9 +464,14 @@ class Sources:
     """Topic and number of its open halves."""
     timers: TimerFigures | None = None
     """None without the wheel."""
-    read_lags: Callable[[], Awaitable[Sequence[GroupLag]]]
-    """How far groups are behind; it takes a while, and others run meanwhile."""
-    lags: Sequence[GroupLag] = ()
-    """What `read_lags` said for this scrape."""
+    read_backlog: Callable[[], Awaitable[Backlog]]
+    """It takes a while, and others run meanwhile."""
+    backlog: Backlog = field(default_factory=Backlog)
+    """What `read_backlog` said for this scrape."""
+    now: Callable[[], float]
+    """Monotonic seconds, as the pools read them."""
+    now_ms: Callable[[], int]
+    """The wall clock."""
+    max_connections: Callable[[], int]
     storage_size_bytes: Callable[[], int]
     """Used space of the file system that the store lies on."""

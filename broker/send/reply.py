@@ -140,9 +140,7 @@ class ReplyProcessor:
         if result.status not in STORED:
             log.warning("reply.not_kept", topic=header.topic, status=result.status.name)
             return
-        counters = self._stats.topic_in(header.topic)
-        counters.messages_in += result.count
-        counters.bytes_in += result.size
+        self._stats.topic_in(header.topic).put(result.count, result.size)
         response.msg_id = offset_id(self._store_host, result.physical_offset)
         response.queue_offset = result.queue_offset
         self._puts.finish_round()

@@ -282,9 +282,7 @@ class Send:
         status = result.status
         if status is not PutStatus.PUT_OK:
             raise self._with_region(first_put_refused(status, self._store))
-        counters = self._stats.topic_in(draft.topic, kind)
-        counters.messages_in += result.count
-        counters.bytes_in += result.size
+        self._stats.topic_in(draft.topic, kind).put(result.count, result.size)
         if command.oneway:
             return None
         response = SendMessageResponse(

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from aerobee.broker.metrics import metrics
-from aerobee.broker.metrics.stats import BrokerStats, ClientKind, GroupLag, Sources
+from aerobee.broker.metrics.stats import Backlog, BrokerStats, ClientKind, GroupLag, Sources
 from aerobee.remoting.stats import RemotingStats
 from aerobee.store.stats import StoreStats
 
@@ -31,6 +31,12 @@ DISK = {"storage_type": "local", "storage_medium": "disk"}
 class FakePool:
     name: str
     depth: int
+    capacity: int = 100
+    refused: int = 2
+    timed_out: int = 1
+
+    def head_wait_s(self, now: float) -> float:
+        return now - 9.5
 
 
 class FakeTimers:
@@ -46,9 +52,9 @@ class FakeTimers:
         return [(5, 2), (60, 4)]
 
 
-async def no_lags() -> list[GroupLag]:
-    """Nobody consumes."""
-    return []
+async def nothing_stored() -> Backlog:
+    """Nobody produces or consumes."""
+    return Backlog()
 
 
 def make_sources() -> Sources:
@@ -70,7 +76,10 @@ def make_sources() -> Sources:
         dispatch_behind_bytes=lambda: 128,
         half_messages=list,
         storage_size_bytes=lambda: 2**40,
-        read_lags=no_lags,
+        read_backlog=nothing_stored,
+        now=lambda: 10.0,
+        now_ms=lambda: 5_000,
+        max_connections=lambda: 65_536,
     )
 
 
@@ -302,7 +311,7 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         half_messages=lambda: [("orders", 3)],
         producers=lambda: [(ClientKind("JAVA", 479), 1)],
         consumers=lambda: [(ClientKind("JAVA", 479, "g", "push"), 1)],
-        lags=[GroupLag("g", "orders", is_retry=False)],
+        backlog=Backlog([GroupLag("g", "orders", is_retry=False)], earliest_ms=2_000),
     )
     pop = sources.broker.pop
     pop.add(pop.revive_in, ("orders", "g", "CK", "PUT_OK"))
@@ -316,6 +325,46 @@ def test_every_sample_has_the_labels_that_the_table_declares(sources: Sources) -
         name = metric.name + ("_count" if metric.kind == "histogram" else "")
         scope = SCOPE if name.startswith("rocketmq_") else {}
         assert labels[name] == {*COMMON, *scope, *metric.labels}
+
+
+def test_messages_fall_into_the_buckets_of_their_size(sources: Sources) -> None:
+    put = sources.broker.topic_in("orders").put
+    put(1, 1_024)
+    put(1, 1_025)
+    put(10, 8_000)
+    put(2, 2 * 4_194_305)
+    found = {
+        dict(pairs)["le"]: value
+        for (name, pairs), value in scrape(sources).items()
+        if name == "rocketmq_message_size_bucket"
+    }
+    of_small, of_all = 11, 14
+    assert found == {
+        "1024.0": of_small,
+        "4096.0": of_small + 1,
+        "524288.0": of_small + 1,
+        "1048576.0": of_small + 1,
+        "2097152.0": of_small + 1,
+        "4194304.0": of_small + 1,
+        "+Inf": of_all,
+    }
+
+
+def test_pools_say_how_full_they_are_and_what_they_refused(sources: Sources) -> None:
+    text = text_of(replace(sources, pools=[FakePool("send", 4)]))
+    for line in (
+        r'aerobee_pool_capacity\{.*processor="send"\} 100.0',
+        r'aerobee_pool_head_wait_seconds\{.*processor="send"\} 0.5',
+        r'aerobee_pool_refused_total\{.*processor="send"\} 3.0',
+    ):
+        assert re.search(line, text), line
+
+
+def test_the_age_of_the_log_is_there_once_it_holds_something(sources: Sources) -> None:
+    name = "rocketmq_storage_message_reserve_time_milliseconds"
+    assert f"\n{name}{{" not in text_of(sources)
+    text = text_of(replace(sources, backlog=Backlog(earliest_ms=2_000)))
+    assert re.search(rf"{name}\{{.*\}} 3000.0", text)
 
 
 def test_pops_are_counted_under_the_names_of_rocketmq(sources: Sources) -> None:
