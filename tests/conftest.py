@@ -7,7 +7,7 @@ there, too, tests something else than RocketMQ. `--cycles` and `--seed` are for 
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -107,11 +107,10 @@ def _java_broker(
     )
 
 
-@pytest.fixture(scope="module")
-def start_broker(
+@contextmanager
+def _starting(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartBroker]:
-    """Start a broker with these settings on a new directory; all of a module end with it."""
     against: str = request.config.getoption("--against")
     with ExitStack() as running:
 
@@ -123,3 +122,32 @@ def start_broker(
             return running.enter_context(_java_broker(request, version, data, settings))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def start_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartBroker]:
+    """Start a broker with these settings on a new directory; all of a module end with it."""
+    with _starting(request, tmp_path_factory) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def shared_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartBroker]:
+    """The one broker of the session with these settings.
+
+    For tests with topics and groups of their own, that neither stop it nor look at all it has.
+    """
+    started: dict[tuple[tuple[str, object], ...], AnyBroker] = {}
+    with _starting(request, tmp_path_factory) as start:
+
+        def get(**settings: object) -> AnyBroker:
+            wanted = tuple(sorted(settings.items()))
+            if wanted not in started:
+                started[wanted] = start(**settings)
+            return started[wanted]
+
+        yield get

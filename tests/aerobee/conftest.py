@@ -23,8 +23,8 @@ def anyio_backend(front_name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker()
+def broker(shared_broker: StartBroker) -> AnyBroker:
+    return shared_broker()
 
 
 @pytest.fixture

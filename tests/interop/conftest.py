@@ -43,9 +43,9 @@ def client(request: pytest.FixtureRequest, java_client: GetClient) -> Iterator[J
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    """The broker of a module."""
-    return start_broker()
+def broker(shared_broker: StartBroker) -> AnyBroker:
+    """The broker that most modules share."""
+    return shared_broker()
 
 
 def wait_for_commits(

@@ -154,7 +154,7 @@ def test_java_opens_what_ours_wrote(
         expect(java, new_client, expected)
 
 
-DELAYS = {"messageDelayLevel": "1s 25s 55s"}
+DELAYS = {"messageDelayLevel": "1s 20s 40s"}
 """Due at the first broker, at the second, and at the first again."""
 
 

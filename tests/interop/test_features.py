@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import AnyBroker, StartBroker
+from tests.conftest import AnyBroker
 from tests.interop.conftest import GetClient
 from tests.kit.java import VERSIONS
 from tests.kit.java_driver import JavaClient, JavaError
@@ -12,12 +12,6 @@ pytestmark = pytest.mark.interop
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 TOPIC_NOT_EXIST = 17
-
-
-@pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    """The broker of this module."""
-    return start_broker()
 
 
 def test_a_request_gets_its_answer_through_the_broker(

@@ -12,9 +12,9 @@ WANTED = "region = 'north' AND price BETWEEN 10 AND 100"
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
+def broker(shared_broker: StartBroker) -> AnyBroker:
     """A broker that filters by properties."""
-    return start_broker(enablePropertyFilter="true")
+    return shared_broker(enablePropertyFilter=True)
 
 
 def send(client: JavaClient, topic: str, prices: range, region: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import AnyBroker, StartBroker
+from tests.conftest import AnyBroker
 from tests.interop.conftest import GetClient
 from tests.kit.broker_process import BrokerProcess
 from tests.kit.java import toolkit
@@ -29,12 +29,6 @@ POLLING_TIMEOUT = 210
 WHEEL_TOPIC = "rmq_sys_wheel_timer"
 TOPIC, GROUP = "popped", "poppers"
 NAMES = {"brokerName": "broker-a"}
-
-
-@pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    """The broker of this module."""
-    return start_broker()
 
 
 def let_pop(broker: AnyBroker, topic: str, group: str) -> None:

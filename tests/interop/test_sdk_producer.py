@@ -1,6 +1,5 @@
 """What the SDK's producers do beyond sending, with Java brokers and beside Java's clients."""
 
-import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from tests.conftest import AnyBroker, StartBroker
 from tests.interop.conftest import GetClient
 from tests.interop.test_directory_exchange import java_broker
 from tests.kit.java import toolkit
+from tests.kit.java_driver import JavaClient
 from tests.kit.java_server import JavaBroker, JavaNamesrv
 from tests.kit.waiting import eventually
 
@@ -141,18 +141,7 @@ def test_java_answers_us_and_we_answer_java(
                 assert java.request(names, topic, ["how", "why"]) == ["how?!", "why?!"]
 
 
-def mqadmin(home: Path, names: str, *words: str) -> str:
-    """What Java's tool prints."""
-    java = toolkit("5.4.0")
-    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    command = java.command(main, f"-Drocketmq.home.dir={home}", heap_mib=64, home=home)
-    done = subprocess.run(
-        [*command, *words, "-n", names], capture_output=True, text=True, timeout=60, check=False
-    )
-    return done.stdout + done.stderr
-
-
-def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
+def check_trace(broker: AnyBroker, topic: str, java: JavaClient) -> None:
     names = broker.namesrv_address
     with TransactionProducer(names, checker=lambda _: COMMIT, group=topic, trace=True) as producer:
         sent = producer.send(Message(topic, b"x", tag="A", keys=["k1"]))
@@ -177,7 +166,7 @@ def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
         assert handled.wait(WITHIN_S)
 
     def found() -> bool:
-        said = mqadmin(home, names, "queryMsgTraceById", "-i", sent.message_id)
+        said = java.mqadmin(names, "queryMsgTraceById", "-i", sent.message_id)
         return all(word in said for word in ("Pub", "Sub", topic, *readers, "success"))
 
     # What follows the log into the index may take a moment.
@@ -195,15 +184,15 @@ def check_trace(broker: AnyBroker, topic: str, home: Path) -> None:
 
 
 def test_javas_tool_finds_the_trace_of_what_we_sent_to_java(
-    new_broker: JavaBroker, topic: str, tmp_path: Path
+    new_broker: JavaBroker, topic: str, java_client: GetClient
 ) -> None:
-    check_trace(new_broker, topic, tmp_path)
+    check_trace(new_broker, topic, java_client("5.4.0", "JSON"))
 
 
 def test_javas_tool_finds_the_trace_of_what_we_sent_here(
-    start_broker: StartBroker, topic: str, tmp_path: Path
+    start_broker: StartBroker, topic: str, java_client: GetClient
 ) -> None:
-    check_trace(start_broker(traceTopicEnable=True), topic, tmp_path)
+    check_trace(start_broker(traceTopicEnable=True), topic, java_client("5.4.0", "JSON"))
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class Toolkit:
         offsets = f"-Drocketmq.client.localOffsetStoreDir={home}/offsets"
         size = [f"-Xmx{heap_mib}m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         path = f"{self.classes}:{self.jars}/*"
-        return ["java", *size, *OPENS, *places, offsets, *options, "-cp", path, main]
+        return ["java", *size, *OPENS, *places, offsets, *options, "-cp", path, "Hurry", main]
 
 
 @functools.cache

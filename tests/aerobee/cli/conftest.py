@@ -33,8 +33,8 @@ def environment(namesrv: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker()
+def broker(shared_broker: StartBroker) -> AnyBroker:
+    return shared_broker()
 
 
 @pytest.fixture

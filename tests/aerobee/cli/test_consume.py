@@ -18,8 +18,8 @@ WITHIN_S = 30
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker(enablePropertyFilter=True)
+def broker(shared_broker: StartBroker) -> AnyBroker:
+    return shared_broker(enablePropertyFilter=True)
 
 
 def test_messages_are_printed_with_place_tag_and_body(run: Run, topic: str) -> None:

@@ -56,6 +56,7 @@ public final class Driver {
             receivers.clear();
             senders.clear();
         });
+        Hurry.thisThread();
         new Line("0", "ok").with("java", System.getProperty("java.version")).printTo(out);
         out.flush();
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

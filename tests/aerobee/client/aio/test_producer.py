@@ -45,8 +45,8 @@ WITHIN_S = 30
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker(recallMessageEnable=True)
+def broker(shared_broker: StartBroker) -> AnyBroker:
+    return shared_broker(recallMessageEnable=True)
 
 
 async def test_a_sent_message_is_stored_where_the_result_says(front: Front, fresh: Fresh) -> None:

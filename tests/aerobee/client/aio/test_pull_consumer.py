@@ -25,8 +25,8 @@ WITHIN_S = 30
 
 
 @pytest.fixture(scope="module")
-def filtering(start_broker: StartBroker) -> AnyBroker:
-    return start_broker(enablePropertyFilter=True)
+def filtering(shared_broker: StartBroker) -> AnyBroker:
+    return shared_broker(enablePropertyFilter=True)
 
 
 async def send(front: Front, topic: str, *bodies: bytes, **options: Any) -> None:

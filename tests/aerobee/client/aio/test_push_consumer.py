@@ -32,8 +32,8 @@ FIRST = ConsumeFrom.FIRST
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker(messageDelayLevel="1s 1s 1s 1s")
+def broker(shared_broker: StartBroker) -> AnyBroker:
+    return shared_broker(messageDelayLevel="1s 1s 1s 1s")
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,12 @@ from aerobee.errors import ConnectError, RequestTimeoutError, TransportError
 from aerobee.remoting.errors import ConnectFailed
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers.offset import GetMaxOffset, OffsetResponse
-from tests.conftest import AnyBroker, StartBroker
+from tests.conftest import AnyBroker
 from tests.kit.ports import HOST, free_port
 
 pytestmark = pytest.mark.service
 
 TIMEOUT_S = 5.0
-
-
-@pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker()
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from tests.aerobee.client.aio.test_push_consumer import Seen, send, until
 from tests.aerobee.client.fronts import Front
 from tests.aerobee.client.steps.stage import Stage, answer, route
 from tests.aerobee.client.steps.test_consuming import pulled
-from tests.conftest import AnyBroker, StartBroker
+from tests.conftest import AnyBroker
 from tests.kit.raw_client import RawConnection
 from tests.kit.reading import read_topic
 from tests.kit.waiting import eventually
@@ -46,11 +46,6 @@ SET_MESSAGE_REQUEST_MODE = 401
 WITHIN_S = 30
 FIRST = ConsumeFrom.FIRST
 ALL = MessageQueue("T", "broker-a", -1)
-
-
-@pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker()
 
 
 def set_mode(broker: AnyBroker, group: str, topic: str, mode: str) -> None:

@@ -19,8 +19,8 @@ FIRST = ConsumeFrom.FIRST
 
 
 @pytest.fixture(scope="module")
-def broker(start_broker: StartBroker) -> AnyBroker:
-    return start_broker(messageDelayLevel="1s 1s 1s")
+def broker(shared_broker: StartBroker) -> AnyBroker:
+    return shared_broker(messageDelayLevel="1s 1s 1s 1s")
 
 
 async def test_a_poisonous_message_comes_again_and_the_others_go_on(
