@@ -1,5 +1,7 @@
 """The broker as a process: configuration in, exit code out. `aerobee broker run` calls `run`.
 
+`aerobee nameserver run` calls `run_nameserver`: the same without a store.
+
 Prints the ready line to stdout and nothing else; everything else is a log line on stderr.
 """
 
@@ -11,13 +13,13 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 import trio
 
-from aerobee.broker.controller import BrokerController
 from aerobee.broker.errors import TableDamaged
 from aerobee.broker.process import log as logging
 from aerobee.broker.process.host import (
@@ -32,12 +34,13 @@ from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aerobee.broker.config.load import BrokerConfig
-    from aerobee.broker.controller import Ready
+    from aerobee.broker.controller import BrokerController, Ready
+    from aerobee.broker.namesrv_controller import NamesrvController, NamesrvReady
 
-__all__ = ["run"]
+__all__ = ["run", "run_nameserver"]
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -84,27 +87,49 @@ def run(
     On SIGHUP it takes over what `reread` gives, which may raise ConfigurationError.
     Returns the exit code: 0 stopped clean, 1 failed, 3 the store refused to start.
     """
+    serve = partial(_serve, config, reread=reread or (lambda: config))
+    return _in_foreground(config, log_level, serve, keeps_data)
+
+
+def run_nameserver(
+    config: BrokerConfig, log_level: str = "info", *, reread: Callable[[], BrokerConfig]
+) -> int:
+    """Run a name server alone, in the same way. Returns the same exit codes."""
+    serve = partial(_serve_names, config, reread=reread)
+    return _in_foreground(config, log_level, serve, lambda config, disk: True)
+
+
+def _in_foreground(
+    config: BrokerConfig,
+    log_level: str,
+    serve: Callable[[Disk], Awaitable[bool]],
+    may_start: Callable[[BrokerConfig, Disk], bool],
+) -> int:
     fill_standard_descriptors()
     lines = LineStream(sys.stderr)
     logging.configure(log_level, stream=lines)
     try:
-        return _run(config, reread or (lambda: config))
+        return _run(config, serve, may_start)
     finally:
         lines.drain()
 
 
-def _run(config: BrokerConfig, reread: Callable[[], BrokerConfig]) -> int:
+def _run(
+    config: BrokerConfig,
+    serve: Callable[[Disk], Awaitable[bool]],
+    may_start: Callable[[BrokerConfig, Disk], bool],
+) -> int:
     for warning in config.warnings:
         log.warning("config.warning", text=warning)
     raise_descriptor_limit()
     os.umask(0o077)
     gc.set_threshold(*GC_THRESHOLDS)
     disk = Disk()
-    if not keeps_data(config, disk):
+    if not may_start(config, disk):
         return STORE_REFUSED
     code = FAILED
     try:
-        clean = trio.run(_serve, config, disk, reread, strict_exception_groups=True)
+        clean = trio.run(serve, disk, strict_exception_groups=True)
         code = DONE if clean else FAILED
     except* (StoreRefused, TableDamaged) as refusals:
         code = STORE_REFUSED
@@ -114,30 +139,60 @@ def _run(config: BrokerConfig, reread: Callable[[], BrokerConfig]) -> int:
     return code
 
 
-async def _serve(config: BrokerConfig, disk: Disk, reread: Callable[[], BrokerConfig]) -> bool:
+async def _serve(config: BrokerConfig, disk: Disk, *, reread: Callable[[], BrokerConfig]) -> bool:
+    from aerobee.broker.controller import BrokerController
+
     controller = BrokerController(config, disk=disk, clock=SystemClock())
-    for number in IGNORED:
-        signal.signal(number, signal.SIG_IGN)
     ready = trio.Event()
 
     def serving(told: Ready) -> None:
         _announce(told)
         ready.set()
 
-    async def reload() -> NoReturn:
+    reload = partial(controller.broker.settings.live.reload, reread)
+    return await _until_stopped(controller, partial(controller.run, serving), ready, reload)
+
+
+async def _serve_names(
+    config: BrokerConfig, disk: Disk, *, reread: Callable[[], BrokerConfig]
+) -> bool:
+    from aerobee.broker.namesrv_controller import NamesrvController
+
+    controller = NamesrvController(config, disk=disk, clock=SystemClock())
+    ready = trio.Event()
+
+    def serving(told: NamesrvReady) -> None:
+        _announce_names(told)
+        ready.set()
+
+    reload = partial(controller.live.reload, reread)
+    return await _until_stopped(controller, partial(controller.run, serving), ready, reload)
+
+
+async def _until_stopped(
+    controller: BrokerController | NamesrvController,
+    serve: Callable[[], Awaitable[bool]],
+    ready: trio.Event,
+    reload: Callable[[], Awaitable[None]],
+) -> bool:
+    """Serve and obey signals; settings are read again once it is ready."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+
+    async def reload_when_asked() -> NoReturn:
         await ready.wait()
         while True:
             await reloads.receive()
-            await controller.broker.settings.live.reload(reread)
+            await reload()
 
     # Of signals that come while it reads, one is enough.
     wanted, reloads = trio.open_memory_channel[None](1)
     with trio.open_signal_receiver(*STOPS, *reload_signals()) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, controller, wanted, Terminal())
-            nursery.start_soon(reload)
+            nursery.start_soon(reload_when_asked)
             nursery.start_soon(collect_cycles)
-            clean = await controller.run(serving)
+            clean = await serve()
             nursery.cancel_scope.cancel()
     return clean
 
@@ -161,7 +216,7 @@ class Terminal:
 
 async def _obey(
     signals: AsyncIterator[int],
-    controller: BrokerController,
+    controller: BrokerController | NamesrvController,
     reload: trio.MemorySendChannel[None],
     terminal: Terminal,
 ) -> NoReturn:
@@ -218,6 +273,15 @@ def _announce(ready: Ready) -> None:
     _announce_descriptors()
     # Objects made at start-up need no search. Do not collect now: clients are being served, and it
     # takes tens of milliseconds.
+    gc.freeze()
+
+
+def _announce_names(ready: NamesrvReady) -> None:
+    LineStream(sys.stdout).write(
+        f"aerobee ready namesrv={ready.namesrv} data={ready.data} in {_process_age_s():.2f} s\n"
+    )
+    log.info("namesrv.started", namesrv=ready.namesrv, data=ready.data)
+    _announce_descriptors()
     gc.freeze()
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "group": ("aerobee.cli.group:group", "Consumer groups: lag, reset, delete."),
     "healthcheck": ("aerobee.cli.healthcheck:healthcheck", "Ask a running broker how it is."),
     "message": ("aerobee.cli.message:message", "Find and show messages."),
+    "nameserver": ("aerobee.cli.nameserver:nameserver", "Run a name server alone."),
     "produce": ("aerobee.cli.produce:produce", "Send messages to a topic."),
     "spark": ("aerobee.cli.spark:spark", "Run a Spark job."),
     "store": ("aerobee.cli.store:store", "Verify, show and repair a data directory."),

@@ -16,7 +16,6 @@ from aerobee.broker.config.derive import Machine, derived, hints, objections
 from aerobee.broker.config.files.entries import ConfigurationError, Entry, where
 from aerobee.broker.config.files.properties_file import read_properties
 from aerobee.broker.config.layers import (
-    NAMESRV_TWINS,
     Layer,
     Setting,
     command_line_entries,
@@ -78,15 +77,13 @@ def load_config(
     cpu_count: int,
     host_addresses: Sequence[str],
     host_name: str = "",
-    namesrv_file: Path | None = None,
 ) -> BrokerConfig:
     """The configuration that all sources give, with all that follows from it.
 
     `overrides`: `key=value` in any spelling. `host_addresses`: of interfaces that are up, in order.
-    `namesrv_file`: a file of RocketMQ's name server, of which only its own keys are taken.
     Raises: ConfigurationError with every problem, each with its location and key.
     """
-    layers = [file_layer(file), namesrv_layer(namesrv_file), environment_layer(environ)]
+    layers = [file_layer(file), environment_layer(environ)]
     command_line = command_line_layer(overrides, namesrv, data)
     home = environ.get("HOME") or str(Path.home())
     inside = any(environ.get(name) for name in CONTAINER_SIGNS)
@@ -126,26 +123,6 @@ def file_layer(file: Path | None) -> Layer:
         return take(read_file(file) if file is not None else [])
     except ConfigurationError as error:
         return Layer(problems=list(error.problems))
-
-
-def namesrv_layer(file: Path | None) -> Layer:
-    """What a file of RocketMQ's name server says about the name server."""
-    if file is None:
-        return Layer()
-    try:
-        entries = read_file(file)
-    except ConfigurationError as error:
-        return Layer(problems=list(error.problems))
-    return take([entry for found in entries if (entry := of_namesrv(found)) is not None])
-
-
-def of_namesrv(entry: Entry) -> Entry | None:
-    """The entry under the name that it has here, if it is about the name server."""
-    name = canon(entry.name)
-    key = SCHEMA.get(NAMESRV_TWINS.get(name, name))
-    if key is None or key.part != "namesrv":
-        return None
-    return entry._replace(name=key.name)
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:

@@ -140,12 +140,15 @@ def _no_descriptors(error: BaseException | None) -> bool:
 
 async def serve_http(
     listener: socket.socket,
-    sources: Sources,
+    sources: Sources | None,
     health: Health,
     *,
     task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled; takes the listener over and closes it. Started with its address."""
+    """Serve until cancelled; takes the listener over and closes it. Started with its address.
+
+    Without `sources` there are the probes alone.
+    """
     await prepared()
     from aerobee.broker.metrics.http_app import make_app, serve
 

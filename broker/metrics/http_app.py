@@ -60,8 +60,19 @@ class Scrape(Response):
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def make_app(sources: Sources, health: Health) -> Starlette:
-    """The routes and nothing else."""
+def make_app(sources: Sources | None, health: Health) -> Starlette:
+    """The routes and nothing else; without `sources` the probes alone."""
+    routes = [
+        Route("/startupz", _probe(health.startup)),
+        Route("/livez", _probe(health.live)),
+        Route("/readyz", _probe(health.ready)),
+    ]
+    if sources is not None:
+        routes.append(Route("/metrics", _metrics(sources, health)))
+    return Starlette(routes=routes)
+
+
+def _metrics(sources: Sources, health: Health) -> Callable[[Request], Awaitable[Response]]:
     limiter = trio.CapacityLimiter(SCRAPES_AT_ONCE)
 
     async def metrics(request: Request) -> Response:
@@ -70,14 +81,7 @@ def make_app(sources: Sources, health: Health) -> Starlette:
             return Response("recovery is not finished\n", 503)
         return Scrape(sources, limiter)
 
-    return Starlette(
-        routes=[
-            Route("/metrics", metrics),
-            Route("/startupz", _probe(health.startup)),
-            Route("/livez", _probe(health.live)),
-            Route("/readyz", _probe(health.ready)),
-        ]
-    )
+    return metrics
 
 
 def _probe(checks: Mapping[str, Check]) -> Callable[[Request], Awaitable[Response]]:

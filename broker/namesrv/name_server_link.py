@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from aerobee.remoting.errors import ChannelClosed
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -36,15 +38,21 @@ class NameServerLink:
 
 @asynccontextmanager
 async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[NameServerLink]:
-    """Open a channel to `host:port` and close it at the end. Raises: ConnectFailed."""
+    """Open a channel to `host:port` and close it at the end.
+
+    Raises: ConnectFailed; ChannelClosed as soon as the peer closes it, whatever is done meanwhile.
+    """
     from aerobee.remoting.client.async_channel import AsyncChannel
 
     try:
         async with trio.open_nursery() as nursery:
             channel = await AsyncChannel.connect(address, connect_timeout_s, nursery)
+            watching = trio.CancelScope()
+            nursery.start_soon(watch, channel, watching)
             try:
                 yield NameServerLink(channel)
             finally:
+                watching.cancel()
                 await channel.aclose()
                 nursery.cancel_scope.cancel()
     except ExceptionGroup as group:
@@ -52,3 +60,11 @@ async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[
         if len(group.exceptions) > 1:
             raise
         raise group.exceptions[0] from None
+
+
+async def watch(channel: AsyncChannel, watching: trio.CancelScope) -> None:
+    """Tell of the end of a channel that nobody asked for. Raises: ChannelClosed."""
+    with watching:
+        await channel.wait_closed()
+        if not watching.cancel_called:
+            raise ChannelClosed(f"{channel.address}: closed by the peer")

@@ -195,6 +195,7 @@ class RouteProcessor:
             body, version=command.version, compressed=header.compressed
         )
         known = (header.cluster_name, header.broker_addr) in self.routes.live
+        holder = self.routes.holder(header.broker_name, header.broker_id)
         result = yield from self.routes.register(
             Registration(
                 cluster=header.cluster_name,
@@ -212,6 +213,14 @@ class RouteProcessor:
             ),
             self.monotonic_ms(),
         )
+        if holder not in (None, header.broker_addr):
+            log.warning(
+                "broker.address_replaced",
+                broker=header.broker_name,
+                broker_id=header.broker_id,
+                old=holder,
+                new=header.broker_addr,
+            )
         if not known:
             log.info("broker.registered", broker=header.broker_name, address=header.broker_addr)
         order = yield from self.order_config()

@@ -251,6 +251,13 @@ class RouteTable:
             if self.own is None or queue.broker_name != self.own.name:
                 self.queues.put_data(topic, queue)
 
+    def holder(self, broker: str, broker_id: int) -> str | None:
+        """The address under this name and id, if the broker there is alive."""
+        found = self.brokers.get(broker)
+        address = None if found is None else found.addresses.get(broker_id)
+        alive = any(key.address == address for key in self.live)
+        return address if alive else None
+
     def master_of(self, broker: Broker, request: Registration) -> Registered:
         """Where the master is, for a slave."""
         address = broker.addresses.get(MASTER_ID)

@@ -187,6 +187,11 @@ class AsyncChannel:
             await self._progress.wait()
             self._check_open()
 
+    async def wait_closed(self) -> None:
+        """Return when the connection is gone, whoever closed it."""
+        while self._ended is None:
+            await self._progress.wait()
+
     def answer(self, request: Command, answer: Answer) -> None:
         """Answer a request that `on_request` left open; a no-op when the peer has disconnected."""
         if self._ended is None:

@@ -134,6 +134,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "__main__",
             "broker",
             "controller",
+            "namesrv_controller",
         ),
         "core": (
             "core",

@@ -163,7 +163,6 @@ def test_every_problem_of_every_source_is_told_at_once(write: Any) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "b.yaml"
     assert problems(missing) == (f"{missing}: No such file or directory",)
-    assert problems(namesrv_file=missing) == (f"{missing}: No such file or directory",)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.0.0.5", "box"])
@@ -294,14 +293,6 @@ def test_what_is_asked_for_in_vain_is_said_once(write: Any) -> None:
 def test_of_many_keys_without_effect_a_few_are_named() -> None:
     assert some(["b", "a"]) == "a, b"
     assert some([f"k{n:02}" for n in range(12)]).endswith("k09 and 2 more; config check shows all")
-
-
-def test_a_name_servers_own_file_says_only_what_is_about_it(write: Any) -> None:
-    file = write("namesrv.conf", "listenPort=19876\nserverWorkerThreads=3\norderMessageEnable=true")
-    config = load(namesrv_file=file)
-    assert config.namesrv.namesrv_listen_port == 19_876
-    assert config.namesrv.order_message_enable
-    assert config.remoting.listen_port == 10_911
 
 
 def test_what_is_exported_has_every_key_in_order_and_no_secret(write: Any) -> None:

@@ -20,6 +20,7 @@ from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import namesrv as headers
 from tests.broker.peers import HandClock, Peer, Saved, request
+from tests.kit.logged import Logged
 
 VERSION = {"counter": 4, "stateVersion": 0, "timestamp": 1}
 
@@ -427,6 +428,17 @@ def test_a_value_that_is_not_there_is_not_found(desk: Desk) -> None:
     with pytest.raises(Refused) as caught:
         desk.ask(desk.processor.kv_list, headers.GetKvListByNamespace(namespace="n"))
     assert caught.value.code == 22
+
+
+def test_two_brokers_of_one_name_and_id_take_turns_and_the_log_says_so(
+    desk: Desk, logged: Logged
+) -> None:
+    desk.register()
+    desk.register()
+    desk.register(broker_addr="127.0.0.1:9")
+    assert b'{"0":"127.0.0.1:9"}' in desk.route("T1")
+    [line] = [line for line in logged if line["event"] == "broker.address_replaced"]
+    assert (line["old"], line["new"]) == ("127.0.0.1:30911", "127.0.0.1:9")
 
 
 # -- groups of brokers under one name ------------------------------------------------------------

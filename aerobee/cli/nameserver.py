@@ -1,0 +1,91 @@
+"""`aerobee nameserver run`: options → configuration → the name server's own entry.
+
+Every import costs start-up time, so this module and `broker` load nothing of the client.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.broker import LOG_LEVELS, WRONG_USAGE
+
+if TYPE_CHECKING:
+    from aerobee.broker.config.model import BrokerConfig
+
+__all__ = ["nameserver"]
+
+
+@click.group(short_help="Run a name server alone.")
+def nameserver() -> None:
+    """Run a name server without a broker."""
+
+
+@nameserver.command()
+@click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration: .yaml, or RocketMQ's namesrv.properties.",
+)
+@click.option(
+    "-p",
+    "--port",
+    type=click.IntRange(1, 65_535),
+    help="Port (listenPort); 9876 unless given.",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of the key-value table; ~/namesrv unless given.",
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    envvar="AEROBEE_LOG_LEVEL",
+    default="info",
+    help="Also AEROBEE_LOG_LEVEL; info unless given.",
+)
+def run(
+    file: Path | None,
+    port: int | None,
+    data: Path | None,
+    overrides: tuple[str, ...],
+    log_level: str,
+) -> None:
+    """Run a name server in the foreground until Ctrl-C.
+
+    Prints one line when it is ready; logs go to stderr. SIGHUP reads the configuration again.
+    Brokers, ours and RocketMQ's, register with it; run several of them, and name all of them to
+    brokers and clients.
+    """
+    from aerobee.broker.__main__ import run_nameserver
+    from aerobee.broker.config.alone import load_namesrv_config
+    from aerobee.broker.config.load import ConfigurationError
+    from aerobee.broker.process import host
+
+    def read() -> BrokerConfig:
+        return load_namesrv_config(
+            file,
+            environ=environ,
+            overrides=overrides if port is None else (*overrides, f"listenPort={port}"),
+            data=data.absolute() if data else None,
+            cpu_count=host.cpu_count(),
+        )
+
+    environ = dict(os.environ)
+    try:
+        config = read()
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"aerobee: {problem}", err=True)
+        sys.exit(WRONG_USAGE)
+    sys.exit(run_nameserver(config, log_level.lower(), reread=read))

@@ -1,0 +1,193 @@
+"""The life of a name server that runs alone: start and stop on this page.
+
+    house   ends last: saving the key-value table, expiry of brokers, probes, ticker
+    └ door  ends first: boss, selectors
+
+Start: bind → lock the directory, read the key-value table → services → listen → ready.
+Stop: close the door → save the table → unlock. Routes are kept in memory only: after a restart
+each broker registers again within its period, and clients go on with the routes that they have.
+Source: NamesrvController, NamesrvStartup.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+import trio
+
+from aerobee.broker import answers
+from aerobee.broker.core.rounds import limits_of
+from aerobee.broker.live_settings.live_settings import LiveSettings
+from aerobee.broker.live_settings.settings_processor import SettingsProcessor
+from aerobee.broker.metrics import http
+from aerobee.broker.metrics.stats import LoopStats
+from aerobee.broker.namesrv.role import NamesrvRole
+from aerobee.broker.pools.pools import make_pools
+from aerobee.broker.process.loop_ticker import LoopTicker
+from aerobee.broker.saved.save import Saver
+from aerobee.broker.saved.tables import Tables
+from aerobee.remoting.server import boss
+from aerobee.remoting.server.reactor import Listener, Reactor
+from aerobee.remoting.server.routes import Route
+from aerobee.remoting.server.selector import Hooks
+from aerobee.remoting.wire.headers import namesrv as headers
+from aerobee.store.errors import StoreLocked
+from aerobee.store.files.lock_file import LockFile
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from aerobee.broker.config.load import BrokerConfig
+    from aerobee.remoting.server.connection import Connection
+    from aerobee.store.clock import Clock
+    from aerobee.store.files.disk import Disk
+
+__all__ = ["NamesrvController", "NamesrvReady"]
+
+LOCK: Final = "namesrv.lock"
+POOL: Final = "admin"
+"""The pool of all its requests."""
+DRAIN_S: Final = 0.2
+"""What answers that are ready have, to leave; nothing is lost with them."""
+SAVE_S: Final = 10.0
+"""How long saving may take at the stop."""
+
+log = structlog.stdlib.get_logger("aerobee.namesrv")
+
+
+class NamesrvReady(NamedTuple):
+    """What there is to say when the name server serves."""
+
+    namesrv: str
+    data: str
+
+
+class NamesrvController:
+    """One name server, from nothing to stopped. `run` may be called once."""
+
+    def __init__(self, config: BrokerConfig, *, disk: Disk, clock: Clock) -> None:
+        self.config = config
+        self.root = Path(config.store.store_path_root_dir).expanduser().absolute()
+        self.disk = disk
+        self.role = NamesrvRole(config, Tables(self.root / "config", disk, clock), clock)
+        self.live = LiveSettings(config, disk=disk, clock=clock)
+        self.saver = Saver([self.role.kv_file], periodic=())
+        self.lock = LockFile(disk, self.root / LOCK)
+        self.loop = LoopStats()
+        self.ticker = LoopTicker(self.loop, clock)
+        self.reactor = Reactor(
+            pools={POOL: make_pools(config.remoting)[POOL]},
+            limits=limits_of(config.remoting),
+            selectors=config.remoting.server_selector_threads,
+            refusals=answers.refusal,
+            hooks=Hooks(connected=self._connected),
+        )
+        self.health = self._health(http.loop_turns(self.loop, clock))
+        self.stop_wanted = trio.Event()
+        self.serving = False
+
+    def stop(self) -> None:
+        """Ask for a clean stop; callable from anywhere in the loop."""
+        self.stop_wanted.set()
+
+    async def run(self, ready: Callable[[NamesrvReady], None]) -> bool:
+        """Serve until `stop`; whether the key-value table was saved.
+
+        Raises: StoreRefused, TableDamaged, OSError when it does not start.
+        """
+        with ExitStack() as opened:
+            listener, probes = self._bind(opened)
+            self.disk.mkdir(self.root)
+            try:
+                self.lock.acquire()
+            except StoreLocked as error:
+                raise StoreLocked(
+                    f"{self.root} is in use by another name server: give each its own with --data"
+                ) from error
+            opened.callback(self.lock.release)
+            self.role.load()
+            async with trio.open_nursery() as house:
+                await house.start(self.ticker.run)
+                for service in (self.saver, *self.role.services):
+                    await house.start(service.run)
+                await self._open_door(house, listener, probes, ready)
+                house.cancel_scope.cancel()
+            saved = False
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + SAVE_S):
+                saved = self.role.kv_file.clean or await self.saver.save_all()
+        log.info("namesrv.stopped", clean=saved)
+        return saved
+
+    def _bind(self, opened: ExitStack) -> tuple[Listener, socket.socket | None]:
+        remoting, metrics = self.config.remoting, self.config.metrics
+        try:
+            sock = boss.bind(
+                remoting.bind_address,
+                remoting.listen_port,
+                send_bytes=remoting.server_socket_snd_buf_size_bytes,
+                receive_bytes=remoting.server_socket_rcv_buf_size_bytes,
+            )
+        except OSError as error:
+            remedy = "give --port another port"
+            raise http.with_remedy(error, "bindAddress", remedy) from error
+        opened.enter_context(sock)
+        probes = None
+        if metrics.metrics_exporter_type.name == "PROM":
+            probes = http.open_listener(
+                metrics.metrics_prom_exporter_host, metrics.metrics_prom_exporter_port
+            )
+        if probes is not None:
+            opened.enter_context(probes)
+        return Listener("namesrv", sock, self._routes()), probes
+
+    def _routes(self) -> list[Route]:
+        settings = SettingsProcessor(self.live)
+        return [
+            *self.role.routes,
+            Route(headers.GetNamesrvConfig, settings.namesrv_settings, POOL),
+            Route(headers.UpdateNamesrvConfig, settings.change_namesrv, POOL),
+        ]
+
+    async def _open_door(
+        self,
+        house: trio.Nursery,
+        listener: Listener,
+        probes: socket.socket | None,
+        ready: Callable[[NamesrvReady], None],
+    ) -> None:
+        remoting = self.config.remoting
+        async with trio.open_nursery() as door:
+            boss.listen_on(listener.sock, remoting.server_socket_backlog)
+            await door.start(self.reactor.run, [listener])
+            self.serving = True
+            if probes is not None:
+                house.start_soon(http.serve_http, probes, None, self.health)
+            address = f"{remoting.bind_address}:{remoting.listen_port}"
+            ready(NamesrvReady(address, str(self.root)))
+            await self.stop_wanted.wait()
+            log.info("namesrv.stopping")
+            self.serving = False
+            self.reactor.flush()
+            await trio.sleep(DRAIN_S)
+            door.cancel_scope.cancel()
+
+    def _connected(self, connection: Connection) -> None:
+        connection.on_close.append(lambda closed, reason: self.role.connection_closed(closed))
+
+    def _health(self, loop_turns: http.Check) -> http.Health:
+        def started() -> str | None:
+            return None if self.serving else "not serving"
+
+        def saved() -> str | None:
+            failing = self.role.kv_file.failing
+            return None if failing is None else f"the key-value table is not saved: {failing}"
+
+        return http.Health(
+            startup={"serving": started},
+            live={"loop": loop_turns},
+            ready={"serving": started, "kv_config": saved},
+        )

@@ -1,0 +1,125 @@
+"""A name server that runs alone: its line, its files, its neighbours, its stop."""
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.aerobee.cli.conftest import command
+from tests.kit.broker_process import BrokerProcess
+from tests.kit.namesrv_process import NamesrvProcess
+from tests.kit.ports import HOST, free_port
+from tests.kit.process import DidNotStart
+from tests.kit.raw_client import RawConnection
+from tests.kit.waiting import eventually
+
+pytestmark = pytest.mark.ours
+
+UPDATE, GET = 318, 319
+PUT_KV, GET_KV, ROUTE, CLUSTER_INFO, SEND = 100, 101, 105, 106, 310
+NOT_SUPPORTED, NO_ROUTE = 3, 17
+ENTRY: dict[str, object] = {"namespace": "n", "key": "k"}
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
+    data = tmp_path_factory.mktemp("names") / "data"
+    with NamesrvProcess(data=data, metrics_port=free_port()) as running:
+        yield running
+
+
+def knows(names: NamesrvProcess, broker: BrokerProcess) -> bool:
+    with RawConnection(names.address) as connection:
+        return broker.address.encode() in connection.call(CLUSTER_INFO).body
+
+
+def expect_known(names: NamesrvProcess, broker: BrokerProcess, *, within_s: float) -> None:
+    eventually(lambda: knows(names, broker), within_s=within_s, what="the broker registers")
+
+
+def test_it_says_where_it_serves(names: NamesrvProcess) -> None:
+    line = rf"aerobee ready namesrv={names.address} data={names.data} in [\d.]+ s"
+    assert re.fullmatch(line, names.ready)
+
+
+def test_it_is_a_name_server_and_no_broker(names: NamesrvProcess) -> None:
+    with RawConnection(names.address) as connection:
+        assert connection.call(ROUTE, {"topic": "TBW102"}).code == NO_ROUTE
+        assert connection.call(SEND, {"b": "T"}, b"x").code == NOT_SUPPORTED
+
+
+def test_a_value_outlives_a_kill_once_it_was_answered(tmp_path: Path) -> None:
+    with NamesrvProcess(data=tmp_path / "data") as running:
+        with RawConnection(running.address) as connection:
+            assert connection.call(PUT_KV, {**ENTRY, "value": "v"}).code == 0
+        running.kill()
+        running.start()
+        with RawConnection(running.address) as connection:
+            assert connection.call(GET_KV, ENTRY).ext == {"value": "v"}
+        assert running.stop() == 0
+
+
+def test_its_settings_are_told_and_change_by_request_and_by_signal(tmp_path: Path) -> None:
+    file = tmp_path / "namesrv.properties"
+    file.write_text("returnOrderTopicConfigToBroker=true\n")
+    with (
+        NamesrvProcess(data=tmp_path / "data", file=file) as running,
+        RawConnection(running.address) as connection,
+    ):
+        told = connection.call(GET).body.decode()
+        assert f"listenPort={running.port}\n" in told
+        assert connection.call(UPDATE, body=b"orderMessageEnable=true").code == 0
+        assert b"orderMessageEnable=true" in connection.call(GET).body
+        file.write_text("returnOrderTopicConfigToBroker=false\n")
+        running.child.signal(signal.SIGHUP)
+        changed = b"returnOrderTopicConfigToBroker=false"
+        eventually(
+            lambda: changed in connection.call(GET).body, within_s=5, what="it is read again"
+        )
+        assert b"orderMessageEnable=true" in connection.call(GET).body
+
+
+def test_a_second_one_on_the_same_directory_is_refused(
+    names: NamesrvProcess, tmp_path: Path
+) -> None:
+    with pytest.raises(DidNotStart) as refused:
+        NamesrvProcess(data=names.data).start()
+    assert refused.value.exit_code == 3
+    assert "--data" in str(refused.value)
+    with pytest.raises(DidNotStart) as refused:
+        NamesrvProcess(data=tmp_path / "other", port=names.port).start()
+    assert refused.value.exit_code == 1
+    assert "--port" in str(refused.value)
+
+
+def test_it_answers_its_probes(names: NamesrvProcess) -> None:
+    for probe in ("startupz", "livez", "readyz"):
+        words = ("healthcheck", "--probe", probe, "--port", str(names.metrics_port))
+        asked = command(*words, "--host", HOST)
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout) == (0, f"{probe} ok\n")
+
+
+def test_a_broker_registers_with_all_of_them_and_one_that_is_down_delays_nobody(
+    names: NamesrvProcess, tmp_path: Path
+) -> None:
+    down = f"{HOST}:{free_port()}"
+    with NamesrvProcess(data=tmp_path / "second") as second:
+        servers = f"{down};{names.address};{second.address}"
+        settings = {"embeddedNamesrv": "false"}
+        with BrokerProcess(data=tmp_path / "b", namesrv=servers, settings=settings) as broker:
+            for server in (names, second):
+                expect_known(server, broker, within_s=5)
+            # One that comes back with nothing, and one that was never there.
+            second.kill()
+            second.start()
+            port = int(down.rpartition(":")[2])
+            with NamesrvProcess(data=tmp_path / "late", port=port) as late:
+                for server in (second, late):
+                    expect_known(server, broker, within_s=15)
+            assert broker.stop() == 0
+            assert not knows(names, broker)
+            assert not knows(second, broker)

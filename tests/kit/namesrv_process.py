@@ -1,0 +1,83 @@
+"""The real name server as a process of its own: `aerobee nameserver run` on free ports."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kit.ports import HOST, free_port
+from tests.kit.process import Child, DidNotStart
+
+__all__ = ["NamesrvProcess"]
+
+START_WITHIN_S = 30.0
+STOP_WITHIN_S = 20.0
+
+
+@dataclass(slots=True, kw_only=True)
+class NamesrvProcess:
+    """One data directory and the name server on it, run after run, on the same ports."""
+
+    data: Path
+    port: int = field(default_factory=free_port)
+    metrics_port: int = 0
+    """0: no probes."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    file: Path | None = None
+    """Its configuration file."""
+    ready: str = ""
+    """The line that it prints when it serves."""
+    _child: Child | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    @property
+    def address(self) -> str:
+        """`host:port`."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def child(self) -> Child:
+        """The process of the current or last run."""
+        assert self._child is not None, "not started"
+        return self._child
+
+    def command(self) -> list[str]:
+        """The command line of a run."""
+        pairs = {"metricsPromExporterPort": self.metrics_port, **self.settings}
+        sets = [f"--set={key}={value}" for key, value in pairs.items()]
+        words = ["nameserver", "run", "--port", str(self.port), "--data", str(self.data)]
+        file = [] if self.file is None else ["-c", str(self.file)]
+        return [sys.executable, "-m", "aerobee", *words, *file, *sets]
+
+    def start(self) -> None:
+        """Run it and wait for the ready line. Raises: DidNotStart with exit code and last words."""
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        log = self.data.with_name(f"{self.data.name}.log")
+        self._child = Child(self.command(), log=log)
+        try:
+            self.ready = self._child.read_until("aerobee ready ", within_s=START_WITHIN_S)
+        except DidNotStart:
+            self._child.kill()
+            raise
+
+    def stop(self) -> int:
+        """SIGTERM and its exit code."""
+        return self.child.stop(within_s=STOP_WITHIN_S)
+
+    def kill(self) -> int:
+        """SIGKILL."""
+        return self.child.kill()
