@@ -8,6 +8,7 @@ Source: configuration §3.6 (NamesrvConfig).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,7 @@ __all__ = ["load_namesrv_config"]
 
 PARTS: Final = ("namesrv", "remoting", "metrics")
 OTHERS: Final = ("insecure", "storePathRootDir", "configOverlayPath", "allowRuntimeConfig")
+LOCATION: Final = "name server"
 DEFAULTS: Final = {
     "listenPort": "9876",
     "namesrvListenPort": "9876",
@@ -68,15 +70,16 @@ def load_namesrv_config(
     overlay = of_namesrv(overlay_layer(overlay_path([*layers, command_line], machine)))
     leave_out_clashes(layers, overlay, command_line, machine)
     note_hidden(layers, overlay, command_line)
-    return composed([*layers, overlay, command_line], machine, environ)
+    config = composed([*layers, overlay, command_line], machine, environ)
+    # What would be odd in a broker is a default here.
+    told = (text for text in config.warnings if not text.startswith(LOCATION))
+    return replace(config, warnings=tuple(told))
 
 
 def defaults(home: str) -> list[Entry]:
     """What differs from a broker's."""
     values = {**DEFAULTS, "storePathRootDir": f"{home}/namesrv"}
-    return [
-        Entry(name, Scalar(text, "str"), "name server", Form.TEXT) for name, text in values.items()
-    ]
+    return [Entry(name, Scalar(text, "str"), LOCATION, Form.TEXT) for name, text in values.items()]
 
 
 def of_namesrv(layer: Layer, *, strict: bool = False) -> Layer:
