@@ -68,8 +68,8 @@ def run(
     brokers and clients.
     """
     from aerobee.broker.__main__ import run_nameserver
-    from aerobee.broker.config.alone import load_namesrv_config
     from aerobee.broker.config.load import ConfigurationError
+    from aerobee.broker.namesrv_config import load_namesrv_config
     from aerobee.broker.process import host
 
     def read() -> BrokerConfig:

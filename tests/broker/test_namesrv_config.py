@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.broker.config.alone import load_namesrv_config
 from aerobee.broker.config.load import BrokerConfig, ConfigurationError
+from aerobee.broker.namesrv_config import load_namesrv_config
 
 if TYPE_CHECKING:
     from pathlib import Path
