@@ -15,6 +15,7 @@ from tests.faults.nth_failures import R5
 from tests.faults.power_cuts import R2, R2B, R2C, R21B
 from tests.faults.scale import S1
 from tests.faults.scarcity import R5B
+from tests.faults.sweeps import B1
 from tests.faults.tears import R3, R4
 from tests.faults.wire_fuzz import W1
 from tests.kit.campaign import Campaign
@@ -45,4 +46,5 @@ CAMPAIGNS: tuple[Campaign, ...] = (
     W2,
     W3,
     G1,
+    B1,
 )

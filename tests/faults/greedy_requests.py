@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aerobee.remoting.wire.header import Header
     from tests.kit.campaign import Run
 
-__all__ = ["G1"]
+__all__ = ["G1", "Asked", "Greedy", "greedy_among"]
 
 STALL_MS: Final = 50.0
 REPEATS: Final = 3
@@ -193,7 +193,11 @@ def ask(broker: WatchedBroker, greedy: Greedy) -> Asked:
 
 
 def greedy_among(
-    directory: Path, wanted: Iterable[Greedy], run: Run | None = None
+    directory: Path,
+    wanted: Iterable[Greedy],
+    run: Run | None = None,
+    *,
+    most_ms: float = STALL_MS,
 ) -> list[tuple[Greedy, float]]:
     """Those that kept the loop for too long, with the ms, against a broker of their own."""
     broker = WatchedBroker(data=directory / "data")
@@ -207,7 +211,7 @@ def greedy_among(
     for gap in gaps:
         if run is not None:
             run.worst("longest turn in ms of CPU", round(gap.cpu_ms))
-        if gap.cpu_ms > STALL_MS:
+        if gap.cpu_ms > most_ms:
             began = gap.at_s - gap.late_ms / 1_000
             found += [
                 (one.greedy, gap.cpu_ms)
