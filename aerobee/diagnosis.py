@@ -11,12 +11,24 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from aerobee.client.message import MessageQueue
+    from aerobee.client.message import MessageQueue, ReceivedMessage
 
-__all__ = ["Finding", "GroupDiagnosis", "MemberState", "QueueState", "Severity"]
+__all__ = [
+    "CopyKind",
+    "Finding",
+    "GroupDiagnosis",
+    "GroupProgress",
+    "GroupState",
+    "MemberState",
+    "MessageCopy",
+    "MessageHistory",
+    "QueueState",
+    "Severity",
+    "TraceRecord",
+]
 
 
 # ── Groups ──
@@ -119,3 +131,104 @@ class GroupDiagnosis:
     def moves(self) -> bool:
         """Whether nothing was found that stops the group or a part of it."""
         return not any(one.severity is Severity.ERROR for one in self.findings)
+
+
+# ── Messages ──
+
+
+class CopyKind(Enum):
+    """What a stored record is to a message.
+
+    STORED in its topic; DELAYED or TIMED, to get there later; RECALL takes a timed one back; HALF
+    of a transaction, GIVEN_UP when nobody ended it; RETRY of a group, waiting for its delay or
+    there; DEAD letter of a group.
+    """
+
+    STORED = "stored"
+    DELAYED = "delayed"
+    TIMED = "timed"
+    RECALL = "recall"
+    HALF = "half"
+    GIVEN_UP = "given_up"
+    RETRY = "retry"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCopy:
+    """One stored record of a message. `size_bytes` is the whole record's, `sys_flag` its bits.
+
+    `waits`: it is not where it is to go yet, and gets there at `due_at` if that is known. `group`
+    is whose retry or dead letter it is.
+    """
+
+    kind: CopyKind
+    message: ReceivedMessage
+    size_bytes: int
+    sys_flag: int
+    waits: bool = False
+    due_at: datetime | None = None
+    group: str | None = None
+
+
+class GroupState(Enum):
+    """What became of a message with a consumer group.
+
+    PASSED: its offset lies behind it; FILTERED: its subscription does not want it; NOT_REACHED yet;
+    IN_FLIGHT: with a member now; INVISIBLE: popped, and comes again unless acknowledged; RETRYING;
+    DEAD; UNKNOWN.
+    """
+
+    PASSED = "passed"
+    FILTERED = "filtered"
+    NOT_REACHED = "not_reached"
+    IN_FLIGHT = "in_flight"
+    INVISIBLE = "invisible"
+    RETRYING = "retrying"
+    DEAD = "dead"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProgress:
+    """A group and a message: `text` says in a sentence what became of it there.
+
+    `consumer_offset` is the group's in the queue of the message, None without one; `expression` its
+    subscription, None while nobody is online. `until` is when it is tried or visible again.
+    """
+
+    group: str
+    state: GroupState
+    text: str
+    consumer_offset: int | None = None
+    expression: str | None = None
+    tries: int = 0
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRecord:
+    """What a client noted of the message: Pub, SubBefore, SubAfter, EndTransaction or Recall."""
+
+    kind: str
+    at: datetime | None
+    group: str | None
+    succeeded: bool | None
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageHistory:
+    """What became of one message: `text` in a sentence, all its copies, and the groups.
+
+    `found` is false where no broker has anything of it; `text` says what that may mean.
+    """
+
+    message_id: str
+    topic: str | None
+    found: bool
+    text: str
+    copies: Sequence[MessageCopy] = ()
+    groups: Sequence[GroupProgress] = ()
+    traces: Sequence[TraceRecord] = ()
+    unknown: Sequence[str] = ()

@@ -33,6 +33,7 @@ COMMANDS = {
     "store": ("aerobee.cli.store:store", "Verify, show and repair a data directory."),
     "top": ("aerobee.cli.top:top", "A cluster live: rates, lag, connections."),
     "topic": ("aerobee.cli.topic:topic", "List, create, alter and delete topics."),
+    "why": ("aerobee.cli.why:why", "What became of a message."),
 }
 """Name of a command → module and object that is it, and what it does."""
 

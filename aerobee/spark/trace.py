@@ -1,7 +1,7 @@
 """Message traces as rows: what producers and consumers say of a message in RMQ_SYS_TRACE_TOPIC.
 
 A trace message carries records that end with 0x02, whose fields are separated by 0x01. The first
-field is the kind, and each kind has its own list of fields: the tables below. Everything is done by
+field is the kind, and each kind has its own list of fields (`trace_records`). Everything is done by
 functions of Spark SQL, no Python runs per row.
 Source: the clients' trace encoding (TraceDataEncoder).
 """
@@ -12,33 +12,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
+from aerobee.client.trace_records import (
+    CONTEXT_CODES,
+    FIELD_END,
+    FIELDS,
+    MESSAGE_TYPES,
+    RECORD_END,
+    SHORT_PUB,
+)
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["DEFAULT_TOPIC", "FIELDS", "TYPES", "joined", "parse"]
+__all__ = ["DEFAULT_TOPIC", "TYPES", "joined", "parse"]
 
 DEFAULT_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-RECORD_END = "\x02"
-FIELD_END = "\x01"
-
-FIELDS: dict[str, tuple[str, ...]] = {
-    "Pub": (
-        *("time", "region", "group", "topic", "msgId", "tags", "keys", "storeHost"),
-        *("bodyLength", "costMs", "msgType", "offsetMsgId", "success", "clientHost"),
-    ),
-    "SubBefore": ("time", "region", "group", "requestId", "msgId", "retryTimes", "keys"),
-    "SubAfter": (
-        *("requestId", "msgId", "costMs", "success", "keys", "contextCode", "time", "group"),
-    ),
-    "EndTransaction": (
-        *("time", "region", "group", "topic", "msgId", "tags", "keys", "storeHost"),
-        *("msgType", "transactionId", "state", "fromCheck"),
-    ),
-    "Recall": ("time", "region", "group", "topic", "msgId", "success"),
-}
-"""The fields behind the kind, in order; later ones are absent in the records of older clients."""
-SHORT_PUB = 13
-"""A Pub of a client before 4.1 has so many fields, the last of them `success`: no offsetMsgId."""
 TYPES = {
     "kind": "string",
     "time": "timestamp",
@@ -63,8 +51,6 @@ TYPES = {
     "fromCheck": "boolean",
 }
 """Column → type of a parsed record; columns that a kind does not have are null."""
-MESSAGE_TYPES = ("NORMAL", "TRANSACTION_HALF", "TRANSACTION_COMMIT", "DELAY", "ORDER")
-CONTEXT_CODES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURN_NULL", "FAILED")
 NAMED = {"msgType": MESSAGE_TYPES, "contextCode": CONTEXT_CODES}
 """Fields whose number stands for a name; unknown numbers stay as they are."""
 

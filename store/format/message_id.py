@@ -6,8 +6,9 @@ Source: remoting §4.5 (MessageDecoder.createMessageId, MessageClientIDSetter).
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
-__all__ = ["offset_id", "read_offset_id", "uniq_id"]
+__all__ = ["UniqId", "offset_id", "read_offset_id", "read_uniq_id", "uniq_id"]
 
 _OFFSET = Struct(">q")
 _UNIQ_TAIL = Struct(">HIIH")
@@ -39,3 +40,22 @@ def uniq_id(address: bytes, process_id: int, salt: int, month_ms: int, counter: 
     """
     tail = _UNIQ_TAIL.pack(process_id & 0xFFFF, salt & 0xFFFFFFFF, month_ms, counter & 0xFFFF)
     return (address + tail).hex().upper()
+
+
+class UniqId(NamedTuple):
+    """What a UNIQ_KEY says: packed address, the low 16 bits of the process id, ms of the month."""
+
+    address: bytes
+    process_id: int
+    month_ms: int
+
+
+def read_uniq_id(message_id: str) -> UniqId:
+    """The parts of a UNIQ_KEY. Raises: ValueError for anything but 32 or 56 hex digits."""
+    if len(message_id) not in (32, 56):
+        raise ValueError(f"message id {message_id[:60]!r} has neither 32 nor 56 digits")
+    raw = bytes.fromhex(message_id)
+    if len(raw) * 2 != len(message_id):
+        raise ValueError(f"message id {message_id!r} has spaces in it")
+    process_id, _, month_ms, _ = _UNIQ_TAIL.unpack(raw[-_UNIQ_TAIL.size :])
+    return UniqId(raw[: -_UNIQ_TAIL.size], process_id, month_ms)

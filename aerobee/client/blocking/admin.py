@@ -90,6 +90,8 @@ class AdminClient(Part):
     message_at = method(message_steps.message_at)
     read_messages = method(message_steps.read_messages)
     find_messages = method(message_steps.find_messages)
+    explain_message = method(diagnosing_steps.explain_message)
+    explain_messages = method(diagnosing_steps.explain_messages)
 
     # ── Clients ──
 

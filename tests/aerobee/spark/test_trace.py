@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from aerobee.spark.trace import FIELDS, TYPES, joined, parse
+from aerobee.client.trace_records import FIELDS
+from aerobee.spark.trace import TYPES, joined, parse
 
 pytestmark = pytest.mark.spark
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.store.format.message_id import offset_id, read_offset_id, uniq_id
+from aerobee.store.format.message_id import offset_id, read_offset_id, read_uniq_id, uniq_id
 
 HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
 
@@ -28,3 +28,16 @@ def test_a_uniq_id_holds_its_parts() -> None:
 
 def test_parts_of_a_uniq_id_are_cut_to_their_width() -> None:
     assert len(uniq_id(bytes(16), 1 << 20, -1, 2**31, 70_000)) == 56
+
+
+@given(st.sampled_from([4, 16]), st.integers(0, 0xFFFF), st.integers(0, 2**31 - 1))
+def test_a_uniq_id_is_read_back(width: int, process_id: int, month_ms: int) -> None:
+    address = bytes(range(width))
+    made = uniq_id(address, process_id, 7, month_ms, 9)
+    assert read_uniq_id(made) == read_uniq_id(made.lower()) == (address, process_id, month_ms)
+
+
+@pytest.mark.parametrize("text", ["", "order-17", "g" * 32, "0 " * 16])
+def test_other_texts_are_no_uniq_ids(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_uniq_id(text)

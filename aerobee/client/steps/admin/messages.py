@@ -62,7 +62,15 @@ def view_message(
 
 
 def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
-    """The message at a place in a broker's log; None if the id names none.
+    """The message at a place in a broker's log; None if the id names none."""
+    found = yield from stored_at(routes, message_id)
+    if found is None:
+        return None
+    return next(received(found[1], found[0], routes.config.namespace), None)
+
+
+def stored_at(routes: Routes, message_id: str) -> Steps[tuple[str, bytes | memoryview] | None]:
+    """Broker and stored record at the place that an id names; None if it names none.
 
     Asked are only brokers that the name server knows: an id may name any address.
     """
@@ -79,7 +87,7 @@ def by_place(routes: Routes, message_id: str) -> Steps[ReceivedMessage | None]:
                 answered = yield from ask(routes, Broker(one.name, address), header)
             except BrokerError:
                 return None
-            return next(received(answered.answer.body, one.name, routes.config.namespace), None)
+            return one.name, answered.answer.body
     return None
 
 

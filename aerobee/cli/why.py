@@ -1,0 +1,123 @@
+"""`aerobee why`: what became of a message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.bodies import described_message, plain
+from aerobee.cli.border import DONE, FAILED
+from aerobee.cli.completing import topic_names
+from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.output import Output, escaped, output_options, shown
+
+if TYPE_CHECKING:
+    from aerobee.blocking import AdminClient
+    from aerobee.diagnosis import MessageCopy, MessageHistory
+
+__all__ = ["why"]
+
+
+@click.command(short_help="What became of a message.")
+@click.argument("message_id", metavar="[ID|QUEUE@OFFSET]", required=False)
+@click.option("--topic", shell_complete=topic_names, help="Where it was sent to.")
+@click.option("--key", help="Instead of an id: the newest messages of --topic with this key.")
+@click.option("--max", "most", type=click.IntRange(1, 32), default=5, show_default=True)
+@connection_options
+@output_options
+def why(
+    message_id: str | None,
+    topic: str | None,
+    key: str | None,
+    most: int,
+    connection: Connection,
+    output: Output,
+) -> int:
+    """Say where a message is, and what each consumer group did with it.
+
+    ID is either kind, that of its client or that of its place. Exit code 1: no broker has it.
+
+    Examples: aerobee why 7F000001… --topic Orders; aerobee why --topic Orders --key order-17;
+    aerobee why Orders/broker-a/3@17
+    """
+    if (message_id is None) == (key is None) or (key is not None and topic is None):
+        raise click.UsageError("give an id, or --topic and --key")
+    with connection.admin() as admin:
+        if message_id is not None:
+            found = [admin.explain_message(identity(admin, message_id), topic)]
+        else:
+            found = admin.explain_messages(topic or "", key or "", max_messages=most)
+    if not found:
+        raise click.ClickException(f"topic {topic} has no message with key {key}")
+    if output.for_programs:
+        if key is not None:
+            output.rows(map(described, found))
+        else:
+            output.record(described(found[0]))
+    else:
+        for one in found:
+            show(one, output)
+    return DONE if any(one.found for one in found) else FAILED
+
+
+def identity(admin: AdminClient, text: str) -> str:
+    """The id of the message at TOPIC/BROKER/QUEUE@OFFSET; the text itself if that is no place."""
+    from aerobee.cli.message import by_place
+
+    placed = by_place(admin, text)
+    return text if placed is None else placed.offset_message_id
+
+
+def described(found: MessageHistory) -> dict[str, Any]:
+    """A history for programs."""
+    return {**plain(found), "copies": [described_copy(one) for one in found.copies]}
+
+
+def described_copy(one: MessageCopy) -> dict[str, Any]:
+    """A copy for programs, with its message."""
+    return {
+        "kind": one.kind.value,
+        "group": one.group,
+        "waits": one.waits,
+        "due_at": one.due_at,
+        "physical_offset": one.message.commit_log_offset,
+        "offset_message_id": one.message.offset_message_id,
+        "size_bytes": one.size_bytes,
+        "sys_flag": one.sys_flag,
+        "flag": one.message.flag,
+        "reconsume_times": one.message.reconsume_times,
+        "born_host": one.message.born_host,
+        "store_host": one.message.store_host,
+        "message": described_message(one.message),
+    }
+
+
+def show(found: MessageHistory, output: Output) -> None:
+    """A history for people."""
+    click.echo(f"message {escaped(found.message_id)} of topic {escaped(found.topic or '-')}")
+    click.echo(f"  {escaped(found.text)}")
+    output.rows(
+        {
+            "copy": one.kind.value,
+            "place": f"{one.message.queue}@{one.message.queue_offset}",
+            "log": one.message.commit_log_offset,
+            "born": one.message.born_at,
+            "stored": one.message.stored_at,
+            "due": one.due_at,
+            "bytes": one.size_bytes,
+            "sys_flag": one.sys_flag,
+            "tag": one.message.tag,
+            "tries": one.message.reconsume_times,
+            "group": one.group,
+        }
+        for one in found.copies
+    )
+    for group in found.groups:
+        until = f" (until {shown(group.until)})" if group.until else ""
+        click.echo(f"group {escaped(group.group)}: {escaped(group.text)}{until}")
+    for trace in found.traces:
+        said = " ".join(f"{name}={value}" for name, value in trace.fields.items())
+        click.echo(f"trace {trace.kind}: {escaped(said)}")
+    for text in found.unknown:
+        click.echo(f"not known: {escaped(text)}")

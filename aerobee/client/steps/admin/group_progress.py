@@ -1,0 +1,161 @@
+"""What became of a message with one consumer group, judged from what was said. Pure.
+
+Source: semantics §3 (offsets), §7 (retries and dead letters), §11.2 (check points).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.admin.topics import instant
+from aerobee.diagnosis import CopyKind, GroupProgress, GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from aerobee.admin import RunningQueue
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.steps.admin.message_look import GroupView, Handed, MessageLook
+    from aerobee.diagnosis import MessageCopy
+
+__all__ = ["progress_of"]
+
+CHECK_POINT = "ck"
+BROADCASTING = "BROADCASTING"
+Verdict = tuple[GroupState, str, "datetime | None"]
+
+
+def progress_of(look: MessageLook, view: GroupView) -> GroupProgress:
+    """The first of the rules that has something to say decides."""
+    state, text, until = next(verdicts(look, view))
+    own = [one for one in look.copies if one.group == view.name]
+    expressions = [
+        one.expression
+        for one in view.online.subscriptions
+        if look.stored is not None and one.topic == look.stored.message.topic
+    ]
+    return GroupProgress(
+        group=view.name,
+        state=state,
+        text=text,
+        consumer_offset=view.offset,
+        expression=next(iter(expressions), None),
+        tries=max((one.message.reconsume_times for one in own), default=0),
+        until=until,
+    )
+
+
+def verdicts(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
+    """What may be said, the most telling first."""
+    yield from given_up(look, view)
+    yield from retried(look, view)
+    stored = look.stored
+    if stored is None:
+        yield GroupState.NOT_REACHED, "it is not in the topic, so the group has not seen it", None
+        return
+    yield from popped(look, view, stored.message)
+    yield from by_offset(view, stored.message)
+
+
+def given_up(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
+    """It is a dead letter."""
+    dead = [one for one in copies_of(look, view) if one.kind is CopyKind.DEAD]
+    if dead:
+        last = dead[-1].message
+        text = (
+            f"given up after {last.reconsume_times} tries: a dead letter at "
+            f"{last.queue}@{last.queue_offset} (aerobee dlq redrive {view.name})"
+        )
+        yield GroupState.DEAD, text, None
+
+
+def retried(look: MessageLook, view: GroupView) -> Iterator[Verdict]:
+    """It failed, and is to be tried again."""
+    retries = [one for one in copies_of(look, view) if one.kind is CopyKind.RETRY]
+    if not retries:
+        return
+    last = max(retries, key=lambda one: (one.message.reconsume_times, not one.waits))
+    number = last.message.reconsume_times
+    if last.waits:
+        text = f"failed {number} times; it waits to be tried again"
+        yield GroupState.RETRYING, text, last.due_at
+        return
+    landed = [one for one in retries if one.message.queue in view.retry_offsets]
+    for one in landed[-1:]:
+        place = f"{one.message.queue}@{one.message.queue_offset}"
+        offset = view.retry_offsets[one.message.queue]
+        if offset is None or offset <= one.message.queue_offset:
+            text = f"failed {number} times; the next try lies at {place} and is not done"
+            yield GroupState.RETRYING, text, None
+        else:
+            yield GroupState.PASSED, f"consumed at try {number} after the first, at {place}", None
+
+
+def copies_of(look: MessageLook, view: GroupView) -> list[MessageCopy]:
+    """Retries and dead letters of the group."""
+    return [one for one in look.copies if one.group == view.name]
+
+
+# ── POP ──
+
+
+def popped(look: MessageLook, view: GroupView, message: ReceivedMessage) -> Iterator[Verdict]:
+    """It was popped: a check point says until when others do not see it."""
+    points = [
+        one
+        for broker, tag, one in look.handed
+        if tag == CHECK_POINT
+        and (broker, one.group) == (message.queue.broker_name, view.name)
+        and one.hands(message.queue_offset)
+    ]
+    if not points:
+        return
+    last = max(points, key=lambda one: one.popped_ms)
+    if any(acknowledges(one, last, message.queue_offset) for _, _, one in look.handed):
+        yield GroupState.PASSED, "popped and acknowledged", None
+    due_ms = last.popped_ms + last.hidden_ms
+    if due_ms > look.at_ms:
+        text = "popped and not acknowledged: nobody else sees it until its time is over"
+        yield GroupState.INVISIBLE, text, instant(due_ms)
+
+
+def acknowledges(ack: Handed, point: Handed, offset: int) -> bool:
+    """Whether a record acknowledges the message that a check point handed out."""
+    same = (ack.group, ack.start, ack.popped_ms) == (point.group, point.start, point.popped_ms)
+    return same and ack is not point and (ack.acked == offset or offset in ack.all_acked)
+
+
+# ── Offsets ──
+
+
+def by_offset(view: GroupView, message: ReceivedMessage) -> Iterator[Verdict]:
+    """How far the group is in the queue."""
+    place, offset = message.queue_offset, view.offset
+    if view.online.message_model == BROADCASTING:
+        text = "the group broadcasts: each member keeps its own offset, and brokers do not know it"
+        yield GroupState.UNKNOWN, text, None
+    if view.wanted is False:
+        when = "was passed over" if offset is not None and offset > place else "will be passed over"
+        text = f"it {when}: the subscription does not want a message with tag {message.tag or '-'}"
+        yield GroupState.FILTERED, text, None
+    if offset is not None and offset > place:
+        text = f"passed: the group is at {offset}"
+        if view.wanted is None:
+            text += "; what it subscribed to then is not known"
+        yield GroupState.PASSED, text, None
+    for info in view.infos:
+        if any(holds(one, message) for one in info.queues):
+            yield GroupState.IN_FLIGHT, f"in the hands of {info.client_id}, not done yet", None
+    who = "nobody is online" if not view.online.members else f"{len(view.online.members)} members"
+    if offset is None:
+        text = f"the group has no offset in this queue: it has not begun there ({who})"
+    else:
+        text = f"not reached yet: {place - offset} messages are before it ({who})"
+    yield GroupState.NOT_REACHED, text, None
+
+
+def holds(queue: RunningQueue, message: ReceivedMessage) -> bool:
+    """Whether a member has pulled the message and not finished it."""
+    inside = queue.cached_first <= message.queue_offset <= queue.cached_last
+    return queue.queue == message.queue and bool(queue.cached_messages) and inside

@@ -1,0 +1,203 @@
+"""All stored records of one message: found by the index, wherever brokers have put it.
+
+A message keeps its UNIQ_KEY when it is delayed, timed, retried or given up, and each record is
+indexed under the topic that it lies in: so it is asked for topic by topic. Source: semantics §7 to
+§11, store format §7.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.client.namespaces import plain, wrapped
+from aerobee.client.steps.admin.brokers import Broker, ask
+from aerobee.client.steps.admin.messages import (
+    ALWAYS_MS,
+    QUERY_WITHIN_S,
+    has_key,
+    log_order,
+    stored_at,
+)
+from aerobee.client.steps.messages import MessageUnreadableError, received
+from aerobee.client.system_names import DLQ_PREFIX, RETRY_PREFIX
+from aerobee.diagnosis import CopyKind, MessageCopy
+from aerobee.errors import TransportError
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.query import QueryMessage
+from aerobee.store.format.record import RecordDamaged, records
+from aerobee.store.format.timer import WHEEL_TOPIC
+from aerobee.store.format.unit import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from aerobee.client.message import MessageQueue, ReceivedMessage
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+
+__all__ = [
+    "GIVEN_UP_TOPIC",
+    "HALF_TOPIC",
+    "WAITING_TOPICS",
+    "copies_of",
+    "copies_with_key",
+    "copy_at_place",
+    "group_topics_of",
+    "looked_up",
+    "own_topic",
+]
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+WAITING_TOPICS = (SCHEDULE_TOPIC, WHEEL_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC)
+"""Where brokers keep what is on its way to its topic."""
+MOST = 32
+NOTHING_THERE = (
+    ResponseCode.QUERY_NOT_FOUND,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SYSTEM_ERROR,
+    ResponseCode.NO_PERMISSION,
+)
+REAL_TOPIC, DELETES = "REAL_TOPIC", "TIMER_DEL_UNIQKEY"
+
+
+def group_topics_of(topic: str, groups: Iterable[str], namespace: str | None) -> list[str]:
+    """Where the retries and dead letters of these groups lie, popped ones as well."""
+    within = wrapped(topic, namespace)
+    return [
+        name
+        for group in groups
+        for name in (
+            f"{RETRY_PREFIX}{group}",
+            f"{DLQ_PREFIX}{group}",
+            f"{RETRY_PREFIX}{group}_{within}",
+            f"{RETRY_PREFIX}{group}+{within}",
+        )
+    ]
+
+
+def own_topic(message: ReceivedMessage, namespace: str | None) -> str:
+    """The topic that a copy was sent to in the first place."""
+    said = message.properties
+    for name in ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC"):
+        if name in said:
+            return plain(said[name], namespace)
+    if message.topic not in WAITING_TOPICS:
+        return message.topic
+    return plain(said.get(REAL_TOPIC, message.topic), namespace)
+
+
+def copies_of(
+    routes: Routes, targets: Sequence[Broker], message_id: str, topics: Iterable[str]
+) -> Steps[list[MessageCopy]]:
+    """The copies with this id in some topics, in the order of the log.
+
+    Raises: BrokerError, TransportError.
+    """
+    topics = list(topics)
+    found = yield from looked_up(routes, targets, message_id, topics, unique=True)
+    if not found and message_id != message_id.upper():
+        # Clients write ids in capitals, and the index knows the difference.
+        found = yield from looked_up(routes, targets, message_id.upper(), topics, unique=True)
+    return found
+
+
+def copy_at_place(routes: Routes, message_id: str) -> Steps[MessageCopy | None]:
+    """The copy at the place that an id names; None if it names none."""
+    found = yield from stored_at(routes, message_id)
+    return (
+        None
+        if found is None
+        else next(copies_in(found[1], found[0], routes.config.namespace), None)
+    )
+
+
+def copies_with_key(
+    routes: Routes, targets: Sequence[Broker], topic: str, key: str
+) -> Steps[list[MessageCopy]]:
+    """The newest copies with this key in a topic, and of those on their way there."""
+    found = yield from looked_up(routes, targets, key, (topic, *WAITING_TOPICS), unique=False)
+    return [one for one in found if own_topic(one.message, routes.config.namespace) == topic]
+
+
+def looked_up(
+    routes: Routes, targets: Sequence[Broker], key: str, topics: Iterable[str], *, unique: bool
+) -> Steps[list[MessageCopy]]:
+    """The records that the indexes of these brokers lead to."""
+    found: dict[tuple[MessageQueue, int], MessageCopy] = {}
+    for topic in dict.fromkeys(topics):
+        header = QueryMessage(
+            topic=topic,
+            key=key,
+            max_num=MOST,
+            begin_timestamp=0,
+            end_timestamp=ALWAYS_MS,
+            unique_key=True if unique else None,
+        )
+        for target in targets:
+            answered = yield from ask(
+                routes, target, header, within_s=QUERY_WITHIN_S, accept=NOTHING_THERE
+            )
+            if answered.answer.code != ResponseCode.SUCCESS:
+                continue
+            for copy in copies_in(answered.answer.body, target.name, routes.config.namespace):
+                one = copy.message
+                if one.topic == topic and has_key(one, key, unique):
+                    found[one.queue, one.queue_offset] = copy
+    return sorted(found.values(), key=lambda one: log_order(one.message))
+
+
+def copies_in(
+    body: bytes | memoryview, broker: str, namespace: str | None
+) -> Iterator[MessageCopy]:
+    """The copies in an answer; a body that cannot be unpacked stays packed."""
+    at = 0
+    try:
+        for record in records([body]):
+            own = body[at : at + record.size]
+            at += record.size
+            try:
+                message = next(received(own, broker, namespace))
+            except MessageUnreadableError as error:
+                message = error.message
+            kind, group = kind_of(message, namespace)
+            yield MessageCopy(
+                kind=kind,
+                message=message,
+                size_bytes=record.size,
+                sys_flag=record.sys_flag,
+                group=group,
+            )
+    except RecordDamaged as error:
+        text = f"broker {broker} sent a broken record: {error}"
+        raise TransportError(text).about(broker=broker) from error
+
+
+def kind_of(message: ReceivedMessage, namespace: str | None) -> tuple[CopyKind, str | None]:
+    """What a record is to its message, and whose retry or dead letter it is."""
+    topic = message.topic
+    target = plain(message.properties.get(REAL_TOPIC, ""), namespace)
+    if topic == HALF_TOPIC:
+        return CopyKind.HALF, None
+    if topic == GIVEN_UP_TOPIC:
+        return CopyKind.GIVEN_UP, None
+    if topic == WHEEL_TOPIC:
+        return (CopyKind.RECALL if DELETES in message.properties else CopyKind.TIMED), None
+    place = target if topic == SCHEDULE_TOPIC else topic
+    if place.startswith(DLQ_PREFIX):
+        return CopyKind.DEAD, place.removeprefix(DLQ_PREFIX)
+    if place.startswith(RETRY_PREFIX):
+        return CopyKind.RETRY, retried_by(message, place.removeprefix(RETRY_PREFIX), namespace)
+    return (CopyKind.DELAYED if topic == SCHEDULE_TOPIC else CopyKind.STORED), None
+
+
+def retried_by(message: ReceivedMessage, name: str, namespace: str | None) -> str:
+    """The group of a retry topic; of a popped message the topic stands behind it."""
+    said = message.properties.get("ORIGIN_GROUP")
+    if said:
+        return plain(said, namespace)
+    own = message.properties.get("RETRY_TOPIC", "")
+    for sign in "_+":
+        if own and name.endswith(f"{sign}{own}"):
+            return name.removesuffix(f"{sign}{own}")
+    return name

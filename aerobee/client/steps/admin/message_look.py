@@ -1,0 +1,318 @@
+"""Everything that can be asked about one message, asked once and put side by side.
+
+Nothing is judged here: `message_history` does that. Each request is one that brokers answer in a
+bounded time, and what is read through (check points, ends of transactions) has a limit.
+Source: admin §4.4, §6, semantics §8 to §11, §15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from aerobee.client.message import MessageQueue
+from aerobee.client.namespaces import plain
+from aerobee.client.steps.admin.brokers import ask, broker_config, broker_stats, masters
+from aerobee.client.steps.admin.clients import consumers, running_info
+from aerobee.client.steps.admin.message_copies import (
+    HALF_TOPIC,
+    copies_of,
+    group_topics_of,
+    looked_up,
+)
+from aerobee.client.steps.asking import ask_broker
+from aerobee.client.steps.messages import received
+from aerobee.client.steps.offsets import READER, Offsets
+from aerobee.client.steps.pulling import pull_of_one
+from aerobee.client.trace_records import records_in
+from aerobee.diagnosis import CopyKind
+from aerobee.errors import AerobeeError
+from aerobee.remoting.errors import BodyError
+from aerobee.remoting.wire.bodies.body import Body
+from aerobee.remoting.wire.bodies.topic_list import GroupList
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.admin import QueryTopicConsumeByWho
+from aerobee.remoting.wire.headers.pull import PullMessageResponse
+from aerobee.store.format.timer import WHEEL_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aerobee.admin import ConsumerConnections, RunningInfo
+    from aerobee.client.message import ReceivedMessage
+    from aerobee.client.steps.admin.brokers import Broker
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.diagnosis import MessageCopy
+
+__all__ = ["GroupView", "Handed", "MessageLook", "look_at_message"]
+
+GROUPS_MAX = 50
+ACCOUNTS_MAX = 8
+"""Members of a group that are asked what they hold."""
+SCANNED_MAX = 2_000
+"""Records that are read through for ends of transactions, and for check points of pops."""
+PULL_AT_ONCE = 32
+OP_TOPIC, TRANSACTION_GROUP = "RMQ_SYS_TRANS_OP_HALF_TOPIC", "CID_RMQ_SYS_TRANS"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+POPPED_TAGS = "ck || ack || bAck"
+REFUSALS = (ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST)
+
+
+class Handed(Body, msgspec.Struct, kw_only=True):
+    """A check point of a pop, or an acknowledgement of some of it, as far as it matters here.
+
+    Source: semantics §11.2 (PopCheckPoint, AckMsg, BatchAckMsg).
+    """
+
+    topic: str = msgspec.field(name="t")
+    group: str = msgspec.field(name="c")
+    queue_id: int = msgspec.field(name="q")
+    start: int = msgspec.field(name="so")
+    popped_ms: int = msgspec.field(name="pt")
+    hidden_ms: int = msgspec.field(name="it", default=0)
+    count: int = msgspec.field(name="n", default=0)
+    diffs: list[int] = msgspec.field(name="d", default_factory=list)
+    acked: int = msgspec.field(name="ao", default=-1)
+    all_acked: list[int] = msgspec.field(name="aol", default_factory=list)
+
+    def hands(self, offset: int) -> bool:
+        """Whether the message at this offset is one of those handed out."""
+        inside = offset - self.start
+        return inside in self.diffs if self.diffs else 0 <= inside < self.count
+
+
+@dataclass(slots=True)
+class GroupView:
+    """A group as far as it matters to one message."""
+
+    name: str
+    online: ConsumerConnections
+    infos: list[RunningInfo] = field(default_factory=list)
+    offset: int | None = None
+    """In the queue of the message."""
+    wanted: bool | None = None
+    """Whether the subscription lets it through; None: not known."""
+    retry_offsets: dict[MessageQueue, int | None] = field(default_factory=dict)
+
+
+class Progress(NamedTuple):
+    """A broker's own settings and figures."""
+
+    settings: dict[str, str]
+    stats: dict[str, str]
+
+
+@dataclass(slots=True)
+class MessageLook:
+    """What was said about a message. Brokers by name."""
+
+    message_id: str
+    topic: str | None
+    at_ms: int
+    brokers: dict[str, Progress] = field(default_factory=dict)
+    copies: list[MessageCopy] = field(default_factory=list)
+    groups: list[GroupView] = field(default_factory=list)
+    ended: set[tuple[str, int]] = field(default_factory=set)
+    """Broker and offset of halves that have ended."""
+    halves_done: dict[str, int] = field(default_factory=dict)
+    """Broker → halves below this offset are done with."""
+    handed: list[tuple[str, str, Handed]] = field(default_factory=list)
+    """Broker, tag and record of pops."""
+    traces: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def stored(self) -> MessageCopy | None:
+        """The newest copy in its own topic."""
+        found = [one for one in self.copies if one.kind is CopyKind.STORED]
+        return found[-1] if found else None
+
+
+def look_at_message(
+    routes: Routes, look: MessageLook, known: Sequence[MessageCopy], topics: Sequence[str]
+) -> Steps[None]:
+    """Fill in everything about a message of which some copies may be known.
+
+    `topics` is where else it may lie. Raises: BrokerError, BrokerNotFoundError, TransportError.
+    """
+    targets = yield from masters(routes)
+    for target in targets:
+        settings = yield from broker_config(routes, target.address)
+        look.brokers[target.name] = Progress(
+            settings, (yield from stats_of(routes, target.address))
+        )
+    groups: list[str] = []
+    if look.topic is not None:
+        groups = yield from groups_of(routes, targets, look.topic)
+    if len(groups) > GROUPS_MAX:
+        look.unknown.append(f"of {len(groups)} groups only {GROUPS_MAX} were looked at")
+        groups = groups[:GROUPS_MAX]
+    places = [*topics, *group_topics_of(look.topic or "", groups, routes.config.namespace)]
+    found = yield from copies_of(routes, targets, look.message_id, places)
+    there = {(one.message.queue, one.message.queue_offset) for one in found}
+    look.copies = found + [
+        one for one in known if (one.message.queue, one.message.queue_offset) not in there
+    ]
+    look.copies.sort(key=lambda one: one.message.stored_at)
+    if look.copies:
+        # As its client wrote it, in the letters that traces have.
+        look.message_id = look.copies[-1].message.message_id
+    for group in groups:
+        yield from look_at_group(routes, look, group)
+    yield from look_at_halves(routes, look)
+    yield from look_at_pops(routes, look)
+    yield from look_at_traces(routes, targets, look)
+
+
+def stats_of(routes: Routes, address: str) -> Steps[dict[str, str]]:
+    """A broker's figures; none of a Java broker that is too young to have any."""
+    try:
+        return (yield from broker_stats(routes, address))
+    except AerobeeError:
+        return {}
+
+
+def groups_of(routes: Routes, targets: Sequence[Broker], topic: str) -> Steps[list[str]]:
+    """The groups that consume a topic or have offsets of it, sorted."""
+    found: set[str] = set()
+    for target in targets:
+        answered = yield from ask(
+            routes, target, QueryTopicConsumeByWho(topic=topic), accept=REFUSALS
+        )
+        if answered.answer.code == ResponseCode.SUCCESS:
+            found |= set(answered.body(GroupList).group_list)
+    return sorted(found)
+
+
+# ── Groups ──
+
+
+def look_at_group(routes: Routes, look: MessageLook, group: str) -> Steps[None]:
+    """Where a group is, what it wants, and what its members hold."""
+    view = GroupView(group, (yield from consumers(routes, group)))
+    look.groups.append(view)
+    offsets = Offsets(routes, group)
+    for copy in look.copies:
+        if copy.kind is CopyKind.RETRY and copy.group == group:
+            queue = copy.message.queue
+            if queue.topic.startswith("%") and queue not in view.retry_offsets:
+                view.retry_offsets[queue] = yield from committed(offsets, queue)
+    stored = look.stored
+    if stored is None:
+        return
+    view.offset = yield from committed(offsets, stored.message.queue)
+    for one in view.online.subscriptions:
+        if one.topic == stored.message.topic:
+            kind, text = one.expression_type, one.expression
+            view.wanted = yield from is_wanted(routes, stored.message, text, kind)
+    for member in view.online.members[:ACCOUNTS_MAX]:
+        try:
+            view.infos.append((yield from running_info(routes, group, member.client_id)))
+        except AerobeeError as error:
+            look.unknown.append(f"{member.client_id} did not say what it holds: {error}")
+
+
+def committed(offsets: Offsets, queue: MessageQueue) -> Steps[int | None]:
+    """The offset of a group in a queue; None where that is refused."""
+    try:
+        return (yield from offsets.committed(queue, zero=False))
+    except AerobeeError:
+        return None
+
+
+def is_wanted(
+    routes: Routes, message: ReceivedMessage, expression: str, kind: str
+) -> Steps[bool | None]:
+    """Whether the broker's own filter lets a message through; None if it does not say."""
+    header = pull_of_one(READER, message.queue, message.queue_offset, expression, kind)
+    try:
+        _, answer = yield from ask_broker(routes, message.queue, header)
+    except AerobeeError:
+        return None
+    if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        return False
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    for one in received(answer.body, message.queue.broker_name, routes.config.namespace):
+        # Brokers compare hashes of tags.
+        tags = {part.strip() for part in expression.split("||")} - {"", "*"}
+        same = one.queue_offset == message.queue_offset
+        return same and (kind != "TAG" or not tags or one.tag in tags)
+    return False
+
+
+# ── Transactions, pops, traces ──
+
+
+def look_at_halves(routes: Routes, look: MessageLook) -> Steps[None]:
+    """Which of its halves have ended."""
+    halves = [one.message for one in look.copies if one.kind is CopyKind.HALF]
+    for half in halves[:1]:
+        broker = half.queue.broker_name
+        yield from routes.fetch_route(HALF_TOPIC, routes.config.request_timeout)
+        done = yield from committed(Offsets(routes, TRANSACTION_GROUP), half.queue)
+        look.halves_done[broker] = done or 0
+        ends = MessageQueue(OP_TOPIC, broker, half.queue.queue_id)
+        begin_ms = int(half.stored_at.timestamp() * 1000)
+        for end in (yield from scanned(routes, look, ends, "*", begin_ms)):
+            numbers = (piece.strip() for piece in end.body.split(b","))
+            look.ended |= {(broker, int(one)) for one in numbers if one.isdigit()}
+
+
+def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:
+    """Which pops have handed it out and wait for acknowledgements."""
+    stored = look.stored
+    if stored is None:
+        return
+    message = stored.message
+    wheel = MessageQueue(WHEEL_TOPIC, message.queue.broker_name, 0)
+    begin_ms = int(message.stored_at.timestamp() * 1000)
+    for one in (yield from scanned(routes, look, wheel, POPPED_TAGS, begin_ms)):
+        try:
+            record = Handed.from_bytes(one.body)
+        except BodyError:
+            continue
+        record.topic = plain(record.topic, routes.config.namespace)
+        record.group = plain(record.group, routes.config.namespace)
+        if (record.topic, record.queue_id) == (message.topic, message.queue.queue_id):
+            look.handed.append((wheel.broker_name, one.tag or "", record))
+
+
+def scanned(
+    routes: Routes, look: MessageLook, queue: MessageQueue, tags: str, begin_ms: int
+) -> Steps[list[ReceivedMessage]]:
+    """The newest records of a queue with some tags, from a time on; nothing where it is not."""
+    offsets = Offsets(routes, READER)
+    try:
+        begin = yield from offsets.at_ms(queue, begin_ms)
+        end = yield from offsets.end(queue)
+        if end - begin > SCANNED_MAX:
+            look.unknown.append(f"of {end - begin} records in {queue} the last {SCANNED_MAX} count")
+            begin = end - SCANNED_MAX
+        found: list[ReceivedMessage] = []
+        while begin < end:
+            pull = replace(pull_of_one(READER, queue, begin, tags), max_msg_nums=PULL_AT_ONCE)
+            _, answer = yield from ask_broker(routes, queue, pull)
+            if answer.code == ResponseCode.SUCCESS:
+                found += received(answer.body, queue.broker_name, routes.config.namespace)
+            elif answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+                break
+            following = answer.header(PullMessageResponse).next_begin_offset
+            begin = max(begin + 1, following)
+    except AerobeeError:
+        return []
+    return found
+
+
+def look_at_traces(routes: Routes, targets: Sequence[Broker], look: MessageLook) -> Steps[None]:
+    """What clients noted of it, where they trace."""
+    for copy in (
+        yield from looked_up(routes, targets, look.message_id, [TRACE_TOPIC], unique=False)
+    ):
+        for kind, said in records_in(copy.message.body):
+            if look.message_id in said.get("msgId", "").split(","):
+                look.traces.append((kind, said))
