@@ -36,6 +36,8 @@ class Declaration:
     """It may change while the broker runs."""
     own: bool = False
     """RocketMQ has no such key."""
+    inert: str = ""
+    """Why it has no effect, where it has none: it is taken for the sake of files of RocketMQ."""
     choices: tuple[int, ...] = ()
     """The only values, where the range holds others."""
     separator: str = ""
@@ -61,6 +63,7 @@ class Marks(TypedDict, total=False):
     unit: str
     live: bool
     own: bool
+    inert: str
     choices: tuple[int, ...]
     separator: str
     kind: str

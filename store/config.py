@@ -72,8 +72,12 @@ class StoreConfig:
         "flushLeastPagesWhenWarmMapedFile", 4_096, ge=1, le=262_144, live=True
     )
     """Pages of 4 KiB that are kept warm ahead of the appends."""
-    transient_store_pool_enable: bool = setting("transientStorePoolEnable", False)
-    """Accepted, without effect: appends go to the page cache at once, and a kill takes nothing."""
+    transient_store_pool_enable: bool = setting(
+        "transientStorePoolEnable",
+        False,
+        inert="appends go to the page cache at once, and a kill takes nothing",
+    )
+    """Append to memory of our own first, then to the file."""
     flush_interval_consume_queue_ms: int = setting(
         "flushIntervalConsumeQueue", 1_000, ge=10, le=60_000, unit="ms", live=True
     )

@@ -428,8 +428,9 @@ class MessageStore:
         self.reader.configure(config)
         self.space.reconfigure(config)
         self.index.service.configure(config)
-        for part in (self.writer, self._log_flush, self._queue_flush):
-            part.config = config
+        self.writer.config = config
+        self._log_flush.reconfigure(config)
+        self._queue_flush.reconfigure(config)
 
     @property
     def flush_behind_bytes(self) -> int:

@@ -127,7 +127,7 @@ def yaml_lines_of(key: Key) -> Iterator[str]:
     """What it is for, how it may be, and the key itself, commented out."""
     limits = key.range if key.range != "text" else ""
     live = "live" if key.declaration.live else ""
-    yield f"  # {MEANINGS[key.part, key.attribute]}"
+    yield f"  # {meaning(key)}"
     yield f"  # ({', '.join(part for part in (key.name, limits, live) if part)})"
     if has_constant_default(key):
         value = str(key.default) if isinstance(key.default, str) else key.default
@@ -142,6 +142,14 @@ MEANINGS = {
     for attribute, text in meanings(cls).items()
 }
 """Part and attribute → what the setting is for."""
+
+
+def meaning(key: Key) -> str:
+    """What a setting is for, and why it has no effect where it has none."""
+    text = MEANINGS[key.part, key.attribute]
+    return f"{text} Without effect: {key.declaration.inert}." if key.declaration.inert else text
+
+
 SECTION_ORDER = list(dict.fromkeys(key.section for key in SCHEMA.values()))
 
 
@@ -168,7 +176,7 @@ def row(key: Key) -> str:
         default_text(key) + unit or "empty",
         key.range,
         "live" if said.live else "",
-        MEANINGS[key.part, key.attribute],
+        meaning(key),
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 

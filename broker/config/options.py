@@ -40,8 +40,14 @@ class BrokerOptions:
     """Name of this broker; one name, one master."""
     broker_cluster_name: str = setting("brokerClusterName", "DefaultCluster", pattern=NAME)
     """Name of the cluster."""
-    broker_id: int = setting("brokerId", 0, ge=0, le=9_223_372_036_854_775_807)
-    """0 is a master, the only kind there is."""
+    broker_id: int = setting(
+        "brokerId",
+        0,
+        ge=0,
+        le=9_223_372_036_854_775_807,
+        inert="there is no replication, and a master has the id 0",
+    )
+    """0 is a master, others are slaves."""
     broker_role: BrokerRole = setting("brokerRole", BrokerRole.ASYNC_MASTER)
     """ASYNC_MASTER, or SYNC_MASTER as long as no replica is asked for."""
     broker_ip1: str = setting(

@@ -96,6 +96,7 @@ class HalfMessages:
         self._transactions = transactions
         self._saved = (0, 0)
         self._turn = 0
+        self._settings_changed = trio.Event()
         self._unasked: dict[str, int] = {}
         """Producer group → halves of this round that found no producer to ask."""
 
@@ -177,13 +178,26 @@ class HalfMessages:
 
     async def _check_for_ever(self, began: float) -> NoReturn:
         while True:
-            interval_s = self._config.broker.transaction_check_interval_ms / 1000
-            await trio.sleep_until(began + interval_s)
+            await self._next_round(began)
             began = trio.current_time()
             try:
                 await self.check()
             except OSError as error:
                 log.warning("transaction.check_failed", error=str(error))
+
+    async def _next_round(self, began: float) -> None:
+        """Wait for transactionCheckInterval, which may change meanwhile."""
+        while True:
+            self._settings_changed = trio.Event()
+            due = began + self._config.broker.transaction_check_interval_ms / 1000
+            with trio.move_on_at(due):
+                await self._settings_changed.wait()
+                continue
+            return
+
+    def settings_changed(self) -> None:
+        """Look again how long to wait for the next round."""
+        self._settings_changed.set()
 
     async def check(self) -> None:
         """Check all open halves once. Raises: OSError."""

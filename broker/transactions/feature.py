@@ -42,6 +42,10 @@ class TransactionsFeature(Feature):
         )
         self.services = (self.half_messages,)
 
+    def settings_changed(self) -> None:
+        """Check as often as transactionCheckInterval says now."""
+        self.half_messages.settings_changed()
+
     async def close(self) -> None:
         """Save the progress in both queues."""
         await self.half_messages.save_progress()

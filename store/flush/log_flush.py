@@ -98,6 +98,12 @@ class LogFlush:
         self._results: deque[BaseException | None] = deque()
         self._ended = trio.Event()
         self._waited = trio.Event()
+        self._settings_changed = trio.Event()
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take settings while running; an interval that has begun ends early."""
+        self.config = config
+        self._settings_changed.set()
 
     @property
     def groups(self) -> bool:
@@ -272,7 +278,9 @@ class LogFlush:
         """Flush by interval; under SYNC_FLUSH for what nobody waits for."""
         thorough_at = self._clock.monotonic()
         while True:
-            await trio.sleep(self.config.flush_interval_commit_log_ms / 1000)
+            with trio.move_on_after(self.config.flush_interval_commit_log_ms / 1000):
+                await self._settings_changed.wait()
+            self._settings_changed = trio.Event()
             now = self._clock.monotonic()
             thorough = self.config.flush_commit_log_thorough_interval_ms / 1000
             if self.groups or now - thorough_at >= thorough or self._enough():

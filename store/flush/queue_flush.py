@@ -76,6 +76,11 @@ class QueueFlush:
         # Two rounds at once would make the same file twice.
         self._one_round = contents.between_flushes
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take settings while running; an interval that has begun ends early."""
+        self.config = config
+        self._wanted.set()
+
     def look(self) -> None:
         """Start a round before its time when very many units are only in memory. Hot."""
         if self._stats.dispatched - self._dispatched_then > UNWRITTEN_UNITS_MAX:
