@@ -26,29 +26,40 @@ def config() -> None:
 @connection_options
 @output_options
 def get(names: tuple[str, ...], broker: str | None, connection: Connection, output: Output) -> None:
-    """Print all settings, or those of these names."""
+    """Print all settings, or those of these names, in any spelling."""
+    from aerobee.broker.config.schema import canon
+
     with connection.admin() as admin:
         known = admin.broker_config(broker)
-    unknown = [name for name in names if name not in known]
+    proper = {canon(name): name for name in known}
+    unknown = [name for name in names if canon(name) not in proper]
     if unknown:
         raise click.ClickException(f"the broker has no setting {', '.join(unknown)}")
-    output.rows({"key": name, "value": known[name]} for name in names or sorted(known))
+    wanted = [proper[canon(name)] for name in names] or sorted(known)
+    output.rows({"key": name, "value": known[name]} for name in wanted)
 
 
 @config.command("set")
 @click.argument("values", metavar="KEY=VALUE...", nargs=-1, required=True)
 @broker_option
 @connection_options
-def set_values(values: tuple[str, ...], broker: str | None, connection: Connection) -> None:
-    """Change settings while the broker runs.
+@output_options
+def set_values(
+    values: tuple[str, ...], broker: str | None, connection: Connection, output: Output
+) -> None:
+    """Change settings while the broker runs, now and for later starts; all of them, or none.
+
+    Those that may be changed are marked live in `aerobee config explain KEY`.
 
     Example: aerobee broker config set deleteWhen=05
     """
     pairs = dict(split(value) for value in values)
     with connection.admin() as admin:
         admin.update_broker_config(pairs, broker)
+    if output.for_programs:
+        output.rows({"key": name, "value": value} for name, value in pairs.items())
     for name, value in pairs.items():
-        click.echo(f"{name}={value}")
+        output.say(f"{name}={value}")
 
 
 def split(text: str) -> tuple[str, str]:

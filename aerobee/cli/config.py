@@ -1,27 +1,65 @@
-"""`aerobee config check` and `aerobee config convert`."""
+"""`aerobee config check`, `explain` and `convert`; `config_diff` has `diff`."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from aerobee.cli.lazy import CommandGroup
+from aerobee.cli.lazy import LazyGroup
+from aerobee.cli.output import Output, output_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["config"]
+    from aerobee.broker.config.load import BrokerConfig
+
+__all__ = ["config", "config_option", "or_problems", "read_config"]
+
+T = TypeVar("T")
 
 WRONG_USAGE = 2
 
 
-@click.group(cls=CommandGroup, short_help="Check and convert configuration files.")
+@click.group(
+    cls=LazyGroup,
+    table={
+        "diff": (
+            "aerobee.cli.config_diff:diff",
+            "What a file changes: of the defaults, or of a running broker.",
+        )
+    },
+    short_help="Check, explain, compare and convert settings.",
+)
 def config() -> None:
-    """Check and convert configuration files."""
+    """Check, explain, compare and convert settings."""
+
+
+config_option = click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration: .yaml, or a RocketMQ broker.conf.",
+)
+"""The file whose settings are meant; the environment counts as well."""
+
+
+def read_config(file: Path | None) -> BrokerConfig:
+    """What a start with this file would find. Raises: ConfigurationError."""
+    from aerobee.broker.config.load import load_config
+    from aerobee.broker.process import host
+
+    return load_config(
+        file,
+        environ=os.environ,
+        cpu_count=host.cpu_count(),
+        host_addresses=host.addresses(),
+        host_name=host.host_name(),
+    )
 
 
 @config.command()
@@ -31,20 +69,34 @@ def config() -> None:
 @click.option("--all", "every", is_flag=True, help="Every setting, not only what differs.")
 def check(file: Path | None, every: bool) -> None:
     """Print what FILE and the environment change, each with its source, or what is wrong."""
-    from aerobee.broker.config.load import check_report, load_config
-    from aerobee.broker.process import host
+    from aerobee.broker.config.load import check_report
 
-    def report() -> str:
-        loaded = load_config(
-            file,
-            environ=os.environ,
-            cpu_count=host.cpu_count(),
-            host_addresses=host.addresses(),
-            host_name=host.host_name(),
-        )
-        return check_report(loaded, every=every)
+    click.echo(or_problems(lambda: check_report(read_config(file), every=every)))
 
-    click.echo(or_problems(report))
+
+@config.command()
+@click.argument("names", metavar="KEY...", nargs=-1, required=True)
+@config_option
+@output_options
+def explain(names: tuple[str, ...], file: Path | None, output: Output) -> None:
+    """Print what a setting is for, which values it takes, and what it is here and why.
+
+    KEY in any spelling: flush_disk_type, flushDiskType.
+    """
+    from aerobee.broker.config.docs import explained
+
+    settings = or_problems(lambda: read_config(file))
+    try:
+        found = [explained(settings, name) for name in names]
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    if output.for_programs:
+        output.rows(found)
+        return
+    for number, one in enumerate(found):
+        if number:
+            output.say("")
+        output.record(one)
 
 
 @config.command()
@@ -56,8 +108,8 @@ def convert(file: Path) -> None:
     click.echo(or_problems(lambda: converted(file)), nl=False)
 
 
-def or_problems(make: Callable[[], str]) -> str:
-    """The text, or the problems on stderr and exit code 2."""
+def or_problems(make: Callable[[], T]) -> T:
+    """What is made, or the problems on stderr and exit code 2."""
     from aerobee.broker.config.load import ConfigurationError
 
     try:

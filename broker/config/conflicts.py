@@ -29,6 +29,10 @@ HEARTBEAT_S = 30
 """Clients of RocketMQ send a heartbeat so often."""
 
 
+OWN_DIRECTORIES = ("config", "consumequeue", "index", "timerlog", "archive")
+"""Of the data directory; the commit log has one of its own."""
+
+
 class Order(NamedTuple):
     """Two settings, of which the first may not be more than the second; `why` ends the warning."""
 
@@ -92,6 +96,30 @@ ORDERS = (
         "one frame alone may stop the reading of all other connections; raise the second",
     ),
     Order(
+        "maxTransferBytesOnMessageInMemory",
+        lambda c: c.store.max_transfer_bytes_on_message_in_memory,
+        "maxFrameBytes",
+        lambda c: c.remoting.max_frame_bytes,
+        "clients refuse an answer that is larger than the frames that they know; lower the first",
+        only_given=True,
+    ),
+    Order(
+        "maxTransferBytesOnMessageInDisk",
+        lambda c: c.store.max_transfer_bytes_on_message_in_disk,
+        "maxTransferBytesOnMessageInMemory",
+        lambda c: c.store.max_transfer_bytes_on_message_in_memory,
+        "a pull that waits for the disk gets more than one that does not; lower the first",
+        only_given=True,
+    ),
+    Order(
+        "registerBrokerTimeoutMills",
+        lambda c: c.broker.register_broker_timeout_ms,
+        "registerNameServerPeriod",
+        lambda c: c.broker.register_name_server_period_ms,
+        "a name server that does not answer delays the next registration; lower the first",
+        only_given=True,
+    ),
+    Order(
         "writeBufferHighWaterMark",
         lambda c: c.remoting.high_water_bytes,
         "maxOutboundBufferBytes",
@@ -150,6 +178,7 @@ def contradictions(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             f"messages of {store.max_message_size_bytes} bytes do not fit into a frame of"
             f" maxFrameBytes, {remoting.max_frame_bytes}: raise that to {needed} at least",
         )
+    yield from places(config)
     index_bytes = 40 + 4 * store.max_hash_slot_num + 20 * store.max_index_num
     if index_bytes > FILE_BYTES_MAX:
         yield (
@@ -157,6 +186,19 @@ def contradictions(config: BrokerConfig) -> Iterator[tuple[str, str]]:
             f"an index file would have {index_bytes} bytes, which is more than"
             f" {FILE_BYTES_MAX}: lower it, or maxHashSlotNum",
         )
+
+
+def places(config: BrokerConfig) -> Iterator[tuple[str, str]]:
+    """Files and directories that would write over each other."""
+    overlay = config.broker.config_overlay_path
+    if overlay and not overlay.endswith((".yaml", ".yml")):
+        yield "configOverlayPath", f"{overlay} is to be a file of YAML: let its name end in .yaml"
+    if overlay and overlay == config.namesrv.kv_config_path:
+        yield "configOverlayPath", f"{overlay} is the file of kvConfigPath already"
+    root, log = config.store.store_path_root_dir, config.store.store_path_commit_log
+    taken = [root, *(f"{root.rstrip('/')}/{name}" for name in OWN_DIRECTORIES)]
+    if log and log.rstrip("/") in (one.rstrip("/") for one in taken):
+        yield "storePathCommitLog", f"{log} holds other files of the store: give it one of its own"
 
 
 def oddities(given: Collection[str], config: BrokerConfig) -> Iterator[tuple[str, str]]:
@@ -238,7 +280,17 @@ def late_deliveries(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def silences(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """Peers that are taken for gone between two of their heartbeats."""
+    """Peers that are taken for gone between two of their heartbeats, halves that are not asked."""
+    kept_s = config.store.file_reserved_time_h * HOUR_MS // 1000
+    checks_s = config.broker.transaction_check_interval_ms * config.broker.transaction_check_max
+    checks_s //= 1000
+    if checks_s >= kept_s:
+        yield (
+            "transactionCheckInterval",
+            f"transactionCheckMax, {config.broker.transaction_check_max}, checks take"
+            f" {checks_s} s, and half messages are deleted after fileReservedTime,"
+            f" {config.store.file_reserved_time_h} h: lower one of the first two",
+        )
     for name, seconds in (
         ("channelExpiredTimeout", config.broker.channel_expired_timeout_ms // 1000),
         ("serverChannelMaxIdleTimeSeconds", config.remoting.server_channel_max_idle_time_s),

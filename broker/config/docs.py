@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, snake
+from aerobee.broker.config.files.families import why_inert
+from aerobee.broker.config.files.foreign import known_name
+from aerobee.broker.config.report import shown, source_of
+from aerobee.broker.config.schema import KNOWN, SCHEMA, SECTIONS, canon, nearest, snake
 from aerobee.broker.config.values import text_of
 from aerobee.field_docs import meanings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from aerobee.broker.config.model import BrokerConfig
     from aerobee.broker.config.schema import Key
 
-__all__ = ["PAGES", "main", "stale"]
+__all__ = ["PAGES", "explained", "main", "stale"]
 
 TITLES = {
     "broker": "The broker",
@@ -67,6 +71,8 @@ kept and reported. A value that RocketMQ would silently replace by a default sto
 does one that asks for something this broker does not do.
 
 `aerobee config check FILE` shows what differs from the defaults and where it comes from;
+`aerobee config explain KEY` all about one setting; `aerobee config diff -c FILE --broker NAME` what
+a running broker has otherwise, and whether SIGHUP is enough;
 `aerobee config convert FILE` turns one form into the other.
 
 ## While the broker runs
@@ -181,15 +187,58 @@ def row(key: Key) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
+def explained(config: BrokerConfig, name: str) -> dict[str, object]:
+    """All there is to say about a setting, and its value here. `name`: in any spelling.
+
+    Raises: ValueError for one that nobody knows.
+    """
+    key = SCHEMA.get(canon(name))
+    if key is not None:
+        return {
+            "key": snake(key.name),
+            "rocketmq_key": "" if key.declaration.own else key.name,
+            "about": TITLES[key.part],
+            "effect": meaning(key),
+            "type": TYPES.get(key.type, "one of a few words"),
+            "unit": key.declaration.unit,
+            "default": default_text(key),
+            "values": key.range,
+            "changes": CHANGES[key.declaration.live],
+            "value": shown(config, key),
+            "source": source_of(config, key),
+        }
+    known = known_name(name)
+    if not known:
+        near = nearest(name)
+        raise ValueError(f"no such setting: {name}" + (f"; did you mean {near}?" if near else ""))
+    return {
+        "key": snake(known),
+        "rocketmq_key": known,
+        "effect": f"none here: {why_inert(known) or 'a later version will have it'}",
+    }
+
+
 def foreign_text() -> str:
     """What the tables leave out."""
-    count = sum(1 for name in KNOWN if name not in SCHEMA)
+    foreign = [known for name, known in KNOWN.items() if name not in SCHEMA]
+    families: dict[str, list[str]] = {}
+    for known in foreign:
+        families.setdefault(why_inert(known), []).append(known)
+    rows = (
+        f"| {why} | {', '.join(f'`{one}`' for one in ones)} |\n"
+        for why, ones in sorted(families.items())
+    )
     return (
         "\n## Keys without effect\n\n"
-        f"{count} more keys of RocketMQ 5.4.0 and 4.9.7 are known by name\n"
-        "(`broker/config/known_keys.txt`): they are kept and have no effect.\n"
+        f"{len(foreign)} more keys of RocketMQ 5.4.0 and 4.9.7 are known by name: they are kept,\n"
+        "shown to tools, and have no effect. A value that asks for something that is not there\n"
+        "stops the start.\n\n| why | keys |\n|---|---|\n" + "".join(rows)
     )
 
+
+TYPES = {bool: "switch", int: "whole number", str: "text"}
+CHANGES = {True: "while running", False: "with a restart"}
+"""Whether a setting is live → when a change counts."""
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "conf/broker.yaml": broker_yaml,

@@ -88,7 +88,11 @@ def load_config(
     home = environ.get("HOME") or str(Path.home())
     inside = any(environ.get(name) for name in CONTAINER_SIGNS)
     machine = Machine(cpu_count, host_addresses, proper_name(host_name), home, inside)
-    overlay = overlay_layer(overlay_path([*layers, command_line], machine))
+    path = overlay_path([*layers, command_line], machine)
+    if file is not None and path.absolute() == file.absolute():
+        text = f"{path} is the configuration itself, which is never written; name another file"
+        layers[0].problems.append(f"{file}: configOverlayPath: {text}")
+    overlay = overlay_layer(path)
     leave_out_clashes(layers, overlay, command_line, machine)
     note_hidden(layers, overlay, command_line)
     return composed([*layers, overlay, command_line], machine, environ)

@@ -21,14 +21,19 @@ if TYPE_CHECKING:
 __all__ = [
     "as_properties",
     "check_report",
+    "compared",
     "convert",
+    "differing",
     "exported",
     "namesrv_properties",
     "overlay_lines",
     "shown",
+    "source_of",
 ]
 
 MASK = "********"
+TAKES = {True: "SIGHUP", False: "restart"}
+"""Whether a setting is live → what brings a change of its file into effect."""
 
 
 def value_of(config: BrokerConfig, key: Key) -> Value:
@@ -100,6 +105,38 @@ def check_report(config: BrokerConfig, *, every: bool = False) -> str:
     if config.unknown:
         lines.append(f"kept, unknown: {', '.join(sorted(config.unknown))}")
     return "\n".join(lines)
+
+
+def differing(config: BrokerConfig) -> list[dict[str, str]]:
+    """What differs from the declared default, as rows: key, default, value, source."""
+    return [
+        {
+            "key": snake(key.name),
+            "default": text_of(key.default),
+            "value": shown(config, key),
+            "source": source_of(config, key),
+        }
+        for key in SCHEMA.values()
+        if deserves_a_line(config, key)
+    ]
+
+
+def compared(config: BrokerConfig, running: Mapping[str, str]) -> list[dict[str, str]]:
+    """What differs from the settings of a running broker, by RocketMQ name, as rows.
+
+    A setting that the broker does not tell is one of another version.
+    """
+    return [
+        {
+            "key": snake(key.name),
+            "running": running.get(key.name, ""),
+            "configured": shown(config, key),
+            "source": source_of(config, key),
+            "takes": TAKES[key.declaration.live],
+        }
+        for key in SCHEMA.values()
+        if running.get(key.name, "") != shown(config, key)
+    ]
 
 
 def differs(config: BrokerConfig, key: Key) -> bool:

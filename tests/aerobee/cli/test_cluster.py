@@ -34,6 +34,15 @@ def test_settings_of_a_running_broker_are_shown(call: Call) -> None:
     assert len(call("broker", "config", "get").out.splitlines()) > 50
     assert call("broker", "config", "get", "nonsense").code == 1
     assert call("broker", "config", "set", "nonsense").code == 2
+    assert call("broker", "config", "set", "deleteWhen=05", "trace_on=true").out.splitlines() == [
+        "deleteWhen=05",
+        "trace_on=true",
+    ]
+    assert call("broker", "config", "get", "delete_when", "--json").document == [
+        {"key": "deleteWhen", "value": "05"}
+    ]
+    refused = call("broker", "config", "set", "deleteWhen=06", "brokerName=x")
+    assert (refused.code, "can not change while running" in refused.err) == (5, True)
     assert call("broker", "config", "get", "--broker", "nobody").code == 4
 
 

@@ -1,11 +1,15 @@
-"""`aerobee config check` and `aerobee config convert`."""
+"""`aerobee config check`, `explain`, `diff` and `convert`."""
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from aerobee.blocking import AdminClient
+from aerobee.broker.config.schema import SCHEMA
 from aerobee.cli.config import config
+from aerobee.testing import broker
 
 
 def run(command: str, file: Path) -> tuple[int, str, str]:
@@ -57,3 +61,93 @@ def test_a_file_of_rocketmq_becomes_yaml(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     assert run("check", tmp_path / "none.yaml")[0] == 2
+
+
+def explain(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(config, ["explain", *words])
+    return done.exit_code, done.output
+
+
+def test_a_setting_is_explained_with_its_value_and_where_that_comes_from(tmp_path: Path) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text("flush_disk_type: SYNC_FLUSH\nfile_reserved_time: 2d\n")
+    code, said = explain("fileReservedTime", "flush-disk-type", "-c", str(file), "--json")
+    assert code == 0
+    first, second = json.loads(said)
+    assert first == {
+        "key": "file_reserved_time",
+        "rocketmq_key": "fileReservedTime",
+        "about": "The store",
+        "effect": "How long a commit-log file is kept after its last change.",
+        "type": "whole number",
+        "unit": "h",
+        "default": "72",
+        "values": "1\N{EN DASH}8760 h",
+        "changes": "while running",
+        "value": "48",
+        "source": f"{file}:2",
+    }
+    assert (second["value"], second["changes"]) == ("SYNC_FLUSH", "with a restart")
+    code, said = explain("send_message_thread_pool_nums")
+    assert code == 0
+    assert "CPUs" in said
+
+
+def test_a_key_without_effect_is_explained_with_the_reason() -> None:
+    code, said = explain("transientStorePoolEnable")
+    assert (code, "Without effect: appends go to the page cache" in said) == (0, True)
+    code, said = explain("enableDLegerCommitLog")
+    assert (code, "none here: replication" in said) == (0, True)
+
+
+def test_a_key_that_does_not_exist_is_told_with_what_was_meant() -> None:
+    code, said = explain("flush_disc_type")
+    assert code == 1
+    assert "no such setting: flush_disc_type; did you mean flush_disk_type?" in said
+
+
+def test_every_setting_is_explained() -> None:
+    code, said = explain(*(key.name for key in SCHEMA.values()), "--json")
+    assert code == 0
+    for row in json.loads(said):
+        assert all(row[name] for name in ("key", "effect", "type", "default", "changes")) or (
+            row["default"] == ""
+        )
+
+
+def test_a_file_is_compared_with_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text("flush_disk_type: SYNC_FLUSH\n")
+    done = CliRunner().invoke(config, ["diff", "-c", str(file), "--json"])
+    assert done.exit_code == 0
+    assert {
+        "key": "flush_disk_type",
+        "default": "ASYNC_FLUSH",
+        "value": "SYNC_FLUSH",
+        "source": f"{file}:1",
+    } in json.loads(done.output)
+    assert "trace_on" not in done.output
+
+
+@pytest.mark.service
+def test_a_file_is_compared_with_a_running_broker(tmp_path: Path) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text("flush_disk_type: SYNC_FLUSH\nfile_reserved_time: 2d\nbroker_name: one\n")
+    with broker(settings={"brokerName": "one"}) as running:
+        words = ["diff", "-c", str(file), "--broker", "one", "--namesrv", running.namesrv]
+        done = CliRunner().invoke(config, [*words, "--json"])
+        assert done.exit_code == 1
+        rows = {row["key"]: row for row in json.loads(done.output)}
+        assert rows["file_reserved_time"] == {
+            "key": "file_reserved_time",
+            "running": "72",
+            "configured": "48",
+            "source": f"{file}:2",
+            "takes": "SIGHUP",
+        }
+        assert rows["flush_disk_type"]["takes"] == "restart"
+        assert "broker_name" not in rows
+        with AdminClient(running.namesrv) as admin:
+            admin.update_broker_config({"fileReservedTime": "48"}, "one")
+        done = CliRunner().invoke(config, [*words, "--json"])
+        assert "file_reserved_time" not in {row["key"] for row in json.loads(done.output)}

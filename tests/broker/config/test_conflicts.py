@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.broker.config.load import BrokerConfig, check_report, load_config
+from aerobee.broker.config.load import BrokerConfig, ConfigurationError, check_report, load_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +54,26 @@ def load(*overrides: str, file: Path | None = None) -> BrokerConfig:
         ),
         (["mappedFileSizeCommitLog=1MiB"], "maxMessageSize", "mappedFileSizeCommitLog, 1048576"),
         (["maxMsgsNumBatch=16"], "defaultQueryMaxNum", "maxMsgsNumBatch, 16"),
+        (
+            ["maxTransferBytesOnMessageInMemory=16MiB", "maxFrameBytes=8MiB"],
+            "maxTransferBytesOnMessageInMemory",
+            "maxFrameBytes, 8388608",
+        ),
+        (
+            ["maxTransferBytesOnMessageInDisk=1MiB"],
+            "maxTransferBytesOnMessageInDisk",
+            "maxTransferBytesOnMessageInMemory, 262144",
+        ),
+        (
+            ["registerBrokerTimeoutMills=20s", "registerNameServerPeriod=10s"],
+            "registerBrokerTimeoutMills",
+            "registerNameServerPeriod, 10000",
+        ),
+        (
+            ["transactionCheckInterval=1h", "transactionCheckMax=100"],
+            "transactionCheckInterval",
+            "fileReservedTime, 72 h",
+        ),
         (["maxIndexNum=1000000"], "maxHashSlotNum", "maxIndexNum, 1000000"),
         (["maxHashSlotNum=100000"], "maxIndexNum", "maxHashSlotNum, 100000"),
         (["maxHeaderBytes=15MiB", "maxFrameBytes=8MiB"], "maxHeaderBytes", "maxFrameBytes"),
@@ -126,3 +146,27 @@ def test_config_check_shows_them(tmp_path: Path) -> None:
     (line,) = [line for line in check_report(load(file=file)).splitlines() if "warning" in line]
     assert "broker.conf:1" in line
     assert "diskSpaceCleanForciblyRatio" in line
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["configOverlayPath=/d/config/topics.json"],
+            "configOverlayPath: /d/config/topics.json is",
+        ),
+        (["configOverlayPath=/d/a.yaml", "kvConfigPath=/d/a.yaml"], "the file of kvConfigPath"),
+        (["storePathRootDir=/d", "storePathCommitLog=/d"], "storePathCommitLog: /d holds other"),
+        (["storePathRootDir=/d", "storePathCommitLog=/d/index/"], "/d/index/ holds other files"),
+    ],
+)
+def test_no_file_is_written_over_another(overrides: list[str], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        load(*overrides)
+
+
+def test_the_file_of_the_operator_is_never_the_one_that_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "broker.yaml"
+    file.write_text(f"config_overlay_path: {file}\ntrace_on: false\n")
+    with pytest.raises(ConfigurationError, match="is the configuration itself"):
+        load(file=file)

@@ -1,0 +1,119 @@
+"""Why RocketMQ's keys without a setting here have no effect, by family.
+
+`tests/broker/config/files/test_families.py` holds that each of them has a family. Source:
+configuration §3, §3.9.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["why_inert"]
+
+FAMILIES: Final[tuple[tuple[str, str], ...]] = (
+    (
+        "RocksDB stores are not there: tables are files, as with storeType=default",
+        "rocksdb|storeType|combine|bottomMost|memTable|KVService|FSService|timeline",
+    ),
+    (
+        "replication, controller and acting masters are not there",
+        "controller|d_?leger|DLedger|syncstate|replica|^ha[A-Z]|HaTransfer|slave|electionPriority|preferredLeader"
+        "|asyncLearner|epoch|BrokerIdentity|syncBroker|offsetCheck|syncMaster|syncFrom|duplication"
+        "|inSync|preOnline|brokerHeartbeat|brokerNotActive|sendHeartbeatTimeout|oldNameSrv"
+        "|cleanOfflineBroker|escape|appendAckAsync|appendCkAsync|OriginTransHalf|readUnCommitted"
+        "|enableCreateSysGroup|disappearTime|inBrokerContainer|isBrokerContainer|isolateLog",
+    ),
+    (
+        "access control by users and policies is not there",
+        "^auth|Auth|^acl|^user[CA]",
+    ),
+    (
+        "cold reads have threads of their own and hold up nobody; there is nothing to limit",
+        "cold|readAhead|usePID",
+    ),
+    (
+        "segments that are not in use are unmapped by themselves",
+        "swap|InMemoryHot",
+    ),
+    (
+        "compaction topics, light queues and batch queues are not there",
+        "compaction|OffsetMapSize|lmq|multiDispatch|bcq|BatchConsumeQueue|batchPush|maxChecksum",
+    ),
+    (
+        "the metrics are those of docs/metrics.md, served for Prometheus and counted at all times",
+        "metric|stats|^account|commercial|^sample|estimateAccumulation|printChannel|enableDetailStat"
+        "|checkMetrics",
+    ),
+    (
+        "TLS and proxies are not there",
+        "useTLS|socks",
+    ),
+    (
+        "name servers are named by namesrvAddr, whose addresses are looked up anew each time",
+        "NamesrvInterval|fetchName|rmqAddress|updateNameServer|scanAvailable|loadBalancePollName"
+        "|^configBlackList|configManager|configName|clusterTest|productEnv|unRegisterBrokerQueue",
+    ),
+    (
+        "a registration goes out whole, or only with what changed; it is never split or packed",
+        "splitReg|compressedRegister|singleTopicRegister|enableRegisterProducer",
+    ),
+    (
+        "the network layer is no Netty: it has selectors in one loop, and pools that are counts",
+        "netty|semaphore|executor|threadPool|threads|epoll|ByteBuf|^client|channelNotActive|goAway"
+        "|reconnect|serverLoadBalancer|FastChannel|NetWorkFlow|shutdown|transferMsgByHeap|putThread"
+        "|forwardTimeout|asyncSend|ThreadNum|callback",
+    ),
+    (
+        "appends go to the page cache at once, by one writer that takes no lock",
+        "commitCommitLog|commitInterval|wakeCommit|wakeFlush|transientStorePool|BufferInStorePool"
+        "|writeWithoutMmap|lockNum|ReentrantLock|spinLock|ABSLock|AsyncPutMessage|FileChannel|sharedByteBuffer"
+        "|FlagsInFlush|flushCommitLogTimed|debugLock|PropCRC|putMessageTimeout",
+    ),
+    (
+        "POP keeps what it hands out in the log, and revives from there",
+        "pop|revive|ReachMaxTimes|longAwaitingAck|OrderLock|useSeparateRetry|priorityOrder",
+    ),
+    (
+        "recovery and dispatch are built otherwise: they follow the log from the recovery point",
+        "recover|reput|dispatch|BuildConsumeQueue|AcceleratedRecovery|correctLogic|indexSafe"
+        "|recheck|indexFile(Read|Write)",
+    ),
+    (
+        "consume queues have plain units, and filters are evaluated when messages are read",
+        "ConsumeQueueExt|bitMap|calcFilter|BloomFilter|consumerNumUseFilter|filterSupport"
+        "|filterData|filterServer|maxConsumeQueueScan|travelCq",
+    ),
+    (
+        "delay levels and timers are delivered by one loop that keeps up by itself",
+        "schedule|^timer|delayTime|TimerDelete|recall",
+    ),
+    (
+        "open halves are known from the log; no op messages are gathered",
+        "transactionOp|transactionMetric",
+    ),
+    (
+        "a disk of the store is one file system with the limits of the three disk ratios",
+        "logicalDisk|readOnlyCommitLog|storePlugIn",
+    ),
+    (
+        "it names a place or a thing that this broker does not have, or RocketMQ reads it no more",
+        "^highSpeed|HistoryInterval|maxTopicLength|BatchMaxMessage|BatchDelete|HightWater"
+        "|messageVersionOnTopicLen|useStaticSubscription|rocketmqHome|brokerConfigPath"
+        "|configStorePath|clusterName|authConfigPath",
+    ),
+    (
+        "always so here, or decided by the broker itself",
+        "broadcastOffset|splitMetadata|clearRetryTopic|realTimeNotify|fallRecorded|expiredOffset"
+        "|lockInStrict|mixedMessageType|registrationDelete|deleteTopicWithBroker",
+    ),
+)
+"""Reason, and what the keys have in their names; the first that fits counts."""
+
+
+def why_inert(name: str) -> str:
+    """Why a known key without a setting has no effect; empty: no family has it."""
+    for reason, pattern in FAMILIES:
+        if re.search(pattern, name, re.IGNORECASE):
+            return reason
+    return ""
