@@ -1,0 +1,153 @@
+"""The attacks of `docs/reference` on older brokers, by number, against the real process.
+
+S1: settings as a way to run commands or to write files. S2: names as paths. S3: open to everybody
+by default. S4: secrets in answers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.broker.config import schema
+from tests.faults.bad_requests import routed
+from tests.kit.broker_process import BrokerProcess, DidNotStart
+from tests.kit.health import events
+from tests.kit.raw_client import RawConnection, pull_fields, send_fields, topic_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.faults, pytest.mark.ours]
+
+UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG = 25, 318
+NOT_SUPPORTED, NO_PERMISSION, INVALID_PARAMETER = 3, 16, 29
+SECRET = "Xq7-initial-Pw"
+USER = json.dumps({"username": "root", "password": SECRET})
+SHELL = b"filterServerNums=1\nrocketmqHome=-c $@|sh . echo touch hacked;\n"
+"""CVE-2023-33246, as its exploit sends it."""
+WRITE = b"configStorePath=/tmp/hacked\nproductEnvName=*/1 * * * * root touch hacked\\n\n"
+"""CVE-2023-37582, as its exploit sends it."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data = tmp_path_factory.mktemp("security") / "below" / "data"
+    with BrokerProcess(data=data, settings={"initAuthenticationUser": USER}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[RawConnection]:
+    with RawConnection(broker.address) as client:
+        yield client
+
+
+def files(broker: BrokerProcess) -> set[Path]:
+    """What lies beside the data directory and above it."""
+    above = broker.data.parent.parent
+    return {path for path in above.rglob("*") if broker.data not in (path, *path.parents)}
+
+
+@pytest.mark.parametrize("body", [SHELL, WRITE, SHELL + b"traceOn=false\n"])
+@pytest.mark.parametrize("code", [UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG])
+@pytest.mark.parametrize("to_name_server", [False, True])
+def test_s1_the_exploits_are_refused_and_logged(
+    broker: BrokerProcess, body: bytes, code: int, to_name_server: bool
+) -> None:
+    before, told = files(broker), len(refusals(broker))
+    address = broker.namesrv_address if to_name_server else broker.address
+    with RawConnection(address) as client:
+        served = any((one.code, one.to_name_server) == (code, to_name_server) for one in routed())
+        answer = client.call(code, {}, body)
+        assert answer.code == (NO_PERMISSION if served else NOT_SUPPORTED), answer
+    assert files(broker) == before
+    assert not Path("/tmp/hacked").exists()
+    assert len(refusals(broker)) == told + served
+
+
+def refusals(broker: BrokerProcess) -> list[str]:
+    """Who was refused a change of settings, by the log."""
+    log = broker.log.read_text(encoding="utf-8")
+    return [one["address"] for one in events(log) if one["event"] == "config.change_refused"]
+
+
+def test_s1_no_key_of_rocketmq_changes_unless_it_is_declared_so(client: RawConnection) -> None:
+    live = {name for name, key in schema.SCHEMA.items() if key.declaration.live}
+    names = {schema.canon(name): name for name in schema.KNOWN}
+    fixed = [name for canonical, name in names.items() if canonical not in live]
+    assert len(fixed) > 400
+    for name in fixed:
+        answer = client.call(UPDATE_BROKER_CONFIG, {}, f"{name}=1\ntraceOn=true\n".encode())
+        assert answer.code == NO_PERMISSION, (name, answer)
+        assert name in str(answer.remark)
+
+
+PATHS = (
+    "../../x",
+    "..",
+    "/etc/x",
+    "a/../../b",
+    "a\\..\\b",
+    "%RETRY%../x",
+    "%LMQ%a/1",
+    "a\0b",
+    "~x",
+)
+
+
+@pytest.mark.parametrize("name", PATHS, ids=ascii)
+def test_s2_no_name_leads_out_of_the_store(
+    broker: BrokerProcess, client: RawConnection, name: str
+) -> None:
+    before = files(broker)
+    queues = f"INNER_MULTI_DISPATCH\x01{name}\x02INNER_MULTI_QUEUE_OFFSET\x010\x02"
+    group = json.dumps({"groupName": name}).encode()
+    beat = {"clientID": name, "consumerDataSet": [{"groupName": name}], "producerDataSet": []}
+    topics = {"topicConfigList": [{"topicName": name, "readQueueNums": 1, "writeQueueNums": 1}]}
+    for code, fields, body in (
+        (310, send_fields(name, 0), b"x"),
+        (17, topic_fields(name), b""),
+        (18, {}, json.dumps(topics).encode()),
+        (200, {}, group),
+        (11, pull_fields(name, "TBW102", 0, 0), b""),
+        (36, {"offset": 0, "group": name, "delayLevel": 1, "originTopic": name}, b""),
+    ):
+        assert client.call(code, fields, body).code != 0, (code, name)
+    # Properties are stored as they come, and lead nowhere.
+    assert client.call(310, send_fields("plain", 0, i=queues), b"x").code == 0
+    client.call(34, {}, json.dumps(beat).encode())
+    client.call(215, {"topic": name})
+    assert files(broker) == before
+    for path in broker.data.rglob("*"):
+        assert path.name != "x", path
+
+
+def test_s3_an_address_for_everybody_needs_a_word(tmp_path: Path) -> None:
+    broker = BrokerProcess(data=tmp_path / "data", settings={"bindAddress": "0.0.0.0"})
+    with pytest.raises(DidNotStart) as refused:
+        broker.start()
+    assert "bindAddress" in str(refused.value)
+    assert "insecure" in str(refused.value)
+
+
+@pytest.mark.parametrize("code", [*range(50, 55), *range(3_001, 3_011)])
+def test_s4_the_tables_of_users_are_not_there_to_be_asked(client: RawConnection, code: int) -> None:
+    served = any(one.code == code for one in routed())
+    assert served or client.call(code, {"username": "root"}).code == NOT_SUPPORTED
+
+
+def test_s4_no_answer_and_no_log_line_holds_a_secret(broker: BrokerProcess) -> None:
+    silent = {37}  # Answers nothing when there is nothing to end.
+    for one in routed():
+        address = broker.namesrv_address if one.to_name_server else broker.address
+        if one.code in silent:
+            continue
+        with RawConnection(address, timeout_s=30) as client:
+            answer = client.call(one.code, one.fields, one.body)
+            text = f"{answer.remark}{dict(answer.ext)}".encode() + answer.body
+            assert SECRET.encode() not in text, one.name
+    assert SECRET not in broker.log.read_text(encoding="utf-8")
