@@ -15,9 +15,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import SocketAttribute
 
 from aerobee.remoting.client.calls import (
+    SILENT_S,
     Calls,
     host_and_port,
     reason_of,
@@ -106,6 +108,8 @@ class AsyncChannel:
         self._progress = anyio.Event()
         self._wanted = anyio.Event()
         self._ended: str | None = None
+        self._received = 0
+        """Counts receives."""
 
     @classmethod
     async def connect(
@@ -153,13 +157,16 @@ class AsyncChannel:
         return self._ended is not None
 
     async def call(self, header: Header, body: bytes = b"", timeout_s: float = 3.0) -> Command:
-        """Send a request and return its response. A cancelled or late call leaves the connection
-        usable.
+        """Send a request and return its response. A cancelled call leaves the connection usable.
+
+        So does one that timed out, unless nothing at all arrived meanwhile: then the peer or the
+        way to it is gone, the connection is closed, and the next request opens another.
 
         Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
         """
         waiting = Waiting()
         opaque = 0
+        received = self._received
         try:
             with anyio.move_on_after(timeout_s):
                 await self._room()
@@ -171,6 +178,11 @@ class AsyncChannel:
         if waiting.answer is not None:
             return waiting.answer
         self._check_open()
+        if timeout_s >= SILENT_S:
+            # What has arrived by now has its turn first: the event loop may have been blocked.
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+            if self._received == received:
+                self._end(f"nothing arrived for {timeout_s:g} s")
         raise CallTimedOut(
             f"{self.address} did not answer request {header.code:d} within {timeout_s:g} s"
         )
@@ -276,6 +288,7 @@ class AsyncChannel:
             await self._close(reason)
 
     def _take(self, data: bytes) -> None:
+        self._received += 1
         arrived, broken = self._calls.receive(data)
         for waiting, command in arrived:
             if waiting is not None:

@@ -10,7 +10,6 @@ Ctrl-C gets through on every system. Source: client §3.
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 from collections.abc import Callable
@@ -20,19 +19,20 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from aerobee.remoting.client.calls import (
+    SILENT_S,
     Calls,
-    host_and_port,
     reason_of,
     refuse,
 )
 from aerobee.remoting.client.link import PLAIN, Link
-from aerobee.remoting.client.tls_socket import TlsSocket
-from aerobee.remoting.errors import CallTimedOut, ChannelClosed, ConnectFailed, RemotingError
+from aerobee.remoting.client.sockets import open_socket, poll_of
+from aerobee.remoting.errors import CallTimedOut, ChannelClosed, RemotingError
 from aerobee.remoting.wire.codes import Encoding
 from aerobee.remoting.wire.command import Command
 
 if TYPE_CHECKING:
     from aerobee.remoting.client.calls import OnRequest
+    from aerobee.remoting.client.tls_socket import TlsSocket
     from aerobee.remoting.wire.answer import Answer
     from aerobee.remoting.wire.header import Header
 
@@ -112,8 +112,9 @@ class BlockingChannel:
         self._sending = False
         self._ended: str | None = None
         self._most = RECEIVE_BYTES
-        # With TLS, a readable socket may have no decrypted data.
-        self._poll = poll_of(sock) if isinstance(sock, socket.socket) else None
+        self._received = 0
+        """Counts receives."""
+        self._poll = poll_of(sock)
         self._reader_in = True
         self._borrower: Call | None = None
         self._borrowed = 0
@@ -141,18 +142,10 @@ class BlockingChannel:
 
         Raises: ConnectFailed, which names the address.
         """
-        host, port = host_and_port(address)
+        sock = open_socket(address, timeout_s, link, STALL_S)
         try:
-            sock = socket.create_connection((host, port), timeout_s)
-        except TimeoutError as error:
-            raise ConnectFailed(f"{address}: no connection within {timeout_s:g} s") from error
-        except (OSError, UnicodeError) as error:
-            raise ConnectFailed(f"{address}: {reason_of(error)}") from error
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            ready = encrypted(sock, link, host, address)
-            ready.settimeout(SLICE_S)
-            channel = cls(address, ready, on_request, encoding, link)
+            sock.settimeout(SLICE_S)
+            channel = cls(address, sock, on_request, encoding, link)
             channel._reader.start()
         except BaseException:
             sock.close()
@@ -165,12 +158,15 @@ class BlockingChannel:
         return self._ended is not None
 
     def call(self, header: Header, body: bytes = b"", timeout_s: float = 3.0) -> Command:
-        """Send a request and return its response. Late or interrupted calls leave the connection
-        usable.
+        """Send a request and return its response. An interrupted call leaves the connection usable.
+
+        So does one that timed out, unless nothing at all arrived meanwhile: then the peer or the
+        way to it is gone, the connection is closed, and the next request opens another.
 
         Raises: CallTimedOut, ChannelClosed, FrameError when the request is too long.
         """
         deadline = monotonic() + timeout_s
+        received = self._received
         call = Call()
         try:
             self._register(header, body, call.done, deadline, call)
@@ -186,6 +182,8 @@ class BlockingChannel:
             self._give_back(call, mine)
         if call.answer is not None:
             return call.answer
+        if call.error is None:
+            self._end_if_silent(received, timeout_s)
         raise call.error or CallTimedOut(
             f"{self.address} did not answer request {header.code:d} within {timeout_s:g} s"
         )
@@ -195,13 +193,21 @@ class BlockingChannel:
     ) -> Callable[[], None]:
         """Send a request; `done` gets its outcome, unless the returned function is called first.
 
-        The timeout covers sending only; the caller has to time the response. Failures go to `done`
-        as well: nothing is raised here.
+        The caller has to time the response: it calls that function when the timeout is over, which
+        closes the connection if nothing arrived meanwhile, as in `call`. Failures go to `done` as
+        well: nothing is raised here.
         """
-        opaque = self._register(header, body, done, monotonic() + timeout_s)
+        deadline = monotonic() + timeout_s
+        received = self._received
+        opaque = self._register(header, body, done, deadline)
         if not self._reader_in:
             self._wanted.set()
-        return lambda: self._forget(opaque)
+
+        def forget() -> None:
+            if self._forget(opaque) and monotonic() >= deadline:
+                self._end_if_silent(received, timeout_s)
+
+        return forget
 
     def _register(
         self, header: Header, body: bytes, done: Done, deadline: float, call: Call | None = None
@@ -247,9 +253,17 @@ class BlockingChannel:
         if me != self._reader.ident and (borrower is None or me != borrower.thread):
             self._reader.join(JOIN_S)
 
-    def _forget(self, opaque: int) -> None:
+    def _forget(self, opaque: int) -> bool:
         with self._lock:
-            self._calls.forget(opaque)
+            return self._calls.forget(opaque)
+
+    def _end_if_silent(self, received: int, timeout_s: float) -> None:
+        """Close the connection if nothing arrived on it, nor waits to be read, since then."""
+        if timeout_s < SILENT_S or self._received != received or self._ended is not None:
+            return
+        poll = poll_of(self._socket)
+        if poll is None or not poll(0):
+            self._end(f"nothing arrived for {timeout_s:g} s")
 
     # -- out -------------------------------------------------------------------------------------
 
@@ -380,6 +394,7 @@ class BlockingChannel:
         if not data:
             self._end("closed by the peer")
             return
+        self._received += 1
         if len(data) == most:
             self._most = min(2 * most, RECEIVE_BYTES_MAX)
         elif len(data) < most // 4:
@@ -427,26 +442,3 @@ class BlockingChannel:
         self._wanted.set()
         for done in waiting:
             done(None, ChannelClosed(f"{self.address}: {reason}"))
-
-
-def poll_of(sock: socket.socket) -> Callable[[float], object] | None:
-    """A function that waits so many ms for readability; None where the system has no poll."""
-    if not hasattr(select, "poll"):
-        return None
-    waiting = select.poll()
-    waiting.register(sock, select.POLLIN)
-    return waiting.poll
-
-
-def encrypted(
-    sock: socket.socket, link: Link, host: str, address: str
-) -> socket.socket | TlsSocket:
-    """The socket, wrapped in TLS if the link says so. Raises: ConnectFailed."""
-    if link.tls is None:
-        return sock
-    wrapped = TlsSocket(sock, link.tls, link.server_hostname or host, STALL_S)
-    try:
-        wrapped.shake_hands()
-    except OSError as error:
-        raise ConnectFailed(f"{address}: {reason_of(error)}") from error
-    return wrapped

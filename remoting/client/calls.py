@@ -37,6 +37,8 @@ OnRequest: TypeAlias = Callable[[Command], "int | Answer | None"]
 """Handles a request of the server without waiting: a response or its code, or None for no
 response."""
 
+SILENT_S = 1.0
+"""A request that timed out sooner does not prove that the connection is dead."""
 MAX_IN_FLIGHT = 65_535
 """Calls that may be in flight on one connection."""
 LARGEST_OPAQUE = 2**31 - 1
@@ -114,9 +116,9 @@ class Calls(Generic[W]):
         self._offer = False
         return frame
 
-    def forget(self, opaque: int) -> None:
+    def forget(self, opaque: int) -> bool:
         """Give up a call; its response, should it come, is dropped."""
-        self._waiting.pop(opaque, None)
+        return self._waiting.pop(opaque, None) is not None
 
     def receive(self, data: bytes) -> tuple[list[tuple[W | None, Command]], FrameError | None]:
         """The responses with their calls, and the requests with None, that `data` completes, in

@@ -2,6 +2,7 @@
 
     with TcpProxy(broker.address) as proxy:
         proxy.cut()             every connection ends now, on both sides
+        proxy.silence()         those that there are stay open and carry nothing any more
         proxy.delay_s = 0.2     whatever passes from now on comes so much later
         proxy.piece_bytes = 1   and in pieces of this size
 
@@ -35,6 +36,7 @@ class TcpProxy:
         self.accepted = 0
         """Connections so far."""
         self._open: set[trio.CancelScope] = set()
+        self._silent: set[trio.CancelScope] = set()
         self._token: trio.lowlevel.TrioToken | None = None
         self._stop = trio.CancelScope()
         self._ready = threading.Event()
@@ -67,6 +69,13 @@ class TcpProxy:
         for scope in self._open:
             scope.cancel()
 
+    def silence(self) -> None:
+        """Swallow what passes on the connections that there are."""
+        trio.from_thread.run_sync(self._silence, trio_token=self._token)
+
+    def _silence(self) -> None:
+        self._silent |= self._open
+
     async def _run(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         with self._stop:
@@ -93,12 +102,15 @@ class TcpProxy:
                 pass
             finally:
                 self._open.discard(scope)
+                self._silent.discard(scope)
 
     async def _pass_on(
         self, source: trio.SocketStream, target: trio.SocketStream, scope: trio.CancelScope
     ) -> None:
         try:
             while data := await source.receive_some(RECEIVE_BYTES):
+                if scope in self._silent:
+                    continue
                 await trio.sleep(self.delay_s)
                 size = self.piece_bytes or len(data)
                 for at in range(0, len(data), size):

@@ -222,6 +222,7 @@ class Client:
             return self._begin_on(channel, ask, done)
         wanted = threading.Event()
         wanted.set()
+        begun: list[Callable[[], None]] = []
 
         def connect() -> None:
             try:
@@ -233,11 +234,16 @@ class Client:
                 done(None, error)
                 return
             if wanted.is_set():
-                self._begin_on(opened, ask, done)
+                begun.append(self._begin_on(opened, ask, done))
+
+        def forget() -> None:
+            wanted.clear()
+            for one in begun:
+                one()
 
         # Connecting takes seconds where nobody answers, and nothing else may wait for it.
         threading.Thread(target=connect, name=f"connect {ask.address}", daemon=True).start()
-        return wanted.clear
+        return forget
 
     def _begin_on(self, channel: BlockingChannel, ask: Ask, done: Done) -> Callable[[], None]:
         def ended(answer: Command | None, error: RemotingError | None) -> None:
@@ -246,7 +252,7 @@ class Client:
             done(answer, None if error is None else transport_error(ask, error))
 
         if not ask.oneway:
-            return channel.begin(ask.header, ask.body, ended)
+            return channel.begin(ask.header, ask.body, ended, ask.timeout_s)
         try:
             channel.oneway(ask.header, ask.body)
         except RemotingError as error:

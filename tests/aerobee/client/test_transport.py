@@ -113,6 +113,25 @@ async def test_cuts_and_a_kill_under_load_lose_nothing_that_was_acknowledged(
             assert any(-COMMIT_S < first - at < RESUMES_WITHIN_S for at in trouble_at), place
 
 
+async def test_a_connection_that_went_silent_is_left_within_the_time_of_a_send(
+    front: Front, broker: BrokerProcess, network: TcpProxy, fresh: Fresh
+) -> None:
+    topic, diary = fresh("topic"), Diary()
+    retry = RetryPolicy(per_try=1.0)
+    consumer = front.push(fresh("group"), start_from=FIRST)
+    consumer.subscribe(topic, handler=front.handler(diary))
+    async with front.client() as client, front.producer(client=client, retry=retry) as producer:
+        await producer.send(Message(topic, b"before"))
+        known = network.accepted
+        await anyio.to_thread.run_sync(network.silence)
+        began = time.monotonic()
+        await producer.send(Message(topic, b"behind"), timeout=5.0)
+        assert 1.0 <= time.monotonic() - began < 4.0
+        assert network.accepted > known
+        async with consumer:
+            await until(lambda: diary.bodies == {b"before", b"behind"})
+
+
 async def test_frames_may_come_in_single_bytes(
     front: Front, broker: BrokerProcess, network: TcpProxy, fresh: Fresh
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -115,6 +116,52 @@ async def test_a_cancelled_call_cannot_shift_the_answers_of_later_ones(peer: Pee
         await play(peer.answer, wanted.opaque, b"right")
         assert await second.body() == b"right"
         assert first.answer is None
+
+
+async def test_a_connection_on_which_nothing_arrives_is_closed_by_who_times_out(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    async with connected(peer) as channel, anyio.create_task_group() as group:
+        other = Calling(channel)
+        group.start_soon(other.run)
+        with pytest.raises(CallTimedOut, match=r"within 0\.1 s"):
+            await channel.call(CLUSTER, b"", 0.1)
+        await other.ended.wait()
+        assert isinstance(other.error, ChannelClosed)
+        assert str(other.error) == f"{peer.address}: nothing arrived for 0.1 s"
+        assert channel.closed
+
+
+async def test_a_late_call_leaves_a_connection_on_which_something_arrives(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    async with connected(peer) as channel, anyio.create_task_group() as group:
+        other, late = Calling(channel), Calling(channel, timeout_s=0.3)
+        group.start_soon(other.run)
+        asked = await play(peer.hear)
+        group.start_soon(late.run)
+        await play(peer.hear)
+        await play(peer.answer, asked.opaque, b"busy")
+        assert await other.body() == b"busy"
+        await late.ended.wait()
+        assert isinstance(late.error, CallTimedOut)
+        assert not channel.closed
+
+
+async def test_what_came_while_the_loop_was_blocked_is_no_silence(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    async with connected(peer) as channel, anyio.create_task_group() as group:
+        calling = Calling(channel, timeout_s=0.3)
+        group.start_soon(calling.run)
+        plain = await play(peer.hear)
+        peer.answer(plain.opaque, b"early")
+        threading.Event().wait(0.5)
+        await calling.ended.wait()
+        assert not channel.closed
 
 
 async def test_a_call_that_is_cancelled_before_it_began_leaves_the_connection_usable(

@@ -35,6 +35,7 @@ CLUSTER = GetBrokerClusterInfo()
 ONEWAY = 2
 LONG_S = 60.0
 PATIENCE_S = 10.0
+SILENT_S = 0.1
 MiB = 1 << 20
 
 
@@ -131,6 +132,51 @@ def test_a_call_that_is_late_says_who_was_silent_and_the_connection_stays(
     channel.begin(CLUSTER, b"", outcome.done)
     peer.answer(peer.hear().opaque, b"right")
     assert outcome.body() == b"right"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENT_S", SILENT_S)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_connection_on_which_nothing_arrives_is_closed_by_who_times_out(
+    peer: Peer, channel: BlockingChannel
+) -> None:
+    other = Outcome()
+    channel.begin(CLUSTER, b"", other.done)
+    with pytest.raises(CallTimedOut, match=r"within 0\.1 s"):
+        channel.call(CLUSTER, b"", SILENT_S)
+    assert isinstance(error := other.error(), ChannelClosed)
+    assert str(error) == f"{peer.address}: nothing arrived for 0.1 s"
+    assert channel.closed
+
+
+@pytest.mark.usefixtures("impatient")
+def test_who_gives_up_what_it_began_in_time_closes_nothing(
+    peer: Peer, channel: BlockingChannel
+) -> None:
+    early, late = Outcome(), Outcome()
+    channel.begin(CLUSTER, b"", early.done, LONG_S)()
+    forget = channel.begin(CLUSTER, b"", late.done, SILENT_S)
+    threading.Event().wait(SILENT_S)
+    assert not channel.closed
+    forget()
+    assert channel.closed
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_late_call_leaves_a_connection_on_which_something_arrives(
+    peer: Peer, channel: BlockingChannel, pool: ThreadPoolExecutor
+) -> None:
+    other = Outcome()
+    channel.begin(CLUSTER, b"", other.done)
+    answered = pool.submit(lambda: peer.answer(peer.hear().opaque, b"busy"))
+    with pytest.raises(CallTimedOut):
+        channel.call(CLUSTER, b"", SILENT_S)
+    answered.result(PATIENCE_S)
+    assert other.body() == b"busy"
+    assert not channel.closed
 
 
 def test_ctrl_c_ends_a_call_and_leaves_the_connection_usable(
