@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from aerobee.store.clock import SystemClock
 from aerobee.store.config import FlushDiskType, StoreConfig
 from aerobee.store.files.disk import Disk
 from aerobee.store.files.sync_thread import SyncThread
+from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import PutStatus

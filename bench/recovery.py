@@ -30,9 +30,9 @@ from typing import NamedTuple
 import structlog
 import trio
 
-from aerobee.store.clock import SystemClock
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.format import names
 from aerobee.store.format.record import MessageDraft, encode
 from aerobee.store.log.commit_log import CommitLog

@@ -18,9 +18,9 @@ import trio
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.config.load import BrokerConfig
-from aerobee.store.clock import SystemClock
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.format.record import MessageDraft
 from aerobee.store.results import PutStatus
 

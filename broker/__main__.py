@@ -29,9 +29,9 @@ from aerobee.broker.process.host import (
 )
 from aerobee.broker.process.log_stream import LineStream, fill_standard_descriptors
 from aerobee.remoting.server.boss import reserve
-from aerobee.store.clock import SystemClock
 from aerobee.store.errors import StoreRefused
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

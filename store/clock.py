@@ -1,14 +1,13 @@
-"""Where time comes from: the clocks that every part is given, and those of the machine.
+"""Where time comes from: the clock that every part is given.
 
-A part that needs the time takes a `Clock`; only the start of a process makes a `SystemClock`.
+A part that needs the time takes a `Clock`; only the start of a process makes the system's.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "monotonic_ms"]
 
 
 class Clock(Protocol):
@@ -21,13 +20,6 @@ class Clock(Protocol):
         """Seconds that never step back."""
 
 
-class SystemClock:
-    """The clocks of the machine."""
-
-    __slots__ = ()
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+def monotonic_ms(clock: Clock) -> int:
+    """Milliseconds that never step back: the clock of tables whose entries expire."""
+    return int(clock.monotonic() * 1000)

@@ -120,7 +120,7 @@ def read_json(data: bytes) -> Any:
 @json_option
 def repair(directory: Path, yes: bool, as_json: bool) -> None:
     """Cut the log of DIRECTORY in front of damage, and have queues and index built again."""
-    from aerobee.store.clock import SystemClock
+    from aerobee.store.files.system_clock import SystemClock
     from aerobee.store.tools.repair import plan, repair
 
     with refusing():

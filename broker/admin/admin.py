@@ -125,7 +125,7 @@ class AdminProcessor:
 
     def producer(self, client: Client) -> ProducerInfo:
         """One producer as tools show it: Java prints addresses with a slash in front."""
-        silent_ms = int(self.clock.monotonic() * 1000) - client.last_update_ms
+        silent_ms = monotonic_ms(self.clock) - client.last_update_ms
         return ProducerInfo(
             client_id=client.client_id,
             remote_ip=f"/{client.connection.address}",

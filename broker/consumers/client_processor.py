@@ -27,6 +27,7 @@ from aerobee.remoting.wire.bodies.queue_lock import (
 )
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import client as headers
+from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -77,10 +78,6 @@ class ClientProcessor:
         self.clock = clock
         self.changed = changed
 
-    def monotonic_ms(self) -> int:
-        """The clock of the client and lock tables."""
-        return int(self.clock.monotonic() * 1000)
-
     # -- heartbeats ------------------------------------------------------------------------------
 
     def heartbeat(
@@ -98,7 +95,11 @@ class ClientProcessor:
         data = HeartbeatData.from_client(command.body)
         self.check_fits(data, connection)
         client = Client(
-            connection, data.client_id, str(command.language), command.version, self.monotonic_ms()
+            connection,
+            data.client_id,
+            str(command.language),
+            command.version,
+            monotonic_ms(self.clock),
         )
         subscriptions_wanted = False
         for consumer in data.consumer_data_set:
@@ -232,9 +233,9 @@ class ClientProcessor:
         self.filters.forget_dead(self.clock.now_ms())
         yield
         yield from self.compensation.expire(
-            self.monotonic_ms(), self.options.subscription_expired_timeout_ms
+            monotonic_ms(self.clock), self.options.subscription_expired_timeout_ms
         )
-        for connection in self.clients.expired(self.monotonic_ms(), timeout_ms):
+        for connection in self.clients.expired(monotonic_ms(self.clock), timeout_ms):
             if connection is not None:
                 self.close_silent(connection, timeout_ms)
             yield
@@ -303,7 +304,7 @@ class ClientProcessor:
             request.consumer_group,
             request.client_id,
             [queue for queue in request.mq_set if self.is_ours(queue)],
-            self.monotonic_ms(),
+            monotonic_ms(self.clock),
         )
         return Answer(body=LockBatchResponse(granted).to_bytes())
 

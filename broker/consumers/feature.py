@@ -20,6 +20,7 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import client as clients
 from aerobee.remoting.wire.headers import group as groups
 from aerobee.remoting.wire.headers import offset as offsets
+from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -145,7 +146,7 @@ class ConsumersFeature(Feature):
     def scan(self) -> Iterator[None]:
         """Expire clients whose heartbeats stopped, and locks that were not renewed."""
         yield from self.client_requests.expire(self._core.config.broker.channel_expired_timeout_ms)
-        yield from self.tables.locks.sweep(self.client_requests.monotonic_ms())
+        yield from self.tables.locks.sweep(monotonic_ms(self._core.clock))
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove its client from its groups."""

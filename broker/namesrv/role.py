@@ -17,6 +17,7 @@ from aerobee.broker.namesrv.route_processor import RouteProcessor
 from aerobee.broker.namesrv.route_table import RouteTable
 from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import namesrv as headers
+from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,7 +95,7 @@ class NamesrvRole:
         """Take out brokers that stopped registering, and close their connections."""
         routes = self.route_table
         before = set(routes.live)
-        connections = routes.expire(int(self._clock.monotonic() * 1000))
+        connections = routes.expire(monotonic_ms(self._clock))
         yield
         for cluster, address in before - routes.live.keys():
             log.info("broker.expired", cluster=cluster, address=address)

@@ -30,6 +30,7 @@ from aerobee.remoting.wire.bodies.route import (
 from aerobee.remoting.wire.bodies.topic_list import TopicList
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers import namesrv as headers
+from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -92,11 +93,7 @@ class RouteProcessor:
         self.advertised = advertised
         self.settings = settings
         self.clock = clock
-        self.began_ms = self.monotonic_ms()
-
-    def monotonic_ms(self) -> int:
-        """The clock of the route table."""
-        return int(self.clock.monotonic() * 1000)
+        self.began_ms = monotonic_ms(self.clock)
 
     def own_address(self, connection: Connection) -> str:
         """Which address of the broker of this process this client gets."""
@@ -110,7 +107,7 @@ class RouteProcessor:
         """GET_ROUTEINFO_BY_TOPIC: brokers and queues of a topic. Makes no topic."""
         settings = self.settings
         wait_ms = settings.wait_seconds_for_service_s * 1000
-        if settings.need_wait_for_service and self.monotonic_ms() - self.began_ms < wait_ms:
+        if settings.need_wait_for_service and monotonic_ms(self.clock) - self.began_ms < wait_ms:
             raise Refused(ResponseCode.SYSTEM_ERROR, "name server not ready")
         route = self.routes.route(header.topic, self.own_address(connection))
         if route is None:
@@ -211,7 +208,7 @@ class RouteProcessor:
                 zone_name=header.zone_name,
                 connection=connection,
             ),
-            self.monotonic_ms(),
+            monotonic_ms(self.clock),
         )
         if holder not in (None, header.broker_addr):
             log.warning(
@@ -252,7 +249,7 @@ class RouteProcessor:
     ) -> Answer:
         """QUERY_DATA_VERSION: whether a broker's topics differ from those it registered."""
         stored = self.routes.stored_version(
-            header.cluster_name, header.broker_addr, self.monotonic_ms()
+            header.cluster_name, header.broker_addr, monotonic_ms(self.clock)
         )
         changed = stored is None or stored != DataVersion.from_client(command.body)
         return Answer(
@@ -264,7 +261,7 @@ class RouteProcessor:
         self, header: headers.BrokerHeartbeat, command: Command, connection: Connection
     ) -> Answer:
         """BROKER_HEARTBEAT: a sign of life; one of a broker that is not here means nothing."""
-        self.routes.seen(header.cluster_name, header.broker_addr, self.monotonic_ms())
+        self.routes.seen(header.cluster_name, header.broker_addr, monotonic_ms(self.clock))
         return DONE
 
     def member_group(

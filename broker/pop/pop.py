@@ -23,6 +23,7 @@ from aerobee.broker.pop.pop_wait import Asked, deadline, park
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import PopMessageResponse
+from aerobee.store.clock import monotonic_ms
 from aerobee.store.errors import NotInMemory
 from aerobee.store.format.properties import PROPERTIES_BYTES_MAX, decode, encode
 from aerobee.store.format.record import encode as encode_record
@@ -154,7 +155,7 @@ class Pop:
         matches: Filter | None = filter_of(header.exp_type, header.exp)
         if isinstance(matches, TagFilter) and matches.codes is None:
             matches = None
-        now_ms = int(self._clock.monotonic() * 1000)
+        now_ms = monotonic_ms(self._clock)
         self._compensation.note(header.consumer_group, header.topic, now_ms)
         return matches
 

@@ -24,6 +24,7 @@ from aerobee.broker.pull.hold import HeldPull
 from aerobee.remoting.wire.answer import Answer
 from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers.pull import PullMessageResponse
+from aerobee.store.clock import monotonic_ms
 from aerobee.store.errors import NotInMemory
 from aerobee.store.results import GetResult, GetStatus
 from aerobee.store.selection import SelectiveReader
@@ -121,7 +122,7 @@ class Pull:
         """Checks 8 and 9: the filter of this pull; None passes all."""
         if header.sys_flag & SUBSCRIPTION:
             matches = filter_of(header.expression_type, header.subscription)
-            now_ms = int(self._clock.monotonic() * 1000)
+            now_ms = monotonic_ms(self._clock)
             self._compensation.note(header.consumer_group, header.topic, now_ms)
         else:
             matches = self._registered(header)

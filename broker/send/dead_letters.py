@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.broker.core.names import RETRY_PREFIX, dead_letter_topic
 from aerobee.broker.send.retries import max_tries
+from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from aerobee.broker.consumers.groups import GroupTable
@@ -71,7 +72,7 @@ class DeadLetters:
         name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._groups.require(name, self._clock.now_ms())
         limit = max_tries(group, header.max_reconsume_times, command.version)
-        in_order = self._locks.is_locked(name, int(self._clock.monotonic() * 1000))
+        in_order = self._locks.is_locked(name, monotonic_ms(self._clock))
         if draft.reconsume_times <= limit and not in_order:
             return False
         properties["DELAY"] = "-1"

@@ -10,9 +10,9 @@ from aerobee.broker import errors
 from aerobee.broker.answers import FOUND, PULL_CODES, PUT_ANSWERS, STORED, put_refused, refusal
 from aerobee.remoting.wire.codes import ResponseCode as Code
 from aerobee.remoting.wire.headers.pull import PullMessageRefused
-from aerobee.store.clock import SystemClock
 from aerobee.store.errors import StoreError
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.flags import Flag
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import GetStatus, PutStatus

@@ -24,9 +24,9 @@ from aerobee.remoting.config import RemotingConfig
 from aerobee.remoting.server import boss
 from aerobee.remoting.wire.codes import RequestCode
 from aerobee.remoting.wire.codes import ResponseCode as Code
-from aerobee.store.clock import SystemClock
 from aerobee.store.errors import StoreLocked
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from tests.broker.desk import Desk, broker_config
 from tests.kit.faulty_disk import Fault, FaultyDisk
 from tests.kit.ports import free_block, free_port

@@ -21,8 +21,8 @@ import msgspec
 
 from aerobee.broker.broker import Broker
 from aerobee.remoting.wire.codes import RequestCode
-from aerobee.store.clock import SystemClock
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from tests.broker.desk import broker_config
 from tests.kit.campaign import Campaign
 from tests.kit.raw_client import Closed, RawConnection

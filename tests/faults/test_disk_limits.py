@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from aerobee.store.clock import SystemClock
 from aerobee.store.config import StoreConfig
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from aerobee.store.format.names import segment_start
 from aerobee.store.message_store import MessageStore
 from aerobee.store.results import GetStatus, PutStatus

@@ -148,10 +148,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
 
 STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
     Kind.HANDS: {
-        "": (
-            "clock",
-            "set_aside",
-        ),
+        "": ("set_aside",),
         "files": (
             "descriptors",
             "disk",
@@ -161,6 +158,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "mapped_file_queue",
             "open_files",
             "sync_thread",
+            "system_clock",
         ),
         "flush": (
             "checkpoint_file",

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 import trio
 
-from aerobee.store.clock import SystemClock
 from aerobee.store.errors import SyncFailed
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from tests.kit.faulty_disk import Fault, FaultyDisk, PowerCut
 
 SEGMENT = "00000000000000000000"
