@@ -107,7 +107,8 @@ class MessageStore:
 
     def _make_services(self, contents: Contents, runtime: Runtime) -> None:
         config, log = self.config, self.commit_log
-        self._thread = SyncThread()
+        self.sync_thread = SyncThread()
+        """Runs while the store runs, and once more for its close."""
         self.index = KeyIndex(
             config,
             contents,
@@ -133,7 +134,7 @@ class MessageStore:
         self.put = self.writer.put
         self.put_batch = self.writer.put_batch
         answered = LogFlushHooks(self._advance, self._flushed, self._sync_failed)
-        self._log_flush = LogFlush(config, log, self._thread, runtime, answered)
+        self._log_flush = LogFlush(config, log, self.sync_thread, runtime, answered)
         self.points = RecoveryPoints(contents, self._checkpoint_file, self._lock, self._disk)
         self._checkpoint = CheckpointService(
             self._checkpoint_file,
@@ -244,7 +245,7 @@ class MessageStore:
 
         From then on a reading call raises NotInMemory instead of waiting for the disk.
         """
-        self._thread.start()
+        self.sync_thread.start()
         self.reader.cold.waits = False
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._log_flush.run)
@@ -265,13 +266,13 @@ class MessageStore:
         self.flags.set(Flag.SHUT_DOWN, "the store is shut down")
         self.reader.cold.waits = True
         self._log_flush.stopping = True
-        self._thread.start()
+        self.sync_thread.start()
         await self.space.make_room()
         durable = await self._log_flush.reach(self.commit_log.max_offset)
         await self._dispatch_service.catch_up(self.clock)
         durable = await self.index.service.close() and durable
         durable = await self._queue_flush.round(thorough=True, final=True) and durable
-        self._thread.stop()
+        self.sync_thread.stop()
         clean = durable and not self._damage()
         try:
             await self._disk.in_thread(self._finish, clean)

@@ -23,6 +23,7 @@ from aerobee.remoting.wire.bodies.statistics import (
     StatsSnapshot,
 )
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.store.clock import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,13 +1,13 @@
-"""The index: follows dispatch, building behind the log in small batches, and answers queries.
+"""Builds the index behind dispatch, in small batches, and answers queries by key.
 
-Dispatch hands over what it knows of each message. The hand-over is bounded and forgets its oldest
-entries; then, and after a start, what is missing is parsed from the log, read by threads, until the
-hand-over fits on again. Building takes turns with everything else in the loop, a slice at a time,
-so under load the index lags and catches up by itself. No room on the disk means that it waits.
+Dispatch hands over the keys of each message. The hand-over is a bounded queue that drops its oldest
+entries; then, and after a start, the missing messages are parsed from the log, in threads, until
+they reach the queue. Building yields to all other work of the loop after each slice, so under load
+the index lags and catches up by itself. It waits while the disk is full.
 
 Invariant: every key of the messages before `indexed` is in a file or its builder, in the order of
-the log, and once. A file's end time goes into the checkpoint only when the file is full, or at the
-stop, and on disk.
+the log, and once. The checkpoint has a file's end time only when the file is on disk, and full or
+closed by a stop.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 __all__ = ["PENDING_MAX", "IndexService"]
 
 PENDING_MAX: Final = 16_384
-"""Messages handed over and not indexed; of more the oldest are forgotten, to be parsed later."""
+"""Queued messages; beyond that the oldest are dropped, and parsed later."""
 SLICE: Final = 400
-"""Messages indexed in one go, when they were handed over: about 1 ms."""
+"""Messages from the queue that are indexed in one step: about 1 ms."""
 PARSE_SLICE: Final = 200
-"""The same when they are parsed."""
+"""The same for parsed messages."""
 PAUSE_S: Final = 0.002
-"""Between two slices, so that the loop's other work comes first."""
+"""The pause between two slices, so that the loop's other work comes first."""
 CHUNK_BYTES: Final = 64 << 10
-"""Read from the log at once."""
+"""The size of one read from the log."""
 TICK_S: Final = 0.1
 WRITE_S: Final = 5.0
-"""Longest time that entries are only in memory. After a crash they come from the log again."""
+"""The longest time that entries are only in memory. After a crash they are parsed from the log."""
 UNWRITTEN_MAX: Final = 262_144
-"""Entries in memory, at 20 bytes, that are written before their time."""
+"""Entries in memory, of 20 bytes, that are written before their time."""
 RETRY_S: Final = 10.0
-"""Between two attempts to make a file, or to read what cannot be read."""
+"""The pause before a file is created, or an unreadable part of the log is read, again."""
 FRESH_S: Final = 0.2
-"""How long a query waits for what was stored just before it."""
+"""How long a query waits for messages stored just before it."""
 CLOSE_S: Final = 5.0
 """How long a stop waits for the index."""
 
@@ -83,7 +83,7 @@ class IndexService:
     ) -> None:
         """`promise` makes the checkpoint say that the index is on disk up to a time, at once.
 
-        `on_failed` hears of a sync that failed, which is final for the run.
+        `on_failed` gets the error of a failed sync, which is final for the run.
         """
         self._log = contents.commit_log
         self._dispatcher = contents.dispatcher
@@ -99,10 +99,10 @@ class IndexService:
         self.indexed = 0
         """Every message before this byte of the log is in the index."""
         self.durable_timestamp = 0
-        """Up to which store time, in ms, the index is finished and on disk: for the checkpoint."""
+        """Up to this store time, in ms, the index is complete and on disk: for the checkpoint."""
         self._known_keys = 0
         self._keys: list[tuple[int, int, int]] = []
-        """Keys on their way into a file; they end at `_keys_end` of the log."""
+        """Keys that are not in a file yet; they end at `_keys_end` of the log."""
         self._keys_end = 0
         self._builder: IndexBuilder | None = None
         self._retry_at = 0.0
@@ -113,7 +113,9 @@ class IndexService:
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
-        """Take settings. Off, nothing is built; on again in the same run, nothing is missing."""
+        """Apply settings. Disabled, nothing is built; enabled again in the same run, nothing is
+        missing.
+        """
         self.config = config
         followers = self._dispatcher.followers
         if config.message_index_enable != (self._offer in followers):
@@ -126,7 +128,7 @@ class IndexService:
     def load(
         self, *, clean: bool, vouched_ms: int, last_stored_ms: int, promise: Callable[[int], None]
     ) -> None:
-        """Take over what is on disk; the log is recovered. Blocking. Raises: OSError."""
+        """Load what is on disk; the log is recovered. Blocking. Raises: OSError."""
         log_end = self._log.max_offset
         self.durable_timestamp = vouched_ms
 
@@ -162,13 +164,13 @@ class IndexService:
         return (0, 0) if last is None else (last.head.end_timestamp, last.head.end_physical_offset)
 
     def recent(self, key_hash: int) -> Recent | None:
-        """What a query must know that is not in a file yet; for the loop."""
+        """Keys that are not in a file yet, for a query; for the loop."""
         return None if self._builder is None else self._builder.recent(key_hash)
 
     # ── Clock ──
 
     async def run(self) -> None:
-        """Build what comes, write it now and then; until cancelled."""
+        """Build and write until cancelled."""
         self._write_at = self._clock.monotonic() + WRITE_S
         while True:
             self._wanted = trio.Event()
@@ -200,10 +202,9 @@ class IndexService:
                 await self._moved.wait()
 
     async def close(self) -> bool:
-        """Index what is left, for some time, and make it durable; `run` has ended.
+        """Index the rest, for some time, and make it durable; `run` has ended.
 
-        False when it cannot be durable. What is left then is for the next start, which goes on
-        where the last file ends.
+        False when it cannot be durable: the next start continues where the last file ends.
         """
         deadline = self._clock.monotonic() + CLOSE_S
         self._retry_at = 0.0
@@ -216,20 +217,21 @@ class IndexService:
             # Another message of the time that a full file ends with may be among the rest.
             self.durable_timestamp = min(self.durable_timestamp, stored - 1)
         elif durable and self.config.message_index_enable:
-            # Also of the messages without keys: the next start need not look at them.
+            # Messages without keys count as well: the next start need not read them.
             self.durable_timestamp = stored
-        self._let_go()
+        self.abandon()
         return durable
 
-    def _let_go(self) -> None:
-        if self._builder is not None:
-            self._builder.close()
-            self._builder = None
+    def abandon(self) -> None:
+        """Close the file that is being built; a start builds it again."""
+        builder, self._builder = self._builder, None
+        if builder is not None:
+            builder.close()
 
     # ── Building ──
 
     async def step(self) -> bool:
-        """A slice of what is to be indexed; whether to go on at once."""
+        """Index a slice of messages; whether to continue at once."""
         if self.failure is not None or not self.config.message_index_enable:
             return False
         if self._clock.monotonic() < self._retry_at:
@@ -239,7 +241,7 @@ class IndexService:
         return await self._add_keys() and self.indexed < self._dispatcher.dispatched
 
     async def _gather(self) -> bool:
-        """Take the keys of the next messages, handed over or parsed. False: nothing to do now."""
+        """Take the keys of the next messages, queued or parsed. False: nothing to do now."""
         dispatched, pending = self._dispatcher.dispatched, self.pending
         if self.indexed < self._log.min_offset:
             self.indexed, self._known_keys = self._log.min_offset, 0
@@ -255,7 +257,7 @@ class IndexService:
         return True
 
     def _take(self) -> None:
-        """A slice of the hand-over, as far as it has no hole. Hot."""
+        """Take a slice of the queue, up to a gap. Hot."""
         pending, keys = self.pending, self._keys
         collect = self._hasher.collect
         end = self._keys_end
@@ -282,18 +284,18 @@ class IndexService:
     def _set_aside(
         self, error: Exception, topic: str, queue_id: int, queue_offset: int, physical: int
     ) -> None:
-        """A message whose keys cannot be read has none."""
+        """Index a message with unreadable keys as one without."""
         location = Location(topic, queue_id, queue_offset, physical)
         self._dispatcher.aside.take("index", location, error)
 
     def _drop_known(self) -> None:
-        """Keys of the first message that an earlier run has put into a file."""
+        """Drop keys of the first message that an earlier run has put into a file."""
         if self._known_keys and self._keys_end > self.indexed:
             del self._keys[: self._known_keys]
             self._known_keys = 0
 
     async def _add_keys(self) -> bool:
-        """Put the keys at hand into files. False: no file can be had now."""
+        """Put the keys into files. False: no file can be created now."""
         keys = self._keys
         added = len(keys)
         while keys:
@@ -314,11 +316,11 @@ class IndexService:
             if not await self._finish():
                 return False
             self.durable_timestamp = self._builder.end_timestamp
-            self._let_go()
+            self.abandon()
         last = self.files.last
         try:
             if self.durable_timestamp > (safe := self.files.durable_timestamp):
-                # The last file will change: a crash must find that nothing vouches for it any more.
+                # The last file will change: after a crash nothing may vouch for it.
                 self.durable_timestamp = safe
                 await self._promise(safe)
             if last is not None and not last.full:
@@ -346,7 +348,7 @@ class IndexService:
             await self.write()
 
     async def write(self) -> bool:
-        """Put what is in memory into the file; a failure is tried again with the next round."""
+        """Write entries in memory to the file; a failure is retried with the next round."""
         self._write_at = self._clock.monotonic() + WRITE_S
         if self._builder is None or not self._builder.unwritten:
             return True
@@ -359,7 +361,7 @@ class IndexService:
         return True
 
     async def _finish(self) -> bool:
-        """Write and sync the file at hand; a failed sync is final for the run."""
+        """Write and sync the current file; a failed sync is final for the run."""
         builder = self._builder
         if self.failure is not None or builder is None:
             return self.failure is None

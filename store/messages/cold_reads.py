@@ -49,12 +49,13 @@ class Stretch(NamedTuple):
 class ColdReads:
     """The one way to bytes that may be on disk. For the loop; only `complete` waits."""
 
-    __slots__ = ("_disk", "_known", "_limiter", "_stats", "waits")
+    __slots__ = ("_disk", "_known", "_stats", "limiter", "waits")
 
     def __init__(self, disk: Disk, stats: StoreStats) -> None:
         self._disk = disk
         self._stats = stats
-        self._limiter = trio.CapacityLimiter(COLD_READ_THREADS)
+        self.limiter = trio.CapacityLimiter(COLD_READ_THREADS)
+        """Bounds the threads that read at a time."""
         self._known = _NONE
         """What the threads read for the call that runs now."""
         self.waits = True
@@ -84,7 +85,7 @@ class ColdReads:
                 self._known = _NONE
             self._stats.cold_reads += len(pieces)
             try:
-                found = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self._limiter)
+                found = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self.limiter)
             except FileNotFoundError:
                 # Deleted since the call: the next one sees that, or the file is lost for good.
                 if pieces == lost:

@@ -63,7 +63,7 @@ class QueueFiles:
             if start != expected or size != self.file_size:
                 # Of length 0 it never held a unit: a crash came between making and sizing it.
                 self.damaged = size > 0 or start != next(reversed(self._paths))
-                self._remove_files_from(start)
+                self.remove_files_from(start)
                 return
             expected = start + self.file_size
 
@@ -81,7 +81,7 @@ class QueueFiles:
         with self._disk.open(self._paths[start]) as handle:
             return self._disk.zero(handle, end - start, self.file_size, sync=False)
 
-    def _remove_files_from(self, position: int) -> None:
+    def remove_files_from(self, position: int) -> None:
         """Remove the files that begin at or behind this byte."""
         for start in [start for start in self._paths if start >= position]:
             path = self._paths.pop(start)

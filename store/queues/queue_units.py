@@ -329,10 +329,10 @@ class QueueUnits(QueueFiles):
 
     def _end_at(self, end: int, *, zero: bool) -> None:
         """Make byte `end` the end: no file behind it, none without a unit, nothing in memory."""
-        self._remove_files_from(end)
+        self.remove_files_from(end)
         zeroed = zero and self._paths and end % self.file_size and self._zero(end)
         if self._only_blanks(end):
-            self._remove_files_from(0)
+            self.remove_files_from(0)
         self.end_offset = self.next_offset = end // UNIT_SIZE
         first = next(iter(self._paths), end)
         self.min_offset = max(min(self.min_offset, self.end_offset), first // UNIT_SIZE)
@@ -393,6 +393,6 @@ class QueueUnits(QueueFiles):
 
     def destroy(self) -> None:
         """Remove all files and forget all units. Raises: OSError."""
-        self._remove_files_from(0)
+        self.remove_files_from(0)
         self.min_offset = 0
         self._end_at(0, zero=False)

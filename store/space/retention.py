@@ -107,7 +107,8 @@ class Elapsed:
         self._latest_ms = now_ms
         """The latest time the wall clock showed in this run."""
         self._monotonic_s = monotonic_s
-        self._skips: list[_Skip] = []
+        self.skips: list[_Skip] = []
+        """Jumps of the wall clock, oldest first, at most SKIPS_MAX."""
         self._gap = _Skip(last_alive_ms, max(0, now_ms - last_alive_ms) if last_alive_ms else 0)
         self._gap_until_s = monotonic_s + START_DISTRUST_S
 
@@ -119,7 +120,7 @@ class Elapsed:
         before_ms = max(self._latest_ms, self._now_ms + passed_ms)
         self._now_ms, self._monotonic_s = now_ms, monotonic_s
         if jump_ms > JUMP_MS:
-            self._skips.append(_Skip(before_ms, jump_ms))
+            self.skips.append(_Skip(before_ms, jump_ms))
             self._merge()
         elif jump_ms < -JUMP_MS:
             self._take_back(-jump_ms)
@@ -128,22 +129,22 @@ class Elapsed:
 
     def _merge(self) -> None:
         """Bound the memory of jumps; what is merged counts as if it came with the later one."""
-        if len(self._skips) > SKIPS_MAX:
-            first, second = self._skips[:2]
+        if len(self.skips) > SKIPS_MAX:
+            first, second = self.skips[:2]
             length_ms = first.length_ms + second.length_ms
-            self._skips[:2] = [_Skip(max(first.before_ms, second.before_ms), length_ms)]
+            self.skips[:2] = [_Skip(max(first.before_ms, second.before_ms), length_ms)]
 
     def _take_back(self, length_ms: int) -> None:
-        while length_ms and self._skips:
-            last = self._skips.pop()
+        while length_ms and self.skips:
+            last = self.skips.pop()
             taken = min(last.length_ms, length_ms)
             length_ms -= taken
             if last.length_ms > taken:
-                self._skips.append(_Skip(last.before_ms, last.length_ms - taken))
+                self.skips.append(_Skip(last.before_ms, last.length_ms - taken))
 
     def age_ms(self, moment_ms: int) -> int:
         """How long ago that was; negative for what lies ahead of the wall clock."""
-        skips = self._skips
+        skips = self.skips
         if self._monotonic_s < self._gap_until_s:
             skips = [self._gap, *skips]
         skipped_ms = sum(skip.length_ms for skip in skips if moment_ms <= skip.before_ms)

@@ -149,7 +149,7 @@ class AssignedMember(PushMember):
         for queue, held in tuple(self.held.items()):
             pops = isinstance(held, PoppedQueue)
             if queue.topic == topic and assigned.get(queue) is not pops:
-                yield from self._give_up(queue)
+                yield from self.give_up(queue)
         for queue, pops in assigned.items():
             if not pops:
                 yield from self._take_on(queue)

@@ -170,7 +170,7 @@ class Member:
             yield from check_served(self.instance, self.group, Subscription(topic, filter_, 0))
         self.assigned_filter = filter_
         for queue in [queue for queue in self.held if queue not in wanted]:
-            yield from self._give_up(queue)
+            yield from self.give_up(queue)
         for queue in wanted:
             yield from self._take_on(queue)
 
@@ -215,7 +215,7 @@ class Member:
         members = yield from self._members(route)
         own = self._share(sorted(route.to_subscribe), members)
         for queue in [q for q in self.held if q.topic == topic and q not in own]:
-            yield from self._give_up(queue)
+            yield from self.give_up(queue)
         for queue in own:
             yield from self._take_on(queue)
         if self.instance.config.client_id not in members:
@@ -276,7 +276,7 @@ class Member:
         self.held_now(held)
         return held
 
-    def _give_up(self, queue: MessageQueue) -> Steps[None]:
+    def give_up(self, queue: MessageQueue) -> Steps[None]:
         """Leave a queue to others, its finished part committed."""
         held = self.held.pop(queue, None)
         if held is None:

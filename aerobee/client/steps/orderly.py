@@ -72,14 +72,14 @@ class OrderlyMember(PushMember):
         if queue in self.held:
             self.held[queue].locked_at = asked_at
 
-    def _give_up(self, queue: MessageQueue) -> Steps[None]:
+    def give_up(self, queue: MessageQueue) -> Steps[None]:
         """Leave a queue to others, once no handler works on it; its last `settle` sees to that."""
         held = self.held.get(queue)
         if held is None:
             return
         held.again_at = NEVER
         if not held.busy:
-            yield from PushMember._give_up(self, queue)
+            yield from PushMember.give_up(self, queue)
             yield from self._unlock([queue])
 
     def _unlock(self, queues: Iterable[MessageQueue]) -> Steps[None]:

@@ -432,9 +432,9 @@ async def test_a_round_names_the_extents_that_it_saved_even_without_news(
 ) -> None:
     put(model, TOPICS * QUEUES)
     flush_everything(model.store, model.disk)
-    model.store._thread.start()
+    model.store.sync_thread.start()
     assert await model.store.flush_queues()
-    model.store._thread.stop()
+    model.store.sync_thread.stop()
     date(model, max(changes(model)) + 1)
     assert looked_into(model, model.crash) == set()
     model.check_store()

@@ -134,7 +134,7 @@ def test_every_key_is_found_and_an_index_from_the_log_has_the_same_bytes(
         for file in service.files.files:
             file.path.unlink()
         service.files.files.clear()
-        service._let_go()
+        service.abandon()
         service.indexed = 0
         await settle(store)
         assert contents(store) == built

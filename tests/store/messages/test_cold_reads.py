@@ -258,7 +258,7 @@ def test_reads_from_disk_share_a_few_threads(store: MessageStore) -> None:
             for at in range(3 * COLD_READ_THREADS):
                 nursery.start_soon(store.complete, lambda at=at: store.get("T", 0, at, 1))
             await trio.testing.wait_all_tasks_blocked()
-            limiter = store.reader.cold._limiter
+            limiter = store.reader.cold.limiter
             assert limiter.total_tokens == COLD_READ_THREADS
             assert limiter.borrowed_tokens <= COLD_READ_THREADS
 

@@ -105,7 +105,7 @@ def test_a_missing_queue_file_sends_the_reader_to_the_next_one(tmp_path: Path) -
     store.dispatch()
     store.queues.write_all(sync=False)
     queue = store.queues.table["T", 0]
-    queue._remove_files_from(0)
+    queue.remove_files_from(0)
     result = store.get("T", 0, 3, 32)
     assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, per_file)
 

@@ -295,5 +295,5 @@ def test_the_memory_of_jumps_is_bounded() -> None:
     elapsed = Elapsed(NOW, 0.0)
     for count in accumulate([1] * 500):
         elapsed.look(NOW + count * HOUR, 0.0)
-    assert len(elapsed._skips) <= 64
+    assert len(elapsed.skips) <= 64
     assert elapsed.age_ms(NOW) == 0

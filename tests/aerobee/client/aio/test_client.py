@@ -120,15 +120,15 @@ async def test_start_alone_works_on_asyncio_and_explains_itself_on_trio(
         tasks.start_soon(producer.aclose)
 
 
-async def test_a_client_of_the_parent_process_is_refused(front: Front, fresh: Fresh) -> None:
+async def test_a_client_of_the_parent_process_is_refused(
+    front: Front, fresh: Fresh, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with front.producer() as producer:
         await producer.send(Message(fresh("topic"), b"x"))
-        inner = getattr(producer, "wrapped", producer)
-        config = inner._client.instance.config
-        object.__setattr__(config, "process_id", -1)
-        with pytest.raises(ForkedClientError):
-            await producer.send(Message(fresh("topic"), b"x"))
-        object.__setattr__(config, "process_id", os.getpid())
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(ForkedClientError):
+                await producer.send(Message(fresh("topic"), b"x"))
 
 
 async def test_a_silent_name_server_does_not_hold_up_a_start(front_name: str) -> None:

@@ -375,10 +375,9 @@ async def test_a_result_under_way_is_not_waited_for_in_a_child_process(
         with monkeypatch.context() as patch:
             patch.setattr(inner._outbox, "spawn", jobs.append)
             pending = await producer.send_soon(Message(fresh("topic"), b"x"))
-        config = inner._client.instance.config
-        object.__setattr__(config, "process_id", -1)
-        with anyio.fail_after(WITHIN_S), pytest.raises(ForkedClientError):
-            await outcome_of(pending)
-        object.__setattr__(config, "process_id", os.getpid())
+        with monkeypatch.context() as patch, anyio.fail_after(WITHIN_S):
+            patch.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(ForkedClientError):
+                await outcome_of(pending)
         inner._client.spawn(jobs.pop())
         assert (await outcome_of(pending)).ok

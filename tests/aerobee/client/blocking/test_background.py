@@ -157,7 +157,7 @@ def test_a_bug_ends_the_thread_and_can_be_seen() -> None:
     with background(Peer()) as thread:
         assert not thread.failed
         thread.spawn(buggy())
-        thread._thread.join(WITHIN_S)
+        thread.join()
         assert thread.failed
 
 

@@ -190,7 +190,7 @@ def test_in_broadcasting_a_failure_is_dropped_and_there_is_no_retry_topic() -> N
 def test_a_queue_that_another_has_locked_is_left_to_it_and_asked_for_again() -> None:
     consumer = Consumer(orderly=True)
     assert set(consumer.member.held) == {T0, RETRY}
-    consumer.stage.perform(consumer.member._give_up(T0))
+    consumer.stage.perform(consumer.member.give_up(T0))
     assert len(consumer.stage.asked(UnlockBatchMq)) == 1
     consumer.stage.answers(LockBatchMq, answer(body=LockBatchResponse().to_bytes()))
     assert not consumer.stage.perform(consumer.member.rebalance())
@@ -206,12 +206,12 @@ def test_in_order_a_queue_has_one_worker_and_is_not_given_up_under_it() -> None:
     batch = consumer.batch()
     assert consumer.member.take_batch() is None
     consumer.member.rebalance_now.clear()
-    consumer.stage.perform(consumer.member._give_up(T0))
+    consumer.stage.perform(consumer.member.give_up(T0))
     assert T0 in consumer.member.held
     consumer.member.finished(batch)
     assert consumer.member.rebalance_now.is_set
     assert consumer.member.take_batch() is None
-    consumer.stage.perform(consumer.member._give_up(T0))
+    consumer.stage.perform(consumer.member.give_up(T0))
     assert T0 not in consumer.member.held
     [commit] = consumer.stage.asked(UpdateConsumerOffset)
     assert commit.header.ext()["commitOffset"] == "1"
