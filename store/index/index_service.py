@@ -113,9 +113,7 @@ class IndexService:
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
-        """Apply settings. Disabled, nothing is built; enabled again in the same run, nothing is
-        missing.
-        """
+        """Apply settings. Switching indexing off and on again in one run leaves no gap."""
         self.config = config
         followers = self._dispatcher.followers
         if config.message_index_enable != (self._offer in followers):

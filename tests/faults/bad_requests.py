@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 import msgspec
 
 from aerobee.broker.broker import Broker
-from aerobee.store.clock import SystemClock
 from aerobee.store.files.disk import Disk
+from aerobee.store.files.system_clock import SystemClock
 from tests.broker.desk import broker_config
 from tests.faults.fuzz_values import changed_fields, changed_json
 from tests.kit.raw_client import batch_body
