@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from aerobee.broker.answers import STORED, put_refused
+from aerobee.broker.answers import STORED, first_put_refused
 from aerobee.broker.core.drafts import draft_again
 from aerobee.broker.errors import Refused
 from aerobee.broker.filters.subscription import filter_of
@@ -216,7 +216,7 @@ class Pop:
                 status = self._write_check_point(header, wanted, part, offsets, revive_qid)
                 if status not in STORED:
                     if not messages:
-                        refused = put_refused(status, self._store)
+                        refused = first_put_refused(status, self._store)
                         refused.remark = f"no check point can be stored: {refused.remark}"
                         raise refused
                     found.rest += part.result.count

@@ -11,11 +11,14 @@ import trio.testing
 
 from aerobee.broker.pop import pop_reader
 from aerobee.broker.pop.pop_records import CheckPoint
+from aerobee.remoting.errors import Postponed
 from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.command import Command
 from aerobee.remoting.wire.headers import pop as headers
 from aerobee.store.flags import Flag
 from aerobee.store.format.properties import decode, encode
 from aerobee.store.format.record import read
+from aerobee.store.results import PutResult, PutStatus
 from tests.broker.desk import body_of, said
 from tests.broker.pops import BROKER, open_pops, popped_of
 from tests.kit.faulty_disk import Fault, FaultyDisk
@@ -270,6 +273,22 @@ async def test_groups_that_may_not_are_refused(tmp_path: Path, mock_clock: MockC
     async with open_pops(tmp_path, mock_clock, auto_create_subscription_group=False) as pops:
         answer = await pops.desk.ask(pops.header(consumer_group="stranger"))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.trio
+async def test_a_pop_whose_check_point_finds_its_segment_late_is_postponed(
+    tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pops(tmp_path, mock_clock) as pops:
+        await pops.send(b"a", b"b")
+        late = PutResult(PutStatus.SEGMENT_LATE)
+        with monkeypatch.context() as patch:
+            patch.setattr(pops.desk.store, "put", lambda *_, **__: late)
+            header = pops.header()
+            command = Command(code=header.code)
+            with pytest.raises(Postponed):
+                pops.desk.handlers[int(header.code)](header, command, pops.desk.peer)
+        assert await pops.bodies() == [b"a", b"b"], "served again, and nothing was popped before"
 
 
 @pytest.mark.trio
