@@ -179,6 +179,12 @@ class JavaClient:
         [row] = self.call("mqadmin", words="\n".join([*words, "-n", namesrv]))
         return row["printed"]
 
+    def ask(self, namesrv: str, method: str, *given: object) -> str:
+        """The JSON of what a method of MQAdminExt answers; null when it answers nothing."""
+        texts = "\n".join(map(str, given)) if given else None
+        [row] = self.call("ask", namesrv=namesrv, method=method, given=texts)
+        return row["json"]
+
     def stop(self, *, producer: str | None = None, consumer: str | None = None) -> None:
         """Shut a client down; it leaves its group and saves its offsets."""
         if producer:

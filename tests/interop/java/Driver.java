@@ -51,7 +51,10 @@ public final class Driver {
         requests.register(VERBS);
         new Allocations().register(VERBS);
         new Tools().register(VERBS);
+        Admins admins = new Admins();
+        admins.register(VERBS);
         VERBS.put("clear", (command, answer) -> {
+            admins.clear();
             requests.clear();
             receivers.clear();
             senders.clear();
