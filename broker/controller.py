@@ -21,6 +21,7 @@ import trio
 from aerobee.broker.broker import Broker
 from aerobee.broker.metrics import http
 from aerobee.broker.metrics.sources import make_health
+from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.process.loop_ticker import LoopTicker
 from aerobee.remoting.server import boss
 from aerobee.remoting.server.reactor import Listener
@@ -209,9 +210,9 @@ class BrokerController:
         names = self.config.broker.namesrv_addr or "none"
         if namesrv.embedded_namesrv:
             port = namesrv.namesrv_listen_port or remoting.listen_port
-            names = f"{remoting.bind_address}:{port}"
+            names = with_port(remoting.bind_address, port)
         return Ready(
-            f"{remoting.bind_address}:{remoting.listen_port}",
+            with_port(remoting.bind_address, remoting.listen_port),
             names,
             str(self.broker.core.store.root.absolute()),
             recovery,

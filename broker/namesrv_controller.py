@@ -24,6 +24,7 @@ from aerobee.broker.live_settings.live_settings import LiveSettings
 from aerobee.broker.live_settings.settings_processor import SettingsProcessor
 from aerobee.broker.metrics import http
 from aerobee.broker.metrics.stats import LoopStats
+from aerobee.broker.namesrv.advertised import with_port
 from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.pools.pools import make_pools
 from aerobee.broker.process.loop_ticker import LoopTicker
@@ -166,7 +167,7 @@ class NamesrvController:
             self.serving = True
             if probes is not None:
                 house.start_soon(http.serve_http, probes, None, self.health)
-            address = f"{remoting.bind_address}:{remoting.listen_port}"
+            address = with_port(remoting.bind_address, remoting.listen_port)
             ready(NamesrvReady(address, str(self.root)))
             await self.stop_wanted.wait()
             log.info("namesrv.stopping")

@@ -94,6 +94,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         f"{ROUTES}::test_ever_new_addresses_and_ids_find_an_end",
         f"{ROUTES}::test_pairs_of_topic_and_broker_are_limited_and_room_comes_back",
     ),
+    "key-value table of the name server": (
+        "broker/namesrv/test_kv_config.py::test_entries_are_limited",
+        "broker/namesrv/test_kv_config.py::test_characters_are_limited_and_come_back",
+    ),
     "queue locks": (
         f"{WIRE}::test_locks_of_queues_that_are_not_here_are_not_kept",
         "broker/consumers/test_queue_locks.py::test_a_full_table_grants_no_new_lock",

@@ -185,7 +185,8 @@ def hints(
         yield (
             "advertisedHost",
             f"clients outside this container are told {config.broker.broker_ip1}, which they"
-            " cannot reach; set advertised_host to a name or address that they can",
+            " cannot reach; set advertised_host (AEROBEE_ADVERTISED_HOST) to a name or address that"
+            " they can, or advertised to one for each of their networks",
         )
     if given.get("brokerId"):
         yield "brokerId", "ignored: a master has the id 0"

@@ -15,7 +15,13 @@ from aerobee.broker.saved.documents import mapping
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ORDER_TOPIC_CONFIG", "KvConfigTable"]
+__all__ = ["CHARACTERS_MAX", "NAME_MAX", "ORDER_TOPIC_CONFIG", "KvConfigTable"]
+
+NAMESPACES_MAX: Final = 1_000
+CHARACTERS_MAX: Final = 4 << 20
+"""Of all namespaces, keys and values: the table is written as a whole with every change."""
+NAME_MAX: Final = 255
+"""Characters of a namespace or a key."""
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace whose values say on which brokers an ordered topic has how many queues."""
@@ -30,14 +36,27 @@ class KvConfigTable:
         self.namespaces: dict[str, dict[str, str]] = {}
         self.max_entries = max_entries
         self.on_change = on_change
+        self.entries = 0
+        self.characters = 0
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Set a value. Raises: LimitReached."""
-        if self.get(namespace, key) is None and self.count() >= self.max_entries:
+        if max(len(namespace), len(key)) > NAME_MAX:
+            raise LimitReached("character of a namespace or key of KV config", NAME_MAX)
+        before = self.get(namespace, key)
+        more = len(value) - len(before) if before is not None else len(key) + len(value)
+        if before is None and self.entries >= self.max_entries:
             raise LimitReached("KV config entry", self.max_entries)
-        if namespace not in self.namespaces and len(self.namespaces) >= self.max_entries:
-            raise LimitReached("KV config namespace", self.max_entries)
+        if namespace not in self.namespaces:
+            more += len(namespace)
+            most = min(NAMESPACES_MAX, self.max_entries)
+            if len(self.namespaces) >= most:
+                raise LimitReached("KV config namespace", most)
+        if more > 0 and self.characters + more > CHARACTERS_MAX:
+            raise LimitReached("character of KV config", CHARACTERS_MAX)
         self.namespaces.setdefault(namespace, {})[key] = value
+        self.entries += before is None
+        self.characters += more
         self.on_change()
 
     def get(self, namespace: str, key: str) -> str | None:
@@ -46,21 +65,25 @@ class KvConfigTable:
 
     def delete(self, namespace: str, key: str) -> None:
         """Forget a value; nothing when there is none."""
-        if self.namespaces.get(namespace, {}).pop(key, None) is not None:
+        value = self.namespaces.get(namespace, {}).pop(key, None)
+        if value is not None:
+            self.entries -= 1
+            self.characters -= len(key) + len(value)
             self.on_change()
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
         """Everything under a namespace, None if it was never used."""
         return self.namespaces.get(namespace)
 
-    def count(self) -> int:
-        """Entries in all namespaces."""
-        return sum(map(len, self.namespaces.values()))
-
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace everything by a decoded `kvConfig.json`. Raises: ValueError when it is none."""
         self.namespaces = msgspec.convert(
             mapping(document, "configTable"), dict[str, dict[str, str]]
+        )
+        self.entries = sum(map(len, self.namespaces.values()))
+        self.characters = sum(
+            len(name) + sum(len(key) + len(value) for key, value in entries.items())
+            for name, entries in self.namespaces.items()
         )
 
     def document(self) -> dict[str, Any]:

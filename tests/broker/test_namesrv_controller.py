@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.blocking import Message, Producer
 from tests.aerobee.cli.conftest import command
 from tests.kit.broker_process import BrokerProcess
+from tests.kit.health import events
 from tests.kit.namesrv_process import NamesrvProcess
 from tests.kit.ports import HOST, free_port
 from tests.kit.process import DidNotStart
@@ -123,3 +125,31 @@ def test_a_broker_registers_with_all_of_them_and_one_that_is_down_delays_nobody(
             assert broker.stop() == 0
             assert not knows(names, broker)
             assert not knows(second, broker)
+
+
+def test_each_client_is_told_the_address_that_it_can_reach(tmp_path: Path) -> None:
+    settings = {
+        "bindAddress": "::",
+        "insecure": "true",
+        "advertised": "127.0.0.1/32=v4.lan:7;10.0.0.0/8=never",
+    }
+    with BrokerProcess(data=tmp_path / "data", settings=settings) as broker:
+        port = broker.ports.listen
+        assert broker.ready is not None
+        assert broker.ready.broker == f"[::]:{port}"
+        told = {HOST: "v4.lan:7", "::1": f"[::1]:{port}"}
+        for host, address in told.items():
+            with RawConnection(f"{host}:{broker.namesrv_port}") as connection:
+                assert address.encode() in connection.call(CLUSTER_INFO).body
+        with Producer(f"[::1]:{broker.namesrv_port}") as producer:
+            assert producer.send(Message("T", b"over IPv6")).queue.queue_id >= 0
+
+
+def test_a_container_without_an_address_for_clients_says_so(tmp_path: Path) -> None:
+    open_to_all = {"bindAddress": "0.0.0.0", "insecure": "true"}
+    inside = {"container": "podman"}
+    with BrokerProcess(data=tmp_path / "data", settings=open_to_all, env=inside) as broker:
+        pass
+    told = [one for one in events(broker.log.read_text()) if one["event"] == "config.warning"]
+    assert len(told) == 1
+    assert "AEROBEE_ADVERTISED_HOST" in told[0]["text"]

@@ -37,6 +37,8 @@ PART_BYTES_MAX: Final = 64 << 10
 INFLATED_STEP: Final = 256 << 10
 TOPICS_STEP: Final = 200
 """Topics of a compressed registration that are decoded in one step."""
+TEXT_SHOWN: Final = 60
+"""Characters of a wrong topic that are repeated to the peer."""
 I32 = Struct(">i")
 
 
@@ -124,7 +126,9 @@ def read_compressed(data: bytes) -> Generator[None, None, RegisterBrokerBody]:
             topics[config.topic_name] = config
         text, at = part(data, at)
         servers = msgspec.convert(relaxed_json.decode(text), list[str])
-    except (ValueError, struct.error) as error:
+    except struct.error as error:
+        raise BodyError("RegisterBrokerBody: ends before its last part") from error
+    except ValueError as error:
         raise BodyError(f"RegisterBrokerBody: {error}") from error
     wrapper = TopicConfigSerializeWrapper(data_version=version, topic_config_table=topics)
     return RegisterBrokerBody(filter_server_list=servers, wrapper=wrapper)
@@ -141,7 +145,10 @@ def part(data: bytes, at: int) -> tuple[bytes, int]:
 
 def read_topic(text: str) -> TopicConfig:
     """`name read write perm FILTER_TYPE attributes`; 4.9 has no attributes. Raises: ValueError."""
-    name, read, write, perm, filter_type, *rest = text.split(" ", 5)
+    parts = text.split(" ", 5)
+    if len(parts) < 5:
+        raise ValueError(f"a topic is {text[:TEXT_SHOWN]!r}, not its name and four settings")
+    name, read, write, perm, filter_type, *rest = parts
     attributes: dict[str, Any] = msgspec.json.decode(rest[0]) if rest else {}
     return TopicConfig(
         attributes=msgspec.convert(attributes, dict[str, str]),

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.errors import LimitReached
-from aerobee.broker.namesrv.kv_config import KvConfigTable
+from aerobee.broker.namesrv.kv_config import CHARACTERS_MAX, NAME_MAX, KvConfigTable
 
 
 def test_a_value_is_found_under_its_namespace_and_key() -> None:
@@ -69,3 +69,18 @@ def test_namespaces_that_were_emptied_are_limited_too() -> None:
     with pytest.raises(LimitReached):
         kv.put("c", "k", "v")
     kv.put("a", "k", "v")
+
+
+def test_characters_are_limited_and_come_back() -> None:
+    kv = KvConfigTable()
+    with pytest.raises(LimitReached, match="namespace or key"):
+        kv.put("n", "k" * (NAME_MAX + 1), "v")
+    half = "v" * (CHARACTERS_MAX // 2)
+    kv.put("n", "k", half)
+    with pytest.raises(LimitReached, match="character of KV config"):
+        kv.put("n", "l", half)
+    kv.put("n", "k", "v")
+    kv.put("n", "l", half)
+    kv.delete("n", "l")
+    kv.load(kv.document())
+    assert (kv.entries, kv.characters) == (1, 3)
