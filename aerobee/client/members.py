@@ -9,20 +9,26 @@ from aerobee.client.offset_file import offset_file
 from aerobee.client.steps.assigned import AssignedMember
 from aerobee.client.steps.broadcasting import LocalOffsets
 from aerobee.client.steps.consuming import Member
+from aerobee.client.steps.deliveries import Deliveries
 from aerobee.client.steps.orderly import OrderlyMember
 from aerobee.client.steps.polling import PullMember
+from aerobee.client.steps.popping import Popper
+from aerobee.client.steps.popping_member import PoppingMember
 from aerobee.client.steps.pushing import PushMember
 from aerobee.client.steps.tracing import CONSUME, make_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aerobee.client.consumer_config import ConsumerConfig
+    from aerobee.client.pop_config import PopConfig
     from aerobee.client.pull_config import PullConfig
     from aerobee.client.push_config import PushConfig
     from aerobee.client.steps.held_queue import HeldQueue
     from aerobee.client.steps.instance import Instance
+    from aerobee.client.steps.tracing import Tracing
 
-__all__ = ["pull_member", "push_member"]
+__all__ = ["pop_member", "pull_member", "push_member"]
 
 M = TypeVar("M", bound=Member)
 
@@ -44,6 +50,15 @@ def pull_member(
     return equipped(PullMember(instance, config, held_now))
 
 
+def pop_member(instance: Instance, config: PopConfig) -> Popper:
+    """The state of a new POP consumer."""
+    made = (PoppingMember if config.server_assignment else Popper)(instance, config)
+    if config.trace:
+        made.tracing = consumer_tracing(instance, config)
+        made.deliveries = Deliveries(made.tracing.traces)
+    return made
+
+
 def equipped(member: M) -> M:
     """A member with the offsets and the message trace that its options want."""
     instance, config = member.instance, member.config
@@ -51,8 +66,12 @@ def equipped(member: M) -> M:
         store = offset_file(instance, config)
         member.offsets = LocalOffsets(instance, config.group, store)
     if config.trace:
-        ids = make_uniq_ids(instance)
-        tracing = make_tracing(instance, ids, config.group, CONSUME, config.trace_topic)
-        member.tracing = tracing
-        member.hooks = (*member.hooks, tracing.traces)
+        member.tracing = consumer_tracing(instance, config)
+        member.hooks = (*member.hooks, member.tracing.traces)
     return member
+
+
+def consumer_tracing(instance: Instance, config: ConsumerConfig | PopConfig) -> Tracing:
+    """The message trace of a consumer group."""
+    ids = make_uniq_ids(instance)
+    return make_tracing(instance, ids, config.group, CONSUME, config.trace_topic)

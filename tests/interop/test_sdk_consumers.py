@@ -18,6 +18,7 @@ from aerobee.blocking import (
     Reject,
     RetryLater,
 )
+from aerobee.client.steps.popping_member import PoppingMember
 from tests.aerobee.client.steps.test_assigned import set_mode
 from tests.conftest import AnyBroker, StartBroker
 from tests.interop.conftest import GetClient
@@ -253,3 +254,54 @@ def test_a_java_broker_shares_out_and_has_messages_popped(java_5: JavaBroker, to
     assert sorted(body for body, _ in handler.calls) == sorted([b"never", *bodies])
     with PopConsumer(topic, names, invisible=10.0) as other:
         assert not other.receive(topic, wait=1.0), "all was acknowledged"
+
+
+@pytest.mark.parametrize("whose", ["broker", "java_5"])
+def test_java_and_python_members_pop_what_the_broker_gives_each(
+    java: JavaClient, request: pytest.FixtureRequest, whose: str, topic: str
+) -> None:
+    broker: AnyBroker = request.getfixturevalue(whose)
+    names, bodies = broker.namesrv_address, numbered(60)
+    with AdminClient(names) as admin:
+        admin.create_topic(topic, queues=4)
+        admin.create_group(GroupConfig(name=topic))
+    # Each queue has a second member: of three, none has all queues.
+    set_mode(broker, topic, topic, "POP", share=1)
+    java.consumer("c", names, topic, group=topic, pop=1)
+    with (
+        PopConsumer(topic, names, start_from=FIRST, server_assignment=True) as one,
+        PopConsumer(topic, names, start_from=FIRST, server_assignment=True) as other,
+    ):
+        ours = (one, other)
+
+        def shared() -> bool:
+            for consumer in ours:
+                assert not consumer.receive(topic, wait=0)
+            return all(1 < len(given(consumer, topic)) < 4 for consumer in ours)
+
+        eventually(shared, within_s=WITHIN_S, what="two or three queues each")
+        send(broker, topic, *bodies)
+        got: list[bytes] = []
+
+        def all_came() -> bool:
+            for consumer in ours:
+                messages = consumer.receive(topic, wait=0.1)
+                assert {message.queue.queue_id for message in messages} <= given(consumer, topic)
+                consumer.ack(*messages)
+                got.extend(message.body for message in messages)
+            return len(got) + len(java.received("c", 0)) >= len(bodies)
+
+        eventually(all_came, within_s=WITHIN_S, what="all messages")
+        theirs = [message.body.encode() for message in java.received("c", 0)]
+        assert got, "Python got none"
+        assert sorted([*got, *theirs]) == sorted(bodies)
+        java.stop(consumer="c")
+    with AdminClient(names) as admin:
+        assert not admin.consumers(topic).members
+
+
+def given(consumer: PopConsumer, topic: str) -> set[int]:
+    """The queues that a POP consumer was given last."""
+    popper = consumer._popper
+    assert isinstance(popper, PoppingMember)
+    return {queue.queue_id for queue in popper.assignment(topic)}

@@ -10,6 +10,7 @@ import pytest
 from aerobee import ConsumeFrom
 from aerobee.blocking import (
     Message,
+    PopConsumer,
     Producer,
     PullConsumer,
     PushConsumer,
@@ -146,7 +147,7 @@ def check_trace(broker: AnyBroker, topic: str, java: JavaClient) -> None:
     with TransactionProducer(names, checker=lambda _: COMMIT, group=topic, trace=True) as producer:
         sent = producer.send(Message(topic, b"x", tag="A", keys=["k1"]))
         producer.send_in_transaction(Message(topic, b"x"), lambda _: COMMIT)
-    readers = [f"{topic}-push", f"{topic}-pull"]
+    readers = [f"{topic}-push", f"{topic}-pull", f"{topic}-pop"]
     handled = threading.Event()
 
     def handle(messages: Sequence[ReceivedMessage]) -> None:
@@ -164,6 +165,11 @@ def check_trace(broker: AnyBroker, topic: str, java: JavaClient) -> None:
 
         eventually(pulled, within_s=WITHIN_S, what="the message")
         assert handled.wait(WITHIN_S)
+    with PopConsumer(readers[2], names, start_from=first, trace=True) as pop:
+        popped: list[ReceivedMessage] = []
+        while sent.message_id not in [message.message_id for message in popped]:
+            popped += pop.receive(topic, wait=WITHIN_S)
+        pop.ack(*popped)
 
     def found() -> bool:
         said = java.mqadmin(names, "queryMsgTraceById", "-i", sent.message_id)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from aerobee.client.blocking.part import Part
 from aerobee.client.config import divided
+from aerobee.client.members import pop_member
 from aerobee.client.pop_config import PopConfig, PopOptions
-from aerobee.client.steps.popping import RECEIPT, Popper
+from aerobee.client.steps.popping import RECEIPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["PopConsumer"]
 
 WAIT_S = 15.0
+CLOSE_S = 4.0
 
 
 class PopConsumer(Part):
-    """Takes messages that the broker hands out one by one, with no queue of its own. 5.x brokers.
+    """Takes messages that the broker hands out one by one. 5.x brokers.
 
     A message that is not acknowledged within `invisible` seconds comes again, to any consumer of
     the group; `extend` gives it more time. `start_from` counts for a group that is new to a topic.
@@ -39,11 +41,14 @@ class PopConsumer(Part):
     ) -> None:
         own, rest = divided(options, PopConfig)
         super().__init__(namesrv, client, rest)
-        self._popper = Popper(self._client.instance, PopConfig(group=group, **own))
+        self._popper = pop_member(self._client.instance, PopConfig(group=group, **own))
+
+    def _begin(self) -> None:
+        for steps in self._popper.begin():
+            self._client.spawn(steps)
 
     def _end(self) -> None:
-        with self._client.lock:
-            self._popper.closing.set()
+        self._client.perform(self._popper.close(CLOSE_S))
 
     @property
     def closed(self) -> bool:

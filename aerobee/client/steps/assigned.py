@@ -18,35 +18,26 @@ from msgspec.structs import replace
 
 from aerobee.client.config import ConsumeFrom
 from aerobee.client.pop_config import PopConfig
-from aerobee.client.steps.answers import body_of, expect
-from aerobee.client.steps.effects import Ask, Signal, Wait
+from aerobee.client.steps.assignment import query_assignment
+from aerobee.client.steps.effects import Signal, Wait
 from aerobee.client.steps.held_queue import HeldQueue
 from aerobee.client.steps.popping import BATCH_MAX, RETRY_DELAYS_S, Popper
 from aerobee.client.steps.pushing import IDLE_S, Batch, PushMember
-from aerobee.client.wire_queues import from_wire, to_wire
-from aerobee.errors import (
-    AerobeeError,
-    BrokerNotFoundError,
-    ConsumerNotOnlineError,
-    UnsupportedRequestError,
-)
-from aerobee.remoting.wire.bodies.pop import AssignmentRequest, AssignmentResponse
+from aerobee.client.wire_queues import to_wire
+from aerobee.errors import AerobeeError, UnsupportedRequestError
 from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, PopQueueInfo
-from aerobee.remoting.wire.headers.pop import QueryAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aerobee.client.handling import Verdict
     from aerobee.client.message import MessageQueue, ReceivedMessage
-    from aerobee.client.route import TopicRoute
     from aerobee.client.steps.effects import Steps
 
 __all__ = ["AssignedMember", "PoppedQueue"]
 
 log = logging.getLogger("aerobee.client")
 
-POP: Final = "POP"
 AHEAD_MAX: Final = 96
 """Popped from one queue and not acknowledged: the time in which that must happen runs already."""
 HOLD_S: Final = 15.0
@@ -141,7 +132,9 @@ class AssignedMember(PushMember):
         route = yield from self._route(topic)
         yield from self.instance.introduce(route)
         try:
-            assigned = yield from self._assignment(topic, route)
+            assigned = yield from query_assignment(
+                self.instance, self.group, topic, route, str(self.config.strategy)
+            )
         except UnsupportedRequestError:
             # A broker before 5.0: all members share its queues out by themselves.
             yield from PushMember._rebalance_topic(self, topic)
@@ -157,31 +150,6 @@ class AssignedMember(PushMember):
                 counts = self.figures.of(topic)
                 self.held[queue] = held = PoppedQueue(queue, 0, self.cache, counts=counts)
                 self.held_now(held)
-
-    def _assignment(self, topic: str, route: TopicRoute) -> Steps[dict[MessageQueue, bool]]:
-        """Our queues, and whether to pop from them. Raises: AerobeeError."""
-        if not route.brokers:
-            raise BrokerNotFoundError("the route names no broker")
-        name = self.instance.random.choice(sorted(route.brokers))
-        wanted = AssignmentRequest(
-            client_id=self.instance.config.client_id,
-            consumer_group=self.group,
-            strategy_name=str(self.config.strategy),
-            topic=topic,
-        )
-        ask = Ask(
-            address=self.instance.reader(name),
-            header=QueryAssignment(),
-            body=wanted.to_bytes(),
-            timeout_s=self.instance.config.request_timeout,
-        )
-        answer = expect(ask, (yield ask), name)
-        assigned = body_of(ask, answer, AssignmentResponse).message_queue_assignments
-        if assigned is None:
-            # It has not heard of us, or forgot.
-            self.instance.subscriptions_changed()
-            raise ConsumerNotOnlineError(206, "no member known", name, ask.address, "rebalance")
-        return {from_wire(one.message_queue): one.mode == POP for one in assigned}
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
         """As of any member; where messages are popped, the broker alone knows how far they are."""

@@ -28,6 +28,7 @@ from aerobee.errors import (
     ConfigurationError,
     UnsupportedRequestError,
 )
+from aerobee.hooks import ConsumeOutcome
 from aerobee.remoting.wire.bodies.pop import BatchAck, BatchAckRequest, bit_set
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.pop import (
@@ -44,8 +45,10 @@ if TYPE_CHECKING:
 
     from aerobee.client.filters import Expression
     from aerobee.client.message import ReceivedMessage
+    from aerobee.client.steps.deliveries import Deliveries
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.instance import Instance
+    from aerobee.client.steps.tracing import Tracing
     from aerobee.remoting.wire.command import Command
 
 __all__ = ["BATCH_MAX", "RECEIPT", "RETRY_DELAYS_S", "Popper"]
@@ -109,9 +112,24 @@ class Popper:
     instance: Instance
     config: PopConfig
     closing: Signal = field(default_factory=Signal)
+    tracing: Tracing | None = None
+    deliveries: Deliveries | None = None
+    """What the trace does not say the end of yet."""
+    hold_max_s: float = float("inf")
+    """How long a broker may hold a request at most."""
     _turn: int = 0
     _single_acks: set[str] = field(default_factory=set)
     """Addresses that know no BATCH_ACK_MESSAGE (5.0)."""
+
+    def begin(self) -> list[Steps[None]]:
+        """What is to be carried out until closed."""
+        return [] if self.tracing is None else [self.tracing.run()]
+
+    def close(self, within_s: float) -> Steps[None]:
+        """Nothing more is received."""
+        self.closing.set()
+        if self.tracing is not None:
+            yield from self.tracing.close()
 
     # ── Receiving ──
 
@@ -129,28 +147,45 @@ class Popper:
         deadline = self.instance.clock.monotonic() + wait_s
         looks = 0
         while not self.closing.is_set:
-            names = yield from self._brokers(topic)
+            queues = yield from self.queues(topic, wanted)
             left_s = max(0.0, deadline - self.instance.clock.monotonic())
-            if looks >= len(names) and left_s == 0.0:
+            if looks >= len(queues) and left_s == 0.0:
                 break
-            # With several brokers, each is looked at once before any of them may hold a request.
-            hold_s = left_s if len(names) == 1 else min(left_s, TURN_S) * (looks >= len(names))
+            # Of several, each is looked at once before any of them may hold a request.
+            hold_s = left_s if len(queues) == 1 else min(left_s, TURN_S) * (looks >= len(queues))
             looks += 1
+            if not queues:
+                yield Wait(self.closing, hold_s)
+                continue
             self._turn += 1
-            name = names[self._turn % len(names)]
-            queue = MessageQueue(topic, name, ANY_QUEUE)
-            found = yield from self.pop(queue, most, hold_s, wanted, until=self.closing)
+            queue = queues[self._turn % len(queues)]
+            found = yield from self.pop(
+                queue, most, min(hold_s, self.hold_max_s), wanted, until=self.closing
+            )
             if found:
-                handed_out(self.instance.config.hooks, self.config.group, found)
+                self._hand_out(found)
                 return found
         return []
 
-    def _brokers(self, topic: str) -> Steps[list[str]]:
+    def _hand_out(self, found: list[ReceivedMessage]) -> None:
+        handed_out(self.instance.config.hooks, self.config.group, found)
+        if self.deliveries is not None:
+            receipts = [message.properties[RECEIPT] for message in found]
+            self.deliveries.handed_out(found, receipts, self._hidden_until(self.config.invisible))
+
+    def _hidden_until(self, seconds: float) -> float:
+        return self.instance.clock.monotonic() + seconds
+
+    def queues(self, topic: str, wanted: Filter) -> Steps[list[MessageQueue]]:
+        """Where to pop a topic from, in turns: all queues of each of its brokers.
+
+        Raises: RouteNotFoundError, BrokerNotFoundError.
+        """
         route = yield from self.instance.route(topic, self.instance.config.request_timeout)
         names = sorted({queue.broker_name for queue in route.to_subscribe})
         if not names:
             raise BrokerNotFoundError(f"no queue of topic {topic} can be read").about(topic=topic)
-        return names
+        return [MessageQueue(topic, name, ANY_QUEUE) for name in names]
 
     def pop(
         self, queue: MessageQueue, most: int, hold_s: float, wanted: Filter, *, until: Signal
@@ -250,6 +285,13 @@ class Popper:
             if address in self._single_acks:
                 for message, receipt in some:
                     yield from self._acknowledge_one(name, address, message, receipt)
+            for message, _ in some:
+                self._ended(message, ConsumeOutcome.SUCCESS)
+
+    def _ended(self, message: ReceivedMessage, outcome: ConsumeOutcome) -> None:
+        """Have the trace say so."""
+        if self.deliveries is not None:
+            self.deliveries.ended(message.topic, message.properties[RECEIPT], outcome)
 
     def _acknowledge_together(
         self, name: str, address: str, some: Iterable[tuple[ReceivedMessage, Receipt]]
@@ -311,7 +353,11 @@ class Popper:
             invisible=str(said.invisible_time),
             revive_qid=str(said.revive_qid),
         )
-        cast("dict[str, str]", message.properties)[RECEIPT] = " ".join(renewed)
+        before, after = message.properties[RECEIPT], " ".join(renewed)
+        cast("dict[str, str]", message.properties)[RECEIPT] = after
+        if self.deliveries is not None:
+            until = self._hidden_until(seconds)
+            self.deliveries.extended(message.topic, before, after, until)
 
     def send_back(self, message: ReceivedMessage, delay_s: float | None) -> Steps[None]:
         """Have a message delivered again after `delay_s`; without a try left it is a dead letter.
@@ -324,12 +370,14 @@ class Popper:
             last = len(RETRY_DELAYS_S) - 1
             usual_s = RETRY_DELAYS_S[min(message.reconsume_times, last)]
             yield from self.extend(message, usual_s if delay_s is None else delay_s)
+            self._ended(message, ConsumeOutcome.FAILED)
             forget_receipt(message)
 
     def reject(self, message: ReceivedMessage) -> Steps[None]:
         """Make a message a dead letter. Raises: ConfigurationError, BrokerError, TransportError."""
         Receipt.of(message)
         yield from hand_back(self.instance, self.config.group, message, DEAD_LETTER, 0)
+        self._ended(message, ConsumeOutcome.FAILED)
         yield from self.acknowledge([message])
         forget_receipt(message)
 

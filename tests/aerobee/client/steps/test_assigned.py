@@ -48,9 +48,11 @@ FIRST = ConsumeFrom.FIRST
 ALL = MessageQueue("T", "broker-a", -1)
 
 
-def set_mode(broker: AnyBroker, group: str, topic: str, mode: str) -> None:
+def set_mode(broker: AnyBroker, group: str, topic: str, mode: str, *, share: int = 0) -> None:
     """As `mqadmin setConsumeMode`, once the broker has heard of the group."""
-    wanted = RequestModeRequest(consumer_group=group, topic=topic, mode=mode)
+    wanted = RequestModeRequest(
+        consumer_group=group, topic=topic, mode=mode, pop_share_queue_num=share
+    )
 
     def is_set() -> bool:
         with RawConnection(broker.address) as connection:

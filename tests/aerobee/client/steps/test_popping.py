@@ -1,24 +1,41 @@
 """POP consumers against a real broker, on every front."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import anyio
+import anyio.to_thread
 import pytest
 from msgspec.structs import replace
 
 from aerobee import ConsumeFrom, ReceivedMessage
+from aerobee.client.factory import uniq_ids as uniq_ids_of
 from aerobee.client.pop_config import PopConfig
+from aerobee.client.steps.deliveries import OPEN_MAX, Deliveries
 from aerobee.client.steps.popping import RECEIPT, Popper
+from aerobee.client.steps.popping_member import HOLD_S, PoppingMember
+from aerobee.client.steps.traces import Traces
 from aerobee.errors import ConfigurationError
-from aerobee.remoting.wire.bodies.pop import BatchAckRequest, offsets_in
+from aerobee.hooks import ConsumeOutcome
+from aerobee.remoting.wire.bodies.heartbeat import HeartbeatData
+from aerobee.remoting.wire.bodies.pop import (
+    AssignmentResponse,
+    BatchAckRequest,
+    MessageQueueAssignment,
+    offsets_in,
+)
+from aerobee.remoting.wire.bodies.queue_lock import MessageQueue as WireQueue
+from aerobee.remoting.wire.command import Command
+from aerobee.remoting.wire.headers.client import Heartbeat
 from aerobee.remoting.wire.headers.namesrv import GetRouteInfo
-from aerobee.remoting.wire.headers.pop import BatchAckMessage
+from aerobee.remoting.wire.headers.pop import BatchAckMessage, PopMessage, QueryAssignment
 from tests.aerobee.client.aio.test_pull_consumer import send
 from tests.aerobee.client.aio.test_push_consumer import drained
 from tests.aerobee.client.fronts import Front
 from tests.aerobee.client.steps.stage import Stage, answer, route
+from tests.aerobee.client.steps.test_assigned import set_mode
 from tests.aerobee.client.steps.test_held_queue import message
+from tests.conftest import AnyBroker
 
 pytestmark = [pytest.mark.service, pytest.mark.anyio]
 
@@ -95,7 +112,114 @@ async def test_only_wanted_tags_come_and_the_others_are_no_obstacle(
             await consumer.receive(topic, max_messages=33)
 
 
+async def test_a_member_pops_what_the_broker_gives_it_and_leaves_the_group(
+    front: Front, broker: AnyBroker, fresh: Fresh
+) -> None:
+    topic, group = fresh("topic"), fresh("group")
+    await send(front, topic, *[b"%d" % n for n in range(8)])
+    async with front.pop(group, start_from=FIRST, server_assignment=True) as consumer:
+        with pytest.raises(ConfigurationError, match=rf"pulls topic {topic}: set it to POP"):
+            await consumer.receive(topic, wait=5.0)
+        await anyio.to_thread.run_sync(set_mode, broker, group, topic, "POP")
+        messages = await popped(consumer, topic, 8)
+        assert {message.body for message in messages} == {b"%d" % n for n in range(8)}
+        await consumer.ack(*messages)
+        async with front.admin() as admin:
+            [member] = (await admin.consumers(group)).members
+        assert member.language == "PYTHON"
+        async with front.pop(group, server_assignment=True) as second:
+            assert not await second.receive(topic, wait=0)
+            async with front.admin() as admin:
+                assert len((await admin.consumers(group)).members) == 2
+    async with front.admin() as admin:
+        assert not (await admin.consumers(group)).members
+
+
+async def test_the_trace_says_what_came_of_each_message(front: Front, fresh: Fresh) -> None:
+    topic, traces = fresh("topic"), fresh("traces")
+    await send(front, topic, b"good", b"bad", b"hopeless", b"silent")
+    options = {"start_from": FIRST, "trace": True, "trace_topic": traces}
+    async with front.pop(fresh("group"), **options) as consumer:
+        by_body = {message.body: message for message in await popped(consumer, topic, 4)}
+        await consumer.extend(by_body[b"good"], 30)
+        await consumer.ack(by_body[b"good"])
+        await consumer.nack(by_body[b"bad"], delay=30)
+        await consumer.reject(by_body[b"hopeless"])
+    records = [
+        record.split("\x01")
+        for body in await drained(front, traces)
+        for record in body.decode().split("\x02")
+    ]
+    began = {fields[5] for fields in records if fields[0] == "SubBefore"}
+    assert began == {message.message_id for message in by_body.values()}
+    ended = {fields[2]: (fields[4], fields[6]) for fields in records if fields[0] == "SubAfter"}
+    assert ended == {
+        by_body[b"good"].message_id: ("true", "0"),
+        by_body[b"bad"].message_id: ("false", "4"),
+        by_body[b"hopeless"].message_id: ("false", "4"),
+    }
+
+
 # ── Without a network ──
+
+
+def test_a_trace_says_that_a_message_was_not_settled_in_time_and_has_a_bound() -> None:
+    stage = Stage()
+    uniq_ids = uniq_ids_of("127.0.0.1", 1, stage.instance.random)
+    deliveries = Deliveries(Traces("g", stage.instance, "traces", uniq_ids))
+    messages = [message(offset) for offset in range(OPEN_MAX + 1)]
+    receipts = [str(offset) for offset in range(OPEN_MAX + 1)]
+    deliveries.handed_out(messages, receipts, stage.now_s + 60)
+    assert len(deliveries.open) == OPEN_MAX
+    deliveries.ended("T", "0", ConsumeOutcome.SUCCESS)
+    deliveries.extended("T", "1", "1 renewed", stage.now_s + 90)
+    deliveries.traces.waiting.clear()
+    stage.now_s += 61
+    deliveries.handed_out([], [], stage.now_s)
+    assert list(deliveries.open) == [("T", "1 renewed")]
+    late = {trace.text.split("\x01")[6] for trace in deliveries.traces.waiting}
+    assert late == {str(ConsumeOutcome.TIME_OUT.value)}
+
+
+def given(*queue_ids: int, mode: str = "POP") -> Command:
+    """The broker's answer about who has which queues."""
+    queues = [
+        MessageQueueAssignment(WireQueue(topic="T", broker_name="broker-a", queue_id=one), mode)
+        for one in queue_ids
+    ]
+    return answer(body=AssignmentResponse(queues).to_bytes())
+
+
+def popped_from(stage: Stage) -> set[int]:
+    return {cast("PopMessage", ask.header).queue_id for ask in stage.asked(PopMessage)}
+
+
+def test_queues_are_popped_in_turns_and_given_anew_when_members_change() -> None:
+    stage = Stage()
+    stage.answers(GetRouteInfo, route("broker-a"))
+    stage.answers(Heartbeat, answer())
+    stage.answers(QueryAssignment, given(1, 2), answer(body=b"{}"), given(), given(3))
+    stage.answers(PopMessage, answer(210))
+    stage.takes_s[PopMessage] = 0.5
+    popper = PoppingMember(stage.instance, PopConfig(group="g", server_assignment=True))
+    assert stage.perform(popper.receive("T", 32, 0.0, "A")) == []
+    assert popped_from(stage) == {1, 2}
+    [beat] = stage.asked(Heartbeat)
+    [group] = HeartbeatData.from_bytes(beat.body).consumer_data_set
+    assert {one.topic: one.sub_string for one in group.subscription_data_set} == {
+        "T": "A",
+        "%RETRY%g": "*",
+    }
+    # A broker that forgot us changes nothing until it knows us again.
+    popper.rebalance_now.set()
+    stage.heard.clear()
+    assert stage.perform(popper.receive("T", 32, 0.0, "A")) == []
+    assert popped_from(stage) <= {1, 2}
+    # Without a queue it waits, and looks again.
+    stage.heard.clear()
+    stage.perform(popper.receive("T", 32, 3.0, "A"))
+    assert popped_from(stage) == {3}
+    assert all(ask.timeout_s <= HOLD_S + 10 for ask in stage.asked(PopMessage))
 
 
 def test_messages_of_two_topics_popped_in_one_millisecond_are_told_apart() -> None:
