@@ -15,7 +15,7 @@ __all__ = ["BrokerConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """All settings, and what reading them found out.
+    """All settings, and what reading them found out. Only `live_settings` changes any of it.
 
     `sources` says where a key (RocketMQ's name) was set; what is missing there is a default or
     derived. `unknown` and `without_effect` keep what a RocketMQ file says beyond our keys.

@@ -17,7 +17,7 @@ from aerobee.remoting.server.connection import packed_host
 from aerobee.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.store.clock import Clock
@@ -57,10 +57,11 @@ class Core:
         )
         """The same in the form of records: packed, and the port as i32."""
 
-    def settings_changed(self) -> None:
+    def settings_changed(self) -> Iterator[None]:
         """Make again what was made of settings that may change while running."""
         self.store.reconfigure(self.config.store)
         self.rounds.settings_changed()
+        yield
 
     def pace(self) -> Pace:
         """The pace of one kind of background work: clients come first."""

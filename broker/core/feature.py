@@ -83,8 +83,12 @@ class Feature:
         """Expire old entries; called every few seconds, others run at its yields."""
         yield from ()
 
-    def settings_changed(self) -> None:
-        """Make again what was made of settings that may change while running."""
+    def settings_changed(self) -> Iterator[None]:
+        """Make again what was made of settings that may change while running.
+
+        Others run at its yields.
+        """
+        yield from ()
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget a closed connection."""

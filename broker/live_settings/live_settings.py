@@ -20,10 +20,11 @@ from aerobee.broker.config.schema import SCHEMA
 from aerobee.broker.errors import Refused
 from aerobee.broker.live_settings.overlay_file import OverlayFile
 from aerobee.broker.saved.data_version import bumped, first_version
+from aerobee.remoting.server.turns import in_slices
 from aerobee.remoting.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from aerobee.broker.config.layers import Setting
     from aerobee.broker.config.model import BrokerConfig
@@ -50,7 +51,7 @@ class LiveSettings:
         self._overlay = OverlayFile(Path(path or root / "config/aerobee-overlay.yaml"), disk)
         self.version = first_version(clock.now_ms())
         """Moved by every change."""
-        self.when_changed: list[Callable[[], None]] = []
+        self.when_changed: list[Callable[[], Iterator[None]]] = []
 
     async def change(self, settings: Mapping[str, Setting], by: str) -> str:
         """Change these, by canonical name, now and for later starts.
@@ -75,7 +76,7 @@ class LiveSettings:
                     f"nothing was changed, it could not be saved: {reason}",
                 ) from error
             remarks = odd(self.config, wanted)
-            self._take_over(wanted, by)
+            await self._take_over(wanted, by)
         for remark in remarks:
             log.warning("config.warning", text=remark)
         return "; ".join(remarks)
@@ -115,7 +116,7 @@ class LiveSettings:
                 self._refuse([f"{one} (it counts only with a restart)" for one in clash])
                 return
             left = [one for one in differences(self.config, read) if not one.key.declaration.live]
-            taken = self._take_over(wanted, SIGNAL)
+            taken = await self._take_over(wanted, SIGNAL)
         for one in left:
             log.warning("config.needs_restart", key=one.key.name, value=one.before, read=one.after)
         for warning in read.warnings:
@@ -126,7 +127,7 @@ class LiveSettings:
         for problem in problems:
             log.error("config.reload_refused", reason=problem)
 
-    def _take_over(self, wanted: BrokerConfig, by: str) -> list[Difference]:
+    async def _take_over(self, wanted: BrokerConfig, by: str) -> list[Difference]:
         """Put the values of `wanted` into effect; what differs from those until now."""
         taken = list(differences(self.config, wanted))
         for one in taken:
@@ -141,5 +142,5 @@ class LiveSettings:
         if taken:
             self.version = bumped(self.version, self._clock.now_ms())
             for take in self.when_changed:
-                take()
+                await in_slices(take())
         return taken

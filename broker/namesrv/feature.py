@@ -14,7 +14,7 @@ from aerobee.broker.namesrv.role import NamesrvRole
 from aerobee.broker.process.host import other_name_servers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from aerobee.broker.config.load import BrokerConfig
     from aerobee.broker.core.core import Core
@@ -58,9 +58,9 @@ class NamesrvFeature(Feature):
         """Write this broker into its own name server."""
         self.registration.register_own()
 
-    def settings_changed(self) -> None:
+    def settings_changed(self) -> Iterator[None]:
         """Register again when brokerPermission has changed."""
-        self.registration.settings_changed()
+        return self.registration.settings_changed()
 
     def connection_closed(self, connection: Connection) -> None:
         """The brokers that registered over it are gone."""

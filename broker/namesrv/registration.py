@@ -25,7 +25,7 @@ from aerobee.remoting.wire.codes import RequestCode, ResponseCode
 from aerobee.remoting.wire.headers import namesrv as headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from aerobee.broker.config.options import BrokerOptions
@@ -42,6 +42,8 @@ RETRY_S: Final = 3.0
 LEAVE_S: Final = 3.0
 """How long unregistering may take."""
 BOTH: Final = PERM_READ | PERM_WRITE
+TOPICS_AT_ONCE: Final = 200
+"""Topics that are told anew in one step of the loop."""
 
 log = structlog.stdlib.get_logger("aerobee.broker")
 
@@ -105,24 +107,37 @@ class Registration:
             return config
         return msgspec.structs.replace(config, perm=config.perm & self.permission)
 
-    def settings_changed(self) -> None:
+    def settings_changed(self) -> Iterator[None]:
         """With another brokerPermission all topics look different to clients, from now on."""
         permission, self.permission = self.permission, self.settings.broker_permission
-        if permission != self.permission:
-            self.topics_changed(self.topics.configs)
+        if permission == self.permission:
+            return
+        self.topics.touch(self.clock.now_ms())
+        names = list(self.topics.configs)
+        for at in range(0, len(names), TOPICS_AT_ONCE):
+            self._tell_own(names[at : at + TOPICS_AT_ONCE])
+            yield
+        self._tell_others(names)
 
     def topics_changed(self, names: Iterable[str]) -> None:
         """Pass on topics that are new, changed or deleted; clients may ask for them right now."""
         changed = set(names)
-        if self.routes is not None and self.routes.own is not None:
-            for topic in changed:
-                config = self.topics.get(topic)
-                if config is None:
-                    self.routes.delete_own(topic)
-                else:
-                    self.routes.update_own((self.visible(config),))
+        self._tell_own(changed)
+        self._tell_others(changed)
+
+    def _tell_own(self, changed: Iterable[str]) -> None:
+        if self.routes is None or self.routes.own is None:
+            return
+        for topic in changed:
+            config = self.topics.get(topic)
+            if config is None:
+                self.routes.delete_own(topic)
+            else:
+                self.routes.update_own((self.visible(config),))
+
+    def _tell_others(self, changed: Iterable[str]) -> None:
         for link in self.links:
-            link.changed |= changed
+            link.changed.update(changed)
             link.wake.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

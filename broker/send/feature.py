@@ -17,6 +17,8 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import send as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.dedupe.feature import DedupeFeature
@@ -80,6 +82,7 @@ class SendFeature(Feature):
             Route(headers.SendReplyMessageV2, reply.reply, "reply"),
         )
 
-    def settings_changed(self) -> None:
+    def settings_changed(self) -> Iterator[None]:
         """Say traceOn as it is now."""
         self._send.settings_changed()
+        yield

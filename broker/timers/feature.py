@@ -17,6 +17,8 @@ from aerobee.remoting.wire.headers import send as headers
 from aerobee.store.format.timer import WHEEL_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
     from aerobee.store.format.record import MessageDraft
@@ -73,10 +75,11 @@ class TimersFeature(Feature):
         elif self._store.max_offset(WHEEL_TOPIC, 0):
             log.warning("timer.not_delivered", key="timerWheelEnable")
 
-    def settings_changed(self) -> None:
+    def settings_changed(self) -> Iterator[None]:
         """Roll timers within what fileReservedTime is now."""
         if self.wheel is not None:
             self.wheel.settings_changed()
+        yield
 
     async def close(self) -> None:
         """Stop, and save the state of the wheel."""

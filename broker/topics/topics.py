@@ -122,8 +122,12 @@ class TopicTable:
         self.put(config)
         self._tell((config.topic_name,), now_ms)
 
-    def _tell(self, topics: Collection[str], now_ms: int) -> None:
+    def touch(self, now_ms: int) -> None:
+        """Increment the version: what others are to see of the topics has changed."""
         self.version = bumped(self.version, now_ms)
+
+    def _tell(self, topics: Collection[str], now_ms: int) -> None:
+        self.touch(now_ms)
         for listener in self.listeners:
             listener(topics)
 

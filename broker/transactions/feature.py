@@ -13,6 +13,8 @@ from aerobee.remoting.server.routes import Route
 from aerobee.remoting.wire.headers import transaction as headers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from aerobee.broker.consumers.tables import ConsumerTables
     from aerobee.broker.core.core import Core
     from aerobee.broker.topics.topics import TopicTable
@@ -42,9 +44,10 @@ class TransactionsFeature(Feature):
         )
         self.services = (self.half_messages,)
 
-    def settings_changed(self) -> None:
+    def settings_changed(self) -> Iterator[None]:
         """Check as often as transactionCheckInterval says now."""
         self.half_messages.settings_changed()
+        yield
 
     async def close(self) -> None:
         """Save the progress in both queues."""

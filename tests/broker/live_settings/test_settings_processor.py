@@ -427,6 +427,28 @@ def test_most_of_the_live_settings_are_seen_at_work() -> None:
     assert len(EFFECTS) >= 30
 
 
+@pytest.mark.trio
+async def test_a_permission_that_changes_for_thousands_of_topics_stops_nobody(
+    tmp_path: Path,
+) -> None:
+    """And the version of the topics moves: name servers that compare it ask for all of them."""
+    async with open_desk(tmp_path) as desk:
+        for number in range(3_000):
+            desk.topic(f"t{number}")
+        desk.broker.namesrv.registration.register_own()
+        routes, before = desk.broker.namesrv.route_table, desk.topics.version
+        steps = list(desk.broker.namesrv.settings_changed())
+        assert (steps, desk.topics.version) == ([], before), "nothing has changed"
+        object.__setattr__(desk.config.broker, "broker_permission", 4)
+        steps = list(desk.broker.namesrv.settings_changed())
+        assert len(steps) > 3_000 // 200
+        assert desk.topics.version.counter == before.counter + 1
+        for name in ("t0", "t2999"):
+            route = routes.route(name, "x:1")
+            assert route is not None
+            assert {queue.perm for queue in route.queue_datas} == {4}
+
+
 # ── what is under way ──
 
 
