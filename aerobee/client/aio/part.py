@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import anyio
 
 from aerobee.client.aio.client import CLOSE_WITHIN_S, Client
-from aerobee.errors import ClientStateError, ConfigurationError
+from aerobee.client.leaving import note_failed_close
+from aerobee.errors import AerobeeError, ClientStateError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,6 +57,10 @@ class Part:
     ) -> None:
         try:
             await self._end_part()
+        except AerobeeError as failure:
+            if error is None:
+                raise
+            note_failed_close(error, failure)
         finally:
             await self._leave_client()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aerobee.client.blocking.client import Client
-from aerobee.errors import ClientStateError, ConfigurationError
+from aerobee.client.leaving import note_failed_close
+from aerobee.errors import AerobeeError, ClientStateError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +45,12 @@ class Part:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except AerobeeError as failure:
+            if error is None:
+                raise
+            note_failed_close(error, failure)
 
     def start(self) -> None:
         """Begin without `with`.

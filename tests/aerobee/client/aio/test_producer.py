@@ -142,6 +142,23 @@ async def test_a_close_raises_what_is_not_stored_and_nobody_asked_for(
         await producer.send_soon(Message(topic, b"late"))
 
 
+@pytest.mark.parametrize("own", [ValueError, KeyboardInterrupt], ids=lambda own: own.__name__)
+async def test_the_exception_of_a_block_comes_out_with_a_note_of_what_is_not_sent(
+    own: type[BaseException], front: Front, fresh: Fresh, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = front.producer(max_message_size=8 << 20, compression=None)
+    raised = own("the block's own")
+    with pytest.raises(own, match="the block's own") as caught:  # noqa: PT012  (a block of it)
+        async with producer:
+            await producer.send_soon(Message(fresh("topic"), bytes(5 << 20)))
+            raise raised
+    assert caught.value is raised
+    [note] = raised.__notes__
+    assert note.startswith("and closing failed: UndeliveredError: 1 messages not sent")
+    logged = [one.message for one in caplog.records if "closing failed" in one.message]
+    assert len(logged) == (own is KeyboardInterrupt)
+
+
 async def test_equal_keys_share_a_queue(front: Front, fresh: Fresh) -> None:
     topic = fresh("topic")
     async with front.producer() as producer:
