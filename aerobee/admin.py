@@ -21,6 +21,7 @@ __all__ = [
     "ClusterInfo",
     "ConsumerConnections",
     "ConsumerLag",
+    "DirectResult",
     "GroupConfig",
     "GroupDescription",
     "GroupSubscription",
@@ -275,6 +276,23 @@ class RunningInfo:
     topics: Sequence[RunningTopic]
     stacks: str | None
     popped: Sequence[PoppedQueue] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectResult:
+    """What a member's handler said to one message that it was given: `result` is CR_SUCCESS,
+    CR_LATER or CR_THROW_EXCEPTION; `remark` is the exception.
+    """
+
+    client_id: str
+    result: str
+    remark: str | None
+    took_ms: int
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the handler was content."""
+        return self.result in ("CR_SUCCESS", "CR_COMMIT")
 
 
 # ── Brokers ──

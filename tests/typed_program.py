@@ -117,6 +117,8 @@ async def administer() -> None:
         assert_type(running.queues[0], admin.RunningQueue)
         assert_type(running.topics[0], admin.RunningTopic)
         assert_type(running.popped[0], admin.PoppedQueue)
+        message = await client.view_message("ID", "T")
+        assert_type(await client.consume_directly("g", message), admin.DirectResult)
         cluster = assert_type(await client.cluster_info(), admin.ClusterInfo)
         assert_type(cluster.brokers[0], admin.BrokerInfo)
         item = assert_type(await client.stats_item("TOPIC_PUT_NUMS", "T"), admin.StatsItem)

@@ -25,7 +25,14 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 @click.group(
     cls=LazyGroup,
-    table={"config": ("aerobee.cli.broker_config:config", "Settings of a running broker.")},
+    table={
+        "config": ("aerobee.cli.broker_config:config", "Settings of a running broker."),
+        "clean": ("aerobee.cli.broker_ops:clean", "Have brokers delete what is past its time."),
+        "write-permission": (
+            "aerobee.cli.broker_ops:write_permission",
+            "Have producers leave a broker, or come back.",
+        ),
+    },
     short_help="Run a broker, change a running one.",
 )
 def broker() -> None:

@@ -1,4 +1,4 @@
-"""`aerobee cluster info` and `aerobee connections`."""
+"""`aerobee cluster info`, `aerobee cluster kv` and `aerobee connections`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.kv import kv
 from aerobee.cli.lazy import CommandGroup
 from aerobee.cli.output import Output, output_options
 
@@ -21,7 +22,10 @@ __all__ = ["cluster", "connections"]
 
 @click.group(cls=CommandGroup, short_help="What brokers there are.")
 def cluster() -> None:
-    """Show the brokers of a cluster."""
+    """Show the brokers of a cluster, and what its name servers keep."""
+
+
+cluster.add_command(kv)
 
 
 @cluster.command()

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aerobee.cli.bodies import plain
 from aerobee.cli.completing import group_names, topic_names
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.doctor import doctor
 from aerobee.cli.lazy import CommandGroup
-from aerobee.cli.options import yes_option
+from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
 from aerobee.cli.times import position_of
 from aerobee.errors import ConfigurationError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from aerobee.blocking import AdminClient
 
 __all__ = ["group", "lag_rows"]
-
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would change.")
 
 
 @click.group(cls=CommandGroup, short_help="Consumer groups: lag, reset, delete.")
@@ -160,14 +159,24 @@ def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
 @click.option("--orderly", is_flag=True, help="Its members consume queue by queue, in order.")
 @click.option("--disabled", is_flag=True, help="It may not consume.")
 @connection_options
-def create(name: str, retries: int, orderly: bool, disabled: bool, connection: Connection) -> None:
+@output_options
+def create(
+    name: str,
+    retries: int,
+    orderly: bool,
+    disabled: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
     """Create group NAME on every master, or give it these settings."""
     from aerobee.admin import GroupConfig
 
     config = GroupConfig(name=name, retry_max=retries, orderly=orderly, enabled=not disabled)
     with connection.admin() as admin:
         admin.create_group(config)
-    click.echo(f"group {name}: {retries} retries{', disabled' if disabled else ''}")
+    if output.for_programs:
+        output.record(plain(config))
+    output.say(f"group {name}: {retries} retries{', disabled' if disabled else ''}")
 
 
 @group.command()
@@ -257,15 +266,19 @@ def show_changes(changes: Sequence[OffsetChange], dry_run: bool, output: Output)
 @dry_run_option
 @yes_option
 @connection_options
-def delete(name: str, keep_offsets: bool, dry_run: bool, yes: bool, connection: Connection) -> None:
+@output_options
+def delete(
+    name: str, keep_offsets: bool, dry_run: bool, yes: bool, connection: Connection, output: Output
+) -> None:
     """Delete group NAME; its retry and dead-letter topics stay."""
     with connection.admin() as admin:
         found = admin.describe_group(name)
-        what = f"group {name} with {len(found.connections.members)} members online"
-        if dry_run:
-            click.echo(f"would delete {what}")
-            return
-        if not yes:
-            click.confirm(f"delete {what}?", abort=True, err=True)
-        admin.delete_group(name, offsets=not keep_offsets)
-    click.echo(f"deleted {what}")
+        members = len(found.connections.members)
+        what = f"group {name} with {members} members online"
+        if not dry_run:
+            if not yes:
+                click.confirm(f"delete {what}?", abort=True, err=True)
+            admin.delete_group(name, offsets=not keep_offsets)
+    if output.for_programs:
+        output.record({"group": name, "members": members, "deleted": not dry_run})
+    output.say(f"{'would delete' if dry_run else 'deleted'} {what}")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.bodies import FORMAT_HELP, described_message, message_writer
+from aerobee.cli.bodies import FORMAT_HELP, described_message, message_writer, plain
+from aerobee.cli.border import DONE, FAILED
 from aerobee.cli.completing import topic_names
 from aerobee.cli.connection import CLI_GROUP, Connection, connection_options, tell_outages
 from aerobee.cli.lazy import CommandGroup
@@ -167,3 +168,29 @@ def tail(
                 write(following)
         except KeyboardInterrupt:
             pass
+
+
+@message.command("consume")
+@click.argument("identity", metavar="ID|QUEUE@OFFSET")
+@click.option("--group", required=True, help="Whose handler gets it.")
+@click.option("--member", metavar="CLIENT", help="Which member; else the first.")
+@click.option("--topic", help="Where to look for the id that a client gave.")
+@connection_options
+@output_options
+def consume_directly(
+    identity: str,
+    group: str,
+    member: str | None,
+    topic: str | None,
+    connection: Connection,
+    output: Output,
+) -> int:
+    """Have a running member of a group handle one message once more; no offset moves.
+
+    Exit code 1: its handler failed.
+    """
+    with connection.admin() as admin:
+        found = by_place(admin, identity) or admin.view_message(identity, topic)
+        done = admin.consume_directly(group, found, client_id=member)
+    output.record(plain(done))
+    return DONE if done.succeeded else FAILED

@@ -116,6 +116,7 @@ def described_queue(one: QueueBounds) -> dict[str, Any]:
 @click.option("--cluster", help="Only on the brokers of this cluster.")
 @yes_option
 @connection_options
+@output_options
 def create(
     name: str,
     queues: int,
@@ -124,6 +125,7 @@ def create(
     cluster: str | None,
     yes: bool,
     connection: Connection,
+    output: Output,
 ) -> None:
     """Create topic NAME on every master, or give it these settings.
 
@@ -135,7 +137,9 @@ def create(
         admin.create_topic(
             name, queues=queues, perm=PERMS[perm], message_type=type_of(kind), cluster=cluster
         )
-    click.echo(f"topic {name}: {queues} queues per broker, {perm}")
+    if output.for_programs:
+        output.record({"topic": name, "queues": queues, "perm": perm, "type": kind})
+    output.say(f"topic {name}: {queues} queues per broker, {perm}")
 
 
 @topic.command()
@@ -145,6 +149,7 @@ def create(
 @type_option
 @yes_option
 @connection_options
+@output_options
 def alter(
     name: str,
     queues: int | None,
@@ -152,6 +157,7 @@ def alter(
     kind: str | None,
     yes: bool,
     connection: Connection,
+    output: Output,
 ) -> None:
     """Change what is named of the settings of topic NAME; the rest stays.
 
@@ -168,8 +174,10 @@ def alter(
             perm=None if perm is None else PERMS[perm],
             message_type=type_of(kind),
         )
+    if output.for_programs:
+        output.rows({"topic": name, **described_config(one)} for one in changed)
     for one in changed:
-        click.echo(
+        output.say(
             f"topic {name} on {one.broker}: {one.read_queues} queues to read, "
             f"{one.write_queues} to write, {PERM_NAMES.get(one.perm & 6, 'none')}"
         )
@@ -200,18 +208,34 @@ def ask_before_shrinking(admin: AdminClient, name: str, queues: int) -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @yes_option
 @connection_options
+@output_options
 def delete(
-    name: str, cluster: str | None, dry_run: bool, yes: bool, connection: Connection
+    name: str,
+    cluster: str | None,
+    dry_run: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
 ) -> None:
-    """Delete topic NAME with its messages and the offsets of groups on it."""
+    """Delete topic NAME with its messages and the offsets of groups on it.
+
+    What it says first is what is lost: messages, and those of them that a group has not consumed.
+    """
     with connection.admin() as admin:
-        found = admin.describe_topic(name)
-        groups = ", ".join(found.groups) or "no group"
-        what = f"topic {name} with {found.messages} messages, consumed by {groups}"
-        if dry_run:
-            click.echo(f"would delete {what}")
-            return
-        if not yes:
-            click.confirm(f"delete {what}?", abort=True, err=True)
-        admin.delete_topic(name, cluster=cluster)
-    click.echo(f"deleted {what}")
+        lost = loss_of(admin, name)
+        groups = ", ".join(f"{one} ({lag} behind)" for one, lag in lost["groups"].items())
+        what = f"topic {name} with {lost['messages']} messages, consumed by {groups or 'no group'}"
+        if not dry_run:
+            if not yes:
+                click.confirm(f"delete {what}?", abort=True, err=True)
+            admin.delete_topic(name, cluster=cluster)
+    if output.for_programs:
+        output.record({**lost, "deleted": not dry_run})
+    output.say(f"{'would delete' if dry_run else 'deleted'} {what}")
+
+
+def loss_of(admin: AdminClient, name: str) -> dict[str, Any]:
+    """What goes with a topic: its messages, and each group with what it has not consumed."""
+    found = admin.describe_topic(name)
+    behind = {group: admin.consumer_lag(group, name).total for group in found.groups}
+    return {"topic": name, "messages": found.messages, "groups": behind}

@@ -1,12 +1,22 @@
 """The admin client against Java's brokers, old and new: also what ours does not serve yet."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from aerobee import ConsumeFrom
 from aerobee.admin import GroupConfig
-from aerobee.blocking import AdminClient, Message, Producer
+from aerobee.blocking import (
+    AdminClient,
+    Message,
+    PopConsumer,
+    Producer,
+    ReceivedMessage,
+    Transaction,
+    TransactionProducer,
+    TransactionState,
+)
+from aerobee.diagnosis import GroupState, MessageHistory
 from aerobee.errors import BrokerError, RouteNotFoundError
 from tests.interop.conftest import GetClient
 from tests.kit.java import VERSIONS, toolkit
@@ -148,3 +158,62 @@ def test_a_broker_is_changed_while_it_runs(java_broker: JavaBroker, admin: Admin
     assert isinstance(admin.all_producers(), dict)
     with pytest.raises(BrokerError):
         admin.running_info("nobody", "nowhere")
+
+
+def test_what_became_of_a_message_is_told(
+    version: str, java_broker: JavaBroker, admin: AdminClient, topic: str
+) -> None:
+    names = java_broker.namesrv_address
+    admin.create_topic(topic, queues=1)
+    admin.create_group(GroupConfig(name=f"{topic}-g"))
+
+    def history(message_id: str, said: str) -> MessageHistory:
+        def look() -> MessageHistory | None:
+            found = admin.explain_message(message_id, topic)
+            return found if said in found.text else None
+
+        found = eventually(look, within_s=WITHIN_S, what=said)
+        assert found is not None
+        return found
+
+    with Producer(names) as producer:
+        sent = producer.send(Message(topic, b"x", tag="a"))
+        delayed = producer.send(Message(topic, b"x", delay_level=18))
+    admin.reset_offsets(f"{topic}-g", topic, 1)
+    found = history(sent.message_id, f"stored in {sent.queue}@0")
+    assert [(one.group, one.state) for one in found.groups] == [(f"{topic}-g", GroupState.PASSED)]
+    assert admin.explain_message(sent.offset_message_id).text == found.text
+    (copy,) = history(delayed.message_id, "delayed by level 18 until").copies
+    assert (copy.waits, copy.due_at is not None) == (True, True)
+    with TransactionProducer(names, group=topic, checker=unknown) as transactions:
+        states = (TransactionState.UNKNOWN, TransactionState.COMMIT, TransactionState.ROLLBACK)
+        halves = [transactions.send_in_transaction(Message(topic, b"x"), ended(s)) for s in states]
+    texts = ("is open", "was committed", "rolled back")
+    if version.startswith("4."):
+        # It lets nobody pull the ends of transactions.
+        texts = ("cannot be told", "was committed", "cannot be told")
+    for half, said in zip(halves, texts, strict=True):
+        history(half.message_id, said)
+    if version.startswith("4."):
+        return
+    with Producer(names) as producer:
+        timed = producer.send(Message(topic, b"x", delay=60.0))
+    history(timed.message_id, "waits for its time")
+    with PopConsumer(f"{topic}-g", names, invisible=60.0) as consumer:
+        (message,) = consumer.receive(topic, max_messages=1)
+
+        def state() -> GroupState:
+            (group,) = admin.explain_message(message.message_id, topic).groups
+            return group.state
+
+        eventually(lambda: state() is GroupState.INVISIBLE, within_s=WITHIN_S, what="invisible")
+        consumer.ack(message)
+        eventually(lambda: state() is GroupState.PASSED, within_s=WITHIN_S, what="acknowledged")
+
+
+def unknown(_: ReceivedMessage) -> TransactionState:
+    return TransactionState.UNKNOWN
+
+
+def ended(state: TransactionState) -> Callable[[Transaction], TransactionState]:
+    return lambda _: state

@@ -11,6 +11,7 @@ from aerobee.client.steps.admin import clients as client_steps
 from aerobee.client.steps.admin import diagnosing as diagnosing_steps
 from aerobee.client.steps.admin import groups as group_steps
 from aerobee.client.steps.admin import messages as message_steps
+from aerobee.client.steps.admin import name_servers as name_server_steps
 from aerobee.client.steps.admin import offsets as offset_steps
 from aerobee.client.steps.admin import topics as topic_steps
 
@@ -99,6 +100,7 @@ class AdminClient(Part):
     producers = method(client_steps.producers)
     all_producers = method(client_steps.all_producers)
     running_info = method(client_steps.running_info)
+    consume_directly = method(client_steps.consume_directly)
 
     # ── Brokers ──
 
@@ -110,3 +112,10 @@ class AdminClient(Part):
     delete_expired_files = method(broker_steps.delete_expired_files)
     delete_expired_queues = method(broker_steps.delete_expired_queues)
     clean_unused_topics = method(broker_steps.clean_unused_topics)
+
+    # ── Name servers ──
+
+    kv = method(name_server_steps.kv)
+    put_kv = method(name_server_steps.put_kv)
+    delete_kv = method(name_server_steps.delete_kv)
+    set_write_permission = method(name_server_steps.set_write_permission)

@@ -1,10 +1,13 @@
 """`aerobee message` against a real broker."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
+from aerobee.blocking import ConsumeFrom, PushConsumer, ReceivedMessage
 from tests.aerobee.cli.conftest import Call
+from tests.conftest import AnyBroker
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.service
@@ -54,3 +57,29 @@ def test_messages_are_found_by_key_and_time(call: Call, topic: str) -> None:
     assert call("message", "tail", topic, "-c", "2", "--format", "body").out == "2\n3\n"
     rows = [json.loads(line) for line in call("message", "tail", topic, "--jsonl").out.splitlines()]
     assert [row["body"] for row in rows] == ["0", "1", "2", "3"]
+
+
+def test_a_member_handles_one_message_once_more(call: Call, topic: str, broker: AnyBroker) -> None:
+    group, seen = f"g-{topic}", list[bytes]()
+    call("topic", "create", topic, "--queues", "1")
+    call("produce", topic, "again")
+    (found,) = call("message", "find", topic, "--json").document
+    place = f"{topic}/{found['broker']}/0@0"
+    done = call("message", "consume", place, "--group", group)
+    assert (done.code, "no member of group" in done.err) == (1, True)
+
+    def handle(messages: Sequence[ReceivedMessage]) -> None:
+        seen.append(messages[0].body)
+        if len(seen) > 2:
+            raise ValueError("not again")
+
+    consumer = PushConsumer(group, broker.namesrv_address, start_from=ConsumeFrom.FIRST)
+    consumer.subscribe(topic, handler=handle)
+    with consumer:
+        eventually(lambda: seen, within_s=WITHIN_S, what="it is consumed")
+        answer = call("message", "consume", place, "--group", group, "--json").document
+        assert answer["result"] == "CR_SUCCESS"
+        done = call("message", "consume", place, "--group", group, "--json")
+    assert (done.code, done.document["result"]) == (1, "CR_THROW_EXCEPTION")
+    assert done.document["remark"] == "ValueError: not again"
+    assert seen == [b"again"] * 3

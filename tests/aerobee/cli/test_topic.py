@@ -83,3 +83,19 @@ def test_a_topic_is_deleted_when_that_is_meant(call: Call, topic: str) -> None:
     assert topic in call("topic", "list").out
     assert call("topic", "delete", topic, "--yes").code == 0
     assert topic not in call("topic", "list").out
+
+
+def test_what_is_lost_with_a_topic_is_told_first(call: Call, topic: str) -> None:
+    made = call("topic", "create", topic, "--queues", "1", "--json").document
+    assert (made["topic"], made["queues"], made["perm"]) == (topic, 1, "rw")
+    call("produce", topic, "x", "--count", "3")
+    (changed,) = call("topic", "alter", topic, "--perm", "r", "--json").document
+    assert (changed["topic"], changed["perm"]) == (topic, "r")
+    group = f"g-{topic}"
+    assert call("group", "create", group, "--json").document["retry_max"] == 16
+    call("group", "reset", group, topic, "--to", "offset:1", "--yes")
+    lost = call("topic", "delete", topic, "--dry-run", "--json").document
+    assert lost == {"topic": topic, "messages": 3, "groups": {group: 2}, "deleted": False}
+    assert f"consumed by {group} (2 behind)" in call("topic", "delete", topic, "--yes").out
+    gone = call("group", "delete", group, "--yes", "--json").document
+    assert gone == {"group": group, "members": 0, "deleted": True}

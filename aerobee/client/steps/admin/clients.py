@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aerobee.admin import (
     ClientConnection,
     ConsumerConnections,
+    DirectResult,
     GroupSubscription,
     PoppedQueue,
     RunningInfo,
@@ -21,10 +22,15 @@ from aerobee.client.steps.admin.topics import instant
 from aerobee.client.wire_queues import from_wire
 from aerobee.errors import BrokerError, ConsumerNotOnlineError
 from aerobee.remoting.wire.bodies.producer_table import ProducerTableInfo
-from aerobee.remoting.wire.bodies.queue_tables import ConsumerRunningInfo, queue_of
+from aerobee.remoting.wire.bodies.queue_tables import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    queue_of,
+)
 from aerobee.remoting.wire.bodies.statistics import ConsumerConnection, ProducerConnection
 from aerobee.remoting.wire.codes import ResponseCode
 from aerobee.remoting.wire.headers.admin import (
+    ConsumeMessageDirectly,
     GetAllProducerInfo,
     GetConsumerConnectionList,
     GetConsumerRunningInfo,
@@ -35,6 +41,7 @@ from aerobee.remoting.wire.version import describe
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aerobee.client.message import ReceivedMessage
     from aerobee.client.steps.admin.brokers import Broker
     from aerobee.client.steps.effects import Steps
     from aerobee.client.steps.routes import Routes
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "all_producers",
     "connections",
+    "consume_directly",
     "consumers",
     "consumers_at",
     "producers",
@@ -250,3 +258,36 @@ def popped_queues(info: ConsumerRunningInfo) -> list[PoppedQueue]:
         for key, one in info.mq_pop_table.items()
     ]
     return sorted(found, key=lambda one: one.queue)
+
+
+def consume_directly(
+    routes: Routes, group: str, message: ReceivedMessage, *, client_id: str | None = None
+) -> Steps[DirectResult]:
+    """Have a member of a group handle a stored message once more; no offset moves.
+
+    The broker of the message asks `client_id`, else the first member. Raises:
+    ConsumerNotOnlineError, BrokerNotFoundError, BrokerError, TransportError.
+    """
+    broker = message.queue.broker_name
+    (target,) = yield from masters(routes, broker=broker)
+    if client_id is None:
+        online = yield from consumers(routes, group)
+        if not online.members:
+            code = ResponseCode.CONSUMER_NOT_ONLINE
+            text = f"no member of group {group} is online"
+            raise ConsumerNotOnlineError(code, text, broker, target.address, "consume directly")
+        client_id = online.members[0].client_id
+    header = ConsumeMessageDirectly(
+        consumer_group=group,
+        client_id=client_id,
+        msg_id=message.offset_message_id,
+        topic=message.topic,
+    )
+    answered = yield from ask(routes, target, header, within_s=FORWARDED_WITHIN_S)
+    said = answered.body(ConsumeMessageDirectlyResult)
+    return DirectResult(
+        client_id=client_id,
+        result=said.consume_result,
+        remark=said.remark,
+        took_ms=said.spent_time_mills,
+    )

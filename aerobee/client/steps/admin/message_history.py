@@ -145,6 +145,11 @@ def in_transaction(look: MessageLook) -> Iterator[str]:
             yield "half of a transaction that was rolled back: it is not delivered"
         elif last.queue_offset < look.halves_done.get(last.queue.broker_name, 0):
             yield "half of a transaction that has ended, and how cannot be told any more"
+        elif last.queue.broker_name in look.ends_unread:
+            yield (
+                "half of a transaction: whether it is open or was rolled back cannot be told, "
+                f"since {last.queue.broker_name} does not let ends of transactions be read"
+            )
         else:
             yield (
                 "half of a transaction that is open: consumers do not see it, and its producer "

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from aerobee.client.message import MessageQueue
 from aerobee.client.namespaces import plain
+from aerobee.client.route import MASTER_ID
 from aerobee.client.steps.admin.brokers import ask, broker_config, broker_stats, masters
 from aerobee.client.steps.admin.clients import consumers, running_info
 from aerobee.client.steps.admin.message_copies import (
-    HALF_TOPIC,
     copies_of,
     group_topics_of,
     looked_up,
@@ -26,7 +26,7 @@ from aerobee.client.steps.admin.message_copies import (
 from aerobee.client.steps.asking import ask_broker
 from aerobee.client.steps.messages import received
 from aerobee.client.steps.offsets import READER, Offsets
-from aerobee.client.steps.pulling import pull_of_one
+from aerobee.client.steps.pulling import NOTHING_THERE, pull_of_one
 from aerobee.client.trace_records import records_in
 from aerobee.diagnosis import CopyKind
 from aerobee.errors import AerobeeError
@@ -118,6 +118,8 @@ class MessageLook:
     groups: list[GroupView] = field(default_factory=list)
     ended: set[tuple[str, int]] = field(default_factory=set)
     """Broker and offset of halves that have ended."""
+    ends_unread: set[str] = field(default_factory=set)
+    """Brokers that do not let ends of transactions be read: those before 5.0."""
     halves_done: dict[str, int] = field(default_factory=dict)
     """Broker → halves below this offset are done with."""
     handed: list[tuple[str, str, Handed]] = field(default_factory=list)
@@ -141,6 +143,8 @@ def look_at_message(
     """
     targets = yield from masters(routes)
     for target in targets:
+        # Not every broker registers the topics that it has for itself, so no route leads there.
+        routes.brokers.setdefault(target.name, {MASTER_ID: target.address})
         settings = yield from broker_config(routes, target.address)
         look.brokers[target.name] = Progress(
             settings, (yield from stats_of(routes, target.address))
@@ -253,12 +257,14 @@ def look_at_halves(routes: Routes, look: MessageLook) -> Steps[None]:
     halves = [one.message for one in look.copies if one.kind is CopyKind.HALF]
     for half in halves[:1]:
         broker = half.queue.broker_name
-        yield from routes.fetch_route(HALF_TOPIC, routes.config.request_timeout)
         done = yield from committed(Offsets(routes, TRANSACTION_GROUP), half.queue)
         look.halves_done[broker] = done or 0
         ends = MessageQueue(OP_TOPIC, broker, half.queue.queue_id)
         begin_ms = int(half.stored_at.timestamp() * 1000)
-        for end in (yield from scanned(routes, look, ends, "*", begin_ms)):
+        read = yield from scanned(routes, look, ends, "*", begin_ms)
+        if read is None:
+            look.ends_unread.add(broker)
+        for end in read or ():
             numbers = (piece.strip() for piece in end.body.split(b","))
             look.ended |= {(broker, int(one)) for one in numbers if one.isdigit()}
 
@@ -271,7 +277,7 @@ def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:
     message = stored.message
     wheel = MessageQueue(WHEEL_TOPIC, message.queue.broker_name, 0)
     begin_ms = int(message.stored_at.timestamp() * 1000)
-    for one in (yield from scanned(routes, look, wheel, POPPED_TAGS, begin_ms)):
+    for one in (yield from scanned(routes, look, wheel, POPPED_TAGS, begin_ms)) or ():
         try:
             record = Handed.from_bytes(one.body)
         except BodyError:
@@ -284,8 +290,8 @@ def look_at_pops(routes: Routes, look: MessageLook) -> Steps[None]:
 
 def scanned(
     routes: Routes, look: MessageLook, queue: MessageQueue, tags: str, begin_ms: int
-) -> Steps[list[ReceivedMessage]]:
-    """The newest records of a queue with some tags, from a time on; nothing where it is not."""
+) -> Steps[list[ReceivedMessage] | None]:
+    """The newest records of a queue with some tags, from a time on; None if it cannot be read."""
     offsets = Offsets(routes, READER)
     try:
         begin = yield from offsets.at_ms(queue, begin_ms)
@@ -299,12 +305,14 @@ def scanned(
             _, answer = yield from ask_broker(routes, queue, pull)
             if answer.code == ResponseCode.SUCCESS:
                 found += received(answer.body, queue.broker_name, routes.config.namespace)
-            elif answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+            elif answer.code not in NOTHING_THERE:
+                return None
+            elif answer.code == ResponseCode.PULL_NOT_FOUND:
                 break
             following = answer.header(PullMessageResponse).next_begin_offset
             begin = max(begin + 1, following)
     except AerobeeError:
-        return []
+        return None
     return found
 
 

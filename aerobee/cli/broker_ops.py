@@ -1,0 +1,93 @@
+"""`aerobee broker clean` and `write-permission`: what an operator has a running broker do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.connection import Connection, connection_options
+from aerobee.cli.options import dry_run_option, yes_option
+from aerobee.cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aerobee.blocking import AdminClient
+
+__all__ = ["clean", "write_permission"]
+
+WHAT = {
+    "files": "log files that are past fileReservedTime, whatever deleteWhen says",
+    "queues": "files of consume queues whose messages are all gone",
+    "topics": "queues of topics that are deleted",
+}
+
+
+def cleaner(admin: AdminClient, what: str) -> Callable[[str], None]:
+    """The request for one kind of cleaning."""
+    return {
+        "files": admin.delete_expired_files,
+        "queues": admin.delete_expired_queues,
+        "topics": admin.clean_unused_topics,
+    }[what]
+
+
+@click.command()
+@click.argument("what", type=click.Choice(list(WHAT)))
+@click.option("--broker", metavar="NAME", help="Only this one; else every master.")
+@dry_run_option
+@yes_option
+@connection_options
+@output_options
+def clean(
+    what: str,
+    broker: str | None,
+    dry_run: bool,
+    yes: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Have brokers delete at once what they would delete in time.
+
+    WHAT is files (log files that are past fileReservedTime), queues (files of consume queues
+    whose messages are all gone) or topics (queues of topics that are deleted).
+    """
+    with connection.admin() as admin:
+        names = [
+            one.name
+            for one in admin.cluster_info().brokers
+            if one.is_master and broker in (None, one.name, one.address)
+        ]
+        if not names:
+            raise click.ClickException(f"the name server knows no master of {broker or 'anything'}")
+        where = ", ".join(names)
+        if not (dry_run or yes):
+            click.confirm(f"delete {WHAT[what]} on {where}?", abort=True, err=True)
+        for name in () if dry_run else names:
+            cleaner(admin, what)(name)
+    output.rows({"broker": name, "what": what, "asked": not dry_run} for name in names)
+    output.say(f"{'would ask' if dry_run else 'asked'} {where} to delete {WHAT[what]}")
+
+
+@click.command("write-permission")
+@click.argument("broker", metavar="BROKER")
+@click.argument("allowed", type=click.Choice(["on", "off"]))
+@yes_option
+@connection_options
+@output_options
+def write_permission(
+    broker: str, allowed: str, yes: bool, connection: Connection, output: Output
+) -> None:
+    """Have producers leave BROKER (off), as before it is stopped, or come back (on).
+
+    Name servers tell them; consumers go on. It holds until the broker registers its topics anew,
+    at the latest after its next start.
+    """
+    if allowed == "off" and not yes:
+        click.confirm(f"have producers leave {broker}?", abort=True, err=True)
+    with connection.admin() as admin:
+        topics = admin.set_write_permission(broker, allowed == "on")
+    if output.for_programs:
+        output.record({"broker": broker, "write": allowed == "on", "topics": topics})
+    output.say(f"{broker}: write permission of {topics} topics is {allowed}")

@@ -1,0 +1,100 @@
+"""What name servers keep for people: key-value settings, and whether producers see a broker.
+
+Name servers do not tell each other, so each of them is asked. Source: admin §3 (updateKvConfig,
+wipeWritePerm), nameserver §4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.client.steps.admin.brokers import asked_of, masters
+from aerobee.client.steps.answers import expect, header_of
+from aerobee.client.steps.effects import Ask
+from aerobee.errors import BrokerError, ConfigurationError
+from aerobee.remoting.wire.bodies.kv_table import KVTable
+from aerobee.remoting.wire.codes import ResponseCode
+from aerobee.remoting.wire.headers.namesrv import (
+    AddWritePermOfBroker,
+    AddWritePermOfBrokerResponse,
+    DeleteKvConfig,
+    GetKvListByNamespace,
+    PutKvConfig,
+    WipeWritePermOfBroker,
+    WipeWritePermOfBrokerResponse,
+)
+
+if TYPE_CHECKING:
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+    from aerobee.remoting.wire.header import Header
+
+__all__ = ["delete_kv", "kv", "put_kv", "set_write_permission"]
+
+
+def kv(routes: Routes, namespace: str) -> Steps[dict[str, str]]:
+    """The settings that a name server keeps under a namespace, such as ORDER_TOPIC_CONFIG.
+
+    Empty if there is no such namespace. Raises: NoNameServerError, BrokerError.
+    """
+    try:
+        answered = yield from asked_of(routes, GetKvListByNamespace(namespace=namespace))
+    except BrokerError as error:
+        if error.code != ResponseCode.QUERY_NOT_FOUND:
+            raise
+        return {}
+    return answered.body(KVTable).table
+
+
+def put_kv(routes: Routes, namespace: str, key: str, value: str) -> Steps[None]:
+    """Write a setting on every name server. Raises: ConfigurationError, BrokerError,
+    TransportError.
+    """
+    if not (namespace.strip() and key.strip()):
+        raise ConfigurationError("a setting of name servers has a namespace and a key")
+    yield from told_to_all(routes, PutKvConfig(namespace=namespace, key=key, value=value))
+
+
+def delete_kv(routes: Routes, namespace: str, key: str) -> Steps[None]:
+    """Remove a setting from every name server; one that is not there is no error.
+
+    Raises: BrokerError, TransportError.
+    """
+    yield from told_to_all(routes, DeleteKvConfig(namespace=namespace, key=key))
+
+
+def told_to_all(routes: Routes, header: Header) -> Steps[None]:
+    """Have every name server do it. Raises: BrokerError, TransportError."""
+    for address in routes.config.name_servers:
+        request = Ask(address=address, header=header, timeout_s=routes.config.request_timeout)
+        expect(request, (yield request), "name server")
+
+
+def set_write_permission(routes: Routes, broker: str, allowed: bool) -> Steps[int]:
+    """Have producers send to a broker, or leave it, as before it is stopped: topics that changed.
+
+    Name servers tell clients so until the broker registers its topics the next time they change.
+    Raises: BrokerNotFoundError, BrokerError, TransportError.
+    """
+    (target,) = yield from masters(routes, broker=broker)
+    changed = 0
+    for address in routes.config.name_servers:
+        timeout_s = routes.config.request_timeout
+        if allowed:
+            add = Ask(
+                address=address,
+                header=AddWritePermOfBroker(broker_name=target.name),
+                timeout_s=timeout_s,
+            )
+            answer = expect(add, (yield add), "name server")
+            count = header_of(add, answer, AddWritePermOfBrokerResponse).add_topic_count
+        else:
+            wipe = Ask(
+                address=address,
+                header=WipeWritePermOfBroker(broker_name=target.name),
+                timeout_s=timeout_s,
+            )
+            answer = expect(wipe, (yield wipe), "name server")
+            count = header_of(wipe, answer, WipeWritePermOfBrokerResponse).wipe_topic_count
+        changed = max(changed, count)
+    return changed
