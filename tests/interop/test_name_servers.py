@@ -33,6 +33,15 @@ ROUTE, CLUSTER_INFO = 105, 106
 QUEUES = 2
 OURS, THEIRS = "ours", "theirs"
 REGISTER_AGAIN_WITHIN_S = 30.0
+IN_ITS_OWN_WAY: dict[str, dict[str, object]] = {
+    "5.4.0": {
+        "enableSingleTopicRegister": "true",
+        "enableSlaveActingMaster": "true",
+        "compatibleWithOldNameSrv": "false",
+    },
+    "4.9.7": {"compressedRegister": "true"},
+}
+"""How Java's broker registers: single topics (217), heartbeats (904, 901); a compressed body."""
 
 
 @dataclass(slots=True)
@@ -72,6 +81,7 @@ def cluster(
                 "brokerName": THEIRS,
                 "namesrvAddr": both,
                 "registerNameServerPeriod": 10_000,
+                **IN_ITS_OWN_WAY[version],
             },
         )
         running.enter_context(theirs)
@@ -156,6 +166,9 @@ def test_tools_see_one_cluster(cluster: Cluster, kind: str) -> None:
     with AdminClient(cluster.names[kind]) as admin:
         seen = {one.name: one.address for one in admin.cluster_info().brokers}
     assert seen == {OURS: cluster.ours.address, THEIRS: cluster.theirs.address}
+    if cluster.client.version == "5.4.0":
+        printed = cluster.client.mqadmin(cluster.names[kind], "clusterList")
+        assert all(address in printed for address in seen.values())
 
 
 def test_a_broker_that_stops_is_left_out_and_comes_back(cluster: Cluster, shared: str) -> None:
