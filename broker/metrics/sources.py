@@ -38,7 +38,6 @@ __all__ = [
     "make_health",
     "make_sources",
     "producer_kinds",
-    "used_bytes",
 ]
 
 CONSUME_MODES: Final = {
@@ -89,7 +88,8 @@ def make_sources(
         now=core.clock.monotonic,
         now_ms=core.clock.now_ms,
         max_connections=lambda: core.config.remoting.max_connections,
-        storage_size_bytes=lambda: used_bytes(disk, store.root),
+        space=lambda: disk.free_space(store.root),
+        refuses_puts=lambda: bool(store.flags.cause),
     )
 
 
@@ -165,12 +165,6 @@ def disk_has_room(disk: Disk, root: Path, config: Callable[[], StoreConfig]) -> 
         return f"{usage.used_percent} % used, the limit is {limit} %"
 
     return check
-
-
-def used_bytes(disk: Disk, root: Path) -> int:
-    """Used space of the file system of `root`."""
-    space = disk.free_space(root)
-    return space.total_bytes - space.free_bytes
 
 
 def producer_kinds(clients: ClientTable) -> Iterator[tuple[ClientKind, int]]:

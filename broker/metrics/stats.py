@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from aerobee.remoting.stats import RemotingStats
+    from aerobee.store.files.disk import Space
     from aerobee.store.stats import StoreStats
 
 __all__ = [
@@ -473,5 +474,7 @@ class Sources:
     now_ms: Callable[[], int]
     """The wall clock."""
     max_connections: Callable[[], int]
-    storage_size_bytes: Callable[[], int]
-    """Used space of the file system that the store lies on."""
+    space: Callable[[], Space]
+    """Of the file system that the store lies on."""
+    refuses_puts: Callable[[], bool]
+    """Whether the store takes no messages now."""

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from aerobee.broker.metrics import metrics
 from aerobee.broker.metrics.stats import Backlog, BrokerStats, ClientKind, GroupLag, Sources
 from aerobee.remoting.stats import RemotingStats
+from aerobee.store.files.disk import Space
 from aerobee.store.stats import StoreStats
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def make_sources() -> Sources:
         flush_behind_bytes=lambda: 4096,
         dispatch_behind_bytes=lambda: 128,
         half_messages=list,
-        storage_size_bytes=lambda: 2**40,
+        space=lambda: Space(2**41, 2**40, 2**39),
+        refuses_puts=lambda: True,
         read_backlog=nothing_stored,
         now=lambda: 10.0,
         now_ms=lambda: 5_000,
@@ -211,6 +213,9 @@ def test_the_gauges_of_store_and_tables_are_what_the_sources_say(sources: Source
     assert value(found, "rocketmq_storage_flush_behind_bytes", **DISK) == 4096
     assert value(found, "rocketmq_storage_dispatch_behind_bytes", **DISK) == 128
     assert value(found, "rocketmq_storage_size_bytes", **DISK) == 2**40
+    assert value(found, "aerobee_storage_capacity_bytes") == 2**41
+    assert value(found, "aerobee_storage_available_bytes") == 2**39
+    assert value(found, "aerobee_store_refuses_puts") == 1
     assert value(found, "aerobee_connections") == 3
 
 

@@ -13,7 +13,6 @@ from aerobee.broker.metrics.sources import (
     disk_has_room,
     make_health,
     producer_kinds,
-    used_bytes,
 )
 from aerobee.broker.metrics.stats import BrokerStats, ClientKind
 from aerobee.store.config import StoreConfig
@@ -142,11 +141,6 @@ def test_space_to_keep_free_stands_in_the_place_of_the_ratio(tmp_path: Path) -> 
     assert check() is None
     disk.free = GIB
     assert check() == f"{GIB} bytes free, {20 * GIB} are to stay free"
-
-
-def test_used_space_is_what_is_not_free(tmp_path: Path) -> None:
-    assert used_bytes(RoomyDisk(), tmp_path) == 50 * GIB
-    assert used_bytes(Disk(), tmp_path) > 0
 
 
 def test_readiness_follows_recovery_the_store_the_disk_and_the_wish_to_stop(
