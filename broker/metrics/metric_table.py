@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from aerobee.broker.metrics.readings import Reading
     from aerobee.broker.metrics.stats import Sources
+    from aerobee.store.stats import Durations
 
 __all__ = ["METRICS", "Metric"]
 
@@ -56,6 +57,18 @@ class Metric(NamedTuple):
     labels: tuple[str, ...]
     help: str
     read: Callable[[Sources], Iterable[Reading]]
+
+
+def single(
+    name: str, kind: Kind, text: str, read: Callable[[Sources], float | Durations]
+) -> Metric:
+    """A metric of one series, without labels of its own."""
+    return Metric(name, kind, (), text, one(read))
+
+
+def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric:
+    """A gauge of the store's medium."""
+    return Metric(name, "gauge", STORAGE_LABELS, text, read)
 
 
 _IN: Final = ("topic", "message_type", "is_system")
@@ -126,31 +139,23 @@ METRICS: Final = (
         "Transactions that are open.",
         half_messages,
     ),
-    Metric(
+    of_store(
         "rocketmq_timer_enqueue_lag",
-        "gauge",
-        STORAGE_LABELS,
         "Timers that were stored and have no slot of the wheel yet.",
         of_timers(lambda t: t.unread),
     ),
-    Metric(
+    of_store(
         "rocketmq_timer_enqueue_latency_milliseconds",
-        "gauge",
-        STORAGE_LABELS,
         "How far behind the reading of new timers is.",
         of_timers(lambda t: t.unread_ms),
     ),
-    Metric(
+    of_store(
         "rocketmq_timer_dequeue_lag",
-        "gauge",
-        STORAGE_LABELS,
         "Timers that are due and not delivered yet.",
         of_timers(lambda t: t.late),
     ),
-    Metric(
+    of_store(
         "rocketmq_timer_dequeue_latency_milliseconds",
-        "gauge",
-        STORAGE_LABELS,
         "How far behind the clock the delivery of timers is; in seconds, as RocketMQ has it.",
         of_timers(lambda t: t.late_ms / 1000),
     ),
@@ -266,60 +271,49 @@ METRICS: Final = (
         "Requests refused with SYSTEM_BUSY: their pool was full, or they had waited too long.",
         per_pool(lambda s, pool: pool.refused + pool.timed_out),
     ),
-    Metric(
+    single(
         "rocketmq_broker_permission",
         "gauge",
-        (),
         "Permission bits of the broker: 4 read, 2 write.",
-        one(lambda s: s.broker_permission()),
+        lambda s: s.broker_permission(),
     ),
     Metric("rocketmq_topic_number", "gauge", (), "Topics known.", one(lambda s: s.topic_number())),
-    Metric(
+    single(
         "rocketmq_consumer_group_number",
         "gauge",
-        (),
         "Consumer groups known.",
-        one(lambda s: s.consumer_group_number()),
+        lambda s: s.consumer_group_number(),
     ),
-    Metric(
+    of_store(
         "rocketmq_storage_size_bytes",
-        "gauge",
-        STORAGE_LABELS,
         "Used space of the file system that the store lies on.",
         one(lambda s: s.space().total_bytes - s.space().free_bytes, *STORAGE),
     ),
-    Metric(
+    single(
         "aerobee_storage_capacity_bytes",
         "gauge",
-        (),
         "Size of the file system that the store lies on.",
-        one(lambda s: s.space().total_bytes),
+        lambda s: s.space().total_bytes,
     ),
-    Metric(
+    single(
         "aerobee_storage_available_bytes",
         "gauge",
-        (),
         "What the broker may still take of it; the system keeps a reserve besides.",
-        one(lambda s: s.space().available_bytes),
+        lambda s: s.space().available_bytes,
     ),
-    Metric(
+    single(
         "aerobee_store_refuses_puts",
         "gauge",
-        (),
         "1 while the store takes no messages (disk full, a failed sync, no segment), else 0.",
-        one(lambda s: float(s.refuses_puts())),
+        lambda s: float(s.refuses_puts()),
     ),
-    Metric(
+    of_store(
         "rocketmq_storage_flush_behind_bytes",
-        "gauge",
-        STORAGE_LABELS,
         "Bytes of the log written and not yet known to be on disk.",
         one(lambda s: s.flush_behind_bytes(), *STORAGE),
     ),
-    Metric(
+    of_store(
         "rocketmq_storage_dispatch_behind_bytes",
-        "gauge",
-        STORAGE_LABELS,
         "Bytes of the log written and not yet in their consume queues.",
         one(lambda s: s.dispatch_behind_bytes(), *STORAGE),
     ),
@@ -365,47 +359,41 @@ METRICS: Final = (
         "How long ago the oldest message that is out should have come again.",
         per_revive_queue("late_ms"),
     ),
-    Metric(
+    single(
         "rocketmq_pop_checkpoint_buffer_size",
         "gauge",
-        (),
         "Always 0: check points are not buffered here, they go into the log.",
-        one(lambda s: 0),
+        lambda s: 0,
     ),
-    Metric(
+    single(
         "rocketmq_pop_offset_buffer_size",
         "gauge",
-        (),
         "Always 0, for the same reason.",
-        one(lambda s: 0),
+        lambda s: 0,
     ),
-    Metric(
+    single(
         "aerobee_index_behind_bytes",
         "gauge",
-        (),
         "Bytes of the log that consumers see and queries by key do not yet.",
-        one(lambda s: s.store.index_behind_bytes),
+        lambda s: s.store.index_behind_bytes,
     ),
-    Metric(
+    single(
         "aerobee_index_keys_total",
         "counter",
-        (),
         "Keys of messages put into the index.",
-        one(lambda s: s.store.keys_indexed),
+        lambda s: s.store.keys_indexed,
     ),
-    Metric(
+    single(
         "aerobee_damaged_records_total",
         "counter",
-        (),
         "Times that a record was left out of an answer because it is not what was written.",
-        one(lambda s: s.store.records_damaged),
+        lambda s: s.store.records_damaged,
     ),
-    Metric(
+    single(
         "aerobee_cold_reads_total",
         "counter",
-        (),
         "Pieces of the log and of queues that a thread had to read from disk.",
-        one(lambda s: s.store.cold_reads),
+        lambda s: s.store.cold_reads,
     ),
     Metric(
         "aerobee_set_aside_messages_total",
@@ -415,12 +403,11 @@ METRICS: Final = (
         " are.",
         set_aside,
     ),
-    Metric(
+    single(
         "aerobee_connections",
         "gauge",
-        (),
         "Connections open on the broker's ports.",
-        one(lambda s: s.remoting.connections),
+        lambda s: s.remoting.connections,
     ),
     Metric(
         "aerobee_connections_max",
@@ -430,26 +417,23 @@ METRICS: Final = (
         " process_max_fds is the limit, less what is kept for the store.",
         connections_max,
     ),
-    Metric(
+    single(
         "aerobee_connections_refused_total",
         "counter",
-        (),
         "Connections closed as they came: maxConnections, or no descriptors but the store's.",
-        one(lambda s: s.remoting.connections_refused),
+        lambda s: s.remoting.connections_refused,
     ),
-    Metric(
+    single(
         "aerobee_unsent_bytes",
         "gauge",
-        (),
         "Bytes of answers that peers have not taken, on all connections together.",
-        one(lambda s: s.remoting.unsent_bytes),
+        lambda s: s.remoting.unsent_bytes,
     ),
-    Metric(
+    single(
         "aerobee_requests_total",
         "counter",
-        (),
         "Requests read, whatever became of them.",
-        one(lambda s: s.remoting.requests),
+        lambda s: s.remoting.requests,
     ),
     Metric(
         "aerobee_repeated_messages_total",
@@ -479,33 +463,29 @@ METRICS: Final = (
         "Log segments deleted because they were expired, or for space before their time.",
         segments_deleted,
     ),
-    Metric(
+    single(
         "aerobee_log_segments_waiting_for_archive",
         "gauge",
-        (),
         "Full log segments that waitForArchive keeps because they have no mark.",
-        one(lambda s: s.store.segments_waiting),
+        lambda s: s.store.segments_waiting,
     ),
-    Metric(
+    single(
         "aerobee_log_segments_unarchived_total",
         "counter",
-        (),
         "Log segments deleted without their archive because the disk was too full to wait.",
-        one(lambda s: s.store.segments_unarchived),
+        lambda s: s.store.segments_unarchived,
     ),
-    Metric(
+    single(
         "aerobee_loop_lag_seconds",
         "histogram",
-        (),
         "By how much a timer of the event loop came late.",
-        one(lambda s: s.broker.loop.lag),
+        lambda s: s.broker.loop.lag,
     ),
-    Metric(
+    single(
         "aerobee_fdatasync_seconds",
         "histogram",
-        (),
         "Time of one sync of a store file.",
-        one(lambda s: s.store.sync_seconds),
+        lambda s: s.store.sync_seconds,
     ),
 )
 """All metrics, in the order of the exposition; process_* figures follow."""

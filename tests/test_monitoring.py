@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.kit.prometheus import Prometheus
 
-CONF = Path(__file__).parents[3] / "conf"
+CONF = Path(__file__).parents[1] / "conf"
 ALERTS = CONF / "prometheus" / "alerts.yml"
 NODE = 'cluster="C",node_id="b",node_type="broker",instance="i",job="aerobee"'
 PAIR = f'{NODE},consumer_group="g",topic="t",is_system="false"'
