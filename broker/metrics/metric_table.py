@@ -6,15 +6,18 @@ work. To add a metric is to add a line. Source: semantics §20.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final
 
 from aerobee.broker.metrics.readings import (
     STORAGE,
+    STORAGE_LABELS,
+    Metric,
     connections_max,
     consumers,
     dead_letters,
     half_messages,
     lag,
+    of_store,
     of_timers,
     one,
     per_group,
@@ -29,47 +32,14 @@ from aerobee.broker.metrics.readings import (
     reserve_time,
     segments_deleted,
     set_aside,
+    single,
     sizes,
     timers_due,
     timing,
     unread_deleted,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from aerobee.broker.metrics.readings import Reading
-    from aerobee.broker.metrics.stats import Sources
-    from aerobee.store.stats import Durations
-
-__all__ = ["METRICS", "Metric"]
-
-STORAGE_LABELS: Final = ("storage_type", "storage_medium")
-
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-class Metric(NamedTuple):
-    """One metric; `labels` are those beyond the common ones."""
-
-    name: str
-    kind: Kind
-    labels: tuple[str, ...]
-    help: str
-    read: Callable[[Sources], Iterable[Reading]]
-
-
-def single(
-    name: str, kind: Kind, text: str, read: Callable[[Sources], float | Durations]
-) -> Metric:
-    """A metric of one series, without labels of its own."""
-    return Metric(name, kind, (), text, one(read))
-
-
-def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric:
-    """A gauge of the store's medium."""
-    return Metric(name, "gauge", STORAGE_LABELS, text, read)
-
+__all__ = ["METRICS"]
 
 _IN: Final = ("topic", "message_type", "is_system")
 _OUT: Final = ("topic", "consumer_group", "is_system")

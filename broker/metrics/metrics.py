@@ -26,7 +26,7 @@ from aerobee.store.stats import Durations
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from aerobee.broker.metrics.metric_table import Metric
+    from aerobee.broker.metrics.readings import Metric
     from aerobee.broker.metrics.stats import Sources
 
 __all__ = ["CONTENT_TYPE", "METRICS", "PAGE_SAMPLES", "document", "main", "pages"]

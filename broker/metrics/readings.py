@@ -1,18 +1,19 @@
 """How each metric is read: from plain counters and calls to label values and numbers.
 
-Every function here returns, or returns a function for, the readings of one metric.
+Every function here returns, or returns a function for, the readings of one metric; the last ones
+make whole lines of the table.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aerobee.broker.core.names import DLQ_PREFIX, RETRY_PREFIX
 from aerobee.remoting.wire.version import describe
 from aerobee.store.stats import Durations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import TypeAlias
 
     from aerobee.broker.metrics.stats import PoolFigures, Sources, TimerFigures
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STORAGE",
+    "STORAGE_LABELS",
+    "Metric",
     "connections_max",
     "consumers",
     "dead_letters",
     "half_messages",
     "lag",
+    "of_store",
     "of_timers",
     "one",
     "per_group",
@@ -42,6 +46,7 @@ __all__ = [
     "reserve_time",
     "segments_deleted",
     "set_aside",
+    "single",
     "sizes",
     "timers_due",
     "timing",
@@ -291,3 +296,30 @@ def one(
         yield labels, read(sources)
 
     return read_one
+
+
+STORAGE_LABELS: Final = ("storage_type", "storage_medium")
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Metric(NamedTuple):
+    """One metric; `labels` are those beyond the common ones."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    read: Callable[[Sources], Iterable[Reading]]
+
+
+def single(
+    name: str, kind: Kind, text: str, read: Callable[[Sources], float | Durations]
+) -> Metric:
+    """A metric of one series, without labels of its own."""
+    return Metric(name, kind, (), text, one(read))
+
+
+def of_store(name: str, text: str, read: Callable[[Sources], Iterable[Reading]]) -> Metric:
+    """A gauge of the store's medium."""
+    return Metric(name, "gauge", STORAGE_LABELS, text, read)
