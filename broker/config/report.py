@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 MASK = "********"
+NEVER_HERE = {"filterServerNums": "0", "slaveReadEnable": "false", "useTLS": "false"}
+"""What tools of 4.9 fail without, and is no setting: `exportConfigs` takes each key for given."""
 TAKES = {True: "SIGHUP", False: "restart"}
 """Whether a setting is live → what brings a change of its file into effect."""
 
@@ -60,7 +62,7 @@ def exported(config: BrokerConfig) -> dict[str, str]:
     Secrets are masked.
     """
     ours = {key.name: shown(config, key) for key in SCHEMA.values()}
-    kept = dict(config.without_effect) | dict(config.unknown)
+    kept = NEVER_HERE | dict(config.without_effect) | dict(config.unknown)
     values = {name: MASK if name in SECRET else text for name, text in (kept | ours).items()}
     return dict(sorted(values.items()))
 

@@ -51,6 +51,12 @@ startAcceptSendRequestTimeStamp
 FRACTIONS: Final = "commitLogDiskRatio consumeQueueDiskRatio putMessageAverageSize putLatency99"
 RATES: Final = "putTps getFoundTps getMissTps getTotalTps getTransferredTps getTransferedTps"
 PUT_CLASSES: Final = 13
+EXPORTED: Final = """
+autoCreateSubscriptionGroup autoCreateTopicEnable brokerClusterName brokerId brokerName brokerRole
+fileReservedTime filterServerNums flushDiskType maxMessageSize messageDelayLevel msgTraceTopicName
+slaveReadEnable traceOn traceTopicEnable useTLS
+"""
+"""Settings that exportConfigs of 4.9.7 takes for given."""
 
 
 @dataclass(slots=True)
@@ -214,6 +220,11 @@ def test_an_exporter_can_read_the_whole_runtime_table(scene: Scene, exporter: As
     assert counted == {True: PUT_CLASSES}
     delivered, end = table["scheduleMessageOffset_3"].split(",")
     assert 0 <= int(delivered) <= int(end)
+
+
+def test_tools_of_4_9_find_the_settings_that_they_export(scene: Scene, exporter: Asking) -> None:
+    told = exporter("getBrokerConfig", scene.broker)
+    assert set(EXPORTED.split()) <= set(told)
 
 
 def test_a_console_makes_shows_and_removes_topics_and_groups(scene: Scene, console: Asking) -> None:
