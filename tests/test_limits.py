@@ -98,6 +98,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "broker/namesrv/test_kv_config.py::test_entries_are_limited",
         "broker/namesrv/test_kv_config.py::test_characters_are_limited_and_come_back",
     ),
+    "a change of settings (25, 318)": (
+        "broker/live_settings/test_live_settings.py"
+        "::test_a_bad_body_changes_nothing_and_is_told_why",
+    ),
     "queue locks": (
         f"{WIRE}::test_locks_of_queues_that_are_not_here_are_not_kept",
         "broker/consumers/test_queue_locks.py::test_a_full_table_grants_no_new_lock",
@@ -169,6 +173,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "G1",
     ),
     "WIPE and ADD_WRITE_PERM 205, 327": ("G1",),
+    "UPDATE_BROKER_CONFIG 25, UPDATE_NAMESRV_CONFIG 318": (
+        "broker/live_settings/test_live_settings.py"
+        "::test_a_bad_body_changes_nothing_and_is_told_why",
+        "broker/live_settings/test_settings_processor.py"
+        "::test_a_permission_that_changes_for_thousands_of_topics_stops_nobody",
+    ),
     "lists 21, 201, 206, 219, 224 and what 103 answers": (
         "broker/core/test_lists.py::test_a_long_list_is_encoded_in_steps",
         "broker/core/test_lists.py::test_an_answer_longer_than_clients_take_is_refused",

@@ -110,6 +110,13 @@ class LiveSettings:
             except ConfigurationError as error:
                 self._refuse(error.problems)
                 return
+            old, new = str(self._overlay.path), read.broker.config_overlay_path
+            if new and Path(new) != self._overlay.path:
+                text = (
+                    f"{new} is read from the next start on; what was changed until now is in {old}"
+                )
+                self._refuse([f"configOverlayPath: {text}: move that file, and restart"])
+                return
             wanted = with_live(self.config, read)
             clash = clashes(self.config, wanted)
             if clash:

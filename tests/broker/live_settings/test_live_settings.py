@@ -411,6 +411,18 @@ async def test_a_reload_that_finds_anything_wrong_changes_nothing(tmp_path: Path
 
 
 @pytest.mark.trio
+async def test_a_reload_does_not_look_for_changes_in_another_place(tmp_path: Path) -> None:
+    """It would not find those of this run."""
+    async with open_desk(tmp_path, config_overlay_path=str(tmp_path / OVERLAY)) as desk:
+        assert await change(desk, b"fileReservedTime=48") == (0, "")
+        with capture_logs() as lines:
+            await desk.broker.settings.live.reload(lambda: reread(tmp_path / "elsewhere"))
+        assert [line["event"] for line in lines] == ["config.reload_refused"]
+        assert "move that file, and restart" in lines[0]["reason"]
+        assert desk.store.config.file_reserved_time_h == 48
+
+
+@pytest.mark.trio
 async def test_a_change_wins_over_the_file_at_a_reload_until_its_line_is_taken_out(
     tmp_path: Path,
 ) -> None:
