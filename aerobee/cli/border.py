@@ -82,8 +82,8 @@ def drop_output() -> None:
 
 
 def complain(text: str) -> None:
-    """One line on stderr."""
-    click.echo(f"aerobee: {text}", err=True)
+    """One line on stderr, whatever a broker put into its remark."""
+    click.echo(f"aerobee: {' '.join(text.splitlines())}", err=True)
 
 
 def explained(error: AerobeeError) -> str:

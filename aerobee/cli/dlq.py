@@ -42,6 +42,8 @@ def list_letters(group: str | None, most: int, connection: Connection, output: O
 
     with connection.admin() as admin:
         if group is not None:
+            if not has_letters(admin, group, output):
+                return
             output.rows(map(described_letter, islice(letters(admin, group), most)))
             return
         rows = []
@@ -82,6 +84,20 @@ def origin(letter: ReceivedMessage) -> str | None:
         if topic and not topic.startswith(RETRY_PREFIX):
             return topic
     return None
+
+
+def has_letters(admin: AdminClient, group: str, output: Output) -> bool:
+    """Whether a group ever had dead letters; if not, it is said. Raises: ConfigurationError."""
+    from aerobee.client.system_names import DLQ_PREFIX
+    from aerobee.errors import ConfigurationError
+
+    if f"{DLQ_PREFIX}{group}" in admin.topics():
+        return True
+    if group not in admin.groups():
+        raise ConfigurationError(f"no broker knows group {group}")
+    output.rows([])
+    output.say(f"group {group} has no dead letters")
+    return False
 
 
 def letters(
@@ -136,6 +152,8 @@ def redrive(
     keeper = REDRIVE_GROUP.format(group=group)[:GROUP_MAX_CHARACTERS]
     with connection.admin() as admin:
         topic = f"{DLQ_PREFIX}{group}"
+        if not has_letters(admin, group, output):
+            return
         done = {} if again else admin.committed_offsets(keeper, topic)
         found = islice(letters(admin, group, done), most)
         if not yes:

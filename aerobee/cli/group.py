@@ -231,6 +231,10 @@ def clone(
 ) -> None:
     """Give group TARGET the offsets of group SOURCE."""
     with connection.admin() as admin:
+        known = admin.groups()
+        for name in (source, target):
+            if name not in known:
+                raise ConfigurationError(f"no broker knows group {name}")
         changes = admin.clone_offsets(source, target, topic=topic, dry_run=True)
         if not dry_run and changes:
             ask_before_moving(target, changes, yes)

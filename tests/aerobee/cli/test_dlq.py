@@ -82,7 +82,10 @@ def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, gro
     assert f"aerobee topic alter '%DLQ%{group}' --perm rw" in done.err
 
 
-def test_a_group_without_dead_letters_says_so(call: Call) -> None:
-    done = call("dlq", "list", "nobody")
-    assert done.code == 1
-    assert "%DLQ%nobody" in done.err
+def test_a_group_without_letters_is_no_error_and_an_unknown_one_is(call: Call, topic: str) -> None:
+    call("group", "create", f"g-{topic}")
+    assert call("dlq", "list", f"g-{topic}", "--json").document == []
+    assert call("dlq", "redrive", f"g-{topic}").out == f"group g-{topic} has no dead letters\n"
+    for what in ("list", "redrive"):
+        done = call("dlq", what, "nobody")
+        assert (done.code, done.err) == (2, "aerobee: no broker knows group nobody\n")

@@ -54,6 +54,9 @@ def test_offsets_are_cloned_and_groups_described_and_deleted(
     other = f"{group}-other"
     call("group", "create", other, "--retries", "2")
     assert call("group", "clone", group, other, "--yes").out.endswith("1 queues moved\n")
+    for pair in ((group, "nobody"), ("nobody", other)):
+        done = call("group", "clone", *pair, "--yes")
+        assert (done.code, done.err) == (2, "aerobee: no broker knows group nobody\n")
     found = call("group", "describe", other, "--json").document
     assert (list(found["topics"]), found["connections"]["members"]) == ([topic], [])
     assert next(iter(found["configs"].values()))["retry_max"] == 2

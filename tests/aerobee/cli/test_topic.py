@@ -99,3 +99,9 @@ def test_what_is_lost_with_a_topic_is_told_first(call: Call, topic: str) -> None
     assert f"consumed by {group} (2 behind)" in call("topic", "delete", topic, "--yes").out
     gone = call("group", "delete", group, "--yes", "--json").document
     assert gone == {"group": group, "members": 0, "deleted": True}
+
+
+def test_an_error_is_one_line_whatever_the_server_says(call: Call) -> None:
+    done = call("topic", "describe", "never-made")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.err.startswith("aerobee: no route for topic never-made")
