@@ -5,7 +5,7 @@ A change is answered when the table is on disk. Source: admin §4.1 (AdminBroker
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import structlog
@@ -41,7 +41,45 @@ CONFIG_BYTES_MAX: Final = 16 << 10
 CONFIG_DEPTH_MAX: Final = 32
 """In the table's file it is nested some levels deeper, and the file must be readable."""
 
+I32_MAX: Final = (1 << 31) - 1
+Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Millis = Id
+
 log = structlog.stdlib.get_logger("aerobee.broker")
+
+
+class CustomizedRetry(msgspec.Struct):
+    """How long each retry waits."""
+
+    next: list[Millis] | None = None
+
+
+class ExponentialRetry(msgspec.Struct):
+    """The first wait, what it is multiplied with, and the longest."""
+
+    initial: Millis | None = None
+    max: Millis | None = None
+    multiplier: Id | None = None
+
+
+class RetryPolicy(msgspec.Struct, rename="camel"):
+    """What is known of a policy; a newer one may have more."""
+
+    type: Literal["CUSTOMIZED", "EXPONENTIAL"] | None = None
+    customized_retry_policy: CustomizedRetry | None = None
+    exponential_retry_policy: ExponentialRetry | None = None
+
+
+class GroupRanges(msgspec.Struct, rename="camel"):
+    """What the numbers of a config may be, in Java's types; a file may hold others."""
+
+    retry_queue_nums: Annotated[int, msgspec.Meta(ge=0, le=1_024)]
+    retry_max_times: Annotated[int, msgspec.Meta(ge=-1, le=I32_MAX)]
+    consume_timeout_minute: Annotated[int, msgspec.Meta(ge=0, le=I32_MAX)]
+    group_sys_flag: Annotated[int, msgspec.Meta(ge=0, le=I32_MAX)]
+    broker_id: Id
+    which_broker_when_consume_slowly: Id
+    group_retry_policy: RetryPolicy
 
 
 class GroupProcessor:
@@ -158,6 +196,10 @@ def check_config(config: SubscriptionGroupConfig) -> None:
         relaxed_json.check_depth(text, CONFIG_DEPTH_MAX)
     except ValueError as error:
         raise unfit(config, f"is {error}") from error
+    try:
+        msgspec.convert(msgspec.to_builtins(config), GroupRanges, strict=False)
+    except msgspec.ValidationError as error:
+        raise unfit(config, f"is not valid: {error}") from error
 
 
 def unfit(config: SubscriptionGroupConfig, why: str) -> Refused:

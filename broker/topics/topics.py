@@ -18,6 +18,7 @@ from aerobee.broker.errors import LimitReached, NameIllegal, Refused, TooFast, T
 from aerobee.broker.saved.data_version import DataVersion, bumped, version_document, version_of
 from aerobee.broker.saved.documents import KeptFields, mapping, unknown_fields
 from aerobee.broker.topics import attributes
+from aerobee.broker.topics.ranges import check_ranges, with_queues_in_range
 from aerobee.remoting.wire.bodies.topic_config import TopicConfig
 from aerobee.remoting.wire.codes import ResponseCode
 
@@ -318,12 +319,7 @@ class TopicTable:
         """The checks that do not depend on the present topic. Raises: NameIllegal, Refused."""
         names.check_topic(wanted.topic_name)
         self.check_not_system(wanted.topic_name)
-        for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
-            if not 0 <= queues <= self.max_queues:
-                raise Refused(
-                    ResponseCode.INVALID_PARAMETER,
-                    f"a topic has 0 to {self.max_queues} queues, not {queues}",
-                )
+        check_ranges(wanted, self.max_queues)
         if wanted.topic_filter_type not in FILTER_TYPES:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -380,7 +376,7 @@ class TopicTable:
         ]
         for name, config in configs.items():
             if name not in rejected:
-                self.put(msgspec.structs.replace(config, topic_name=name))
+                self.put(with_queues_in_range(name, config))
                 self.kept.put(name, unknown_fields(stored[name], FIELDS), self.configs[name])
         self.version = version
         self.extra = unknown_fields(document, OUR_KEYS)

@@ -151,3 +151,47 @@ async def test_a_config_that_could_not_be_read_again_is_refused(
             assert "the config of group [g]" in str(answer.remark)
             assert why in str(answer.remark)
         assert "g" not in desk.groups.configs
+
+
+BEYOND_64 = 1 << 64
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        *(({name: -2}, name) for name in ("retryQueueNums", "retryMaxTimes", "brokerId")),
+        *(({name: BEYOND_64}, name) for name in ("retryMaxTimes", "whichBrokerWhenConsumeSlowly")),
+        ({"retryQueueNums": 1_025}, "retryQueueNums"),
+        ({"retryMaxTimes": 1 << 31}, "retryMaxTimes"),
+        ({"consumeTimeoutMinute": -1}, "consumeTimeoutMinute"),
+        ({"groupSysFlag": 1 << 31}, "groupSysFlag"),
+        ({"groupRetryPolicy": {"type": "NEVER"}}, "groupRetryPolicy.type"),
+        ({"groupRetryPolicy": {"customizedRetryPolicy": {"next": [-1]}}}, "next[0]"),
+        ({"groupRetryPolicy": {"customizedRetryPolicy": {"next": "soon"}}}, "next"),
+        ({"groupRetryPolicy": {"exponentialRetryPolicy": {"initial": BEYOND_64}}}, "initial"),
+        ({"groupRetryPolicy": {"exponentialRetryPolicy": {"multiplier": -1}}}, "multiplier"),
+    ],
+)
+async def test_a_number_out_of_its_range_is_refused_and_named(
+    tmp_path: Path, fields: dict[str, Any], name: str
+) -> None:
+    body = json.dumps({"groupConfigList": [{"groupName": "g", **fields}]})
+    async with open_desk(tmp_path) as desk:
+        for answer in (await update(desk, **fields), await desk.ask(CreateGroups(), body.encode())):
+            assert answer.code == Code.INVALID_PARAMETER
+            assert "the config of group [g] is not valid" in str(answer.remark)
+            assert name in str(answer.remark)
+        assert desk.groups.get("g") is None
+
+
+async def test_the_bounds_of_each_number_are_taken(tmp_path: Path) -> None:
+    exponential = {"initial": 1, "max": (1 << 63) - 1, "multiplier": 2}
+    async with open_desk(tmp_path) as desk:
+        for fields in (
+            {"retryQueueNums": 0, "retryMaxTimes": -1, "consumeTimeoutMinute": 0},
+            {"retryQueueNums": 1_024, "retryMaxTimes": (1 << 31) - 1, "brokerId": (1 << 63) - 1},
+            {"groupRetryPolicy": {"type": "EXPONENTIAL", "exponentialRetryPolicy": exponential}},
+            {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [0]}}},
+            {"groupRetryPolicy": {"type": "CUSTOMIZED", "of a later release": 1}},
+        ):
+            assert (await update(desk, **fields)).code == Code.SUCCESS, fields

@@ -137,6 +137,15 @@ def test_long_group_names_found_in_a_store_are_served() -> None:
     assert groups.update(SubscriptionGroupConfig(group_name="a" * 248, retry_max_times=1), 0)
 
 
+def test_numbers_that_nobody_may_set_any_more_load_and_are_saved() -> None:
+    groups = GroupTable(OPTIONS)
+    absurd = {"retryMaxTimes": -7, "retryQueueNums": 1 << 40, "brokerId": 10**30}
+    groups.load({"subscriptionGroupTable": {"g": absurd}})
+    assert groups.configs["g"].retry_queue_nums == 1 << 40
+    saved = json.loads(msgspec.json.encode(groups.document()))
+    assert saved["subscriptionGroupTable"]["g"].items() >= absurd.items()
+
+
 @pytest.mark.parametrize(
     "broken",
     [

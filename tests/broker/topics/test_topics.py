@@ -221,6 +221,10 @@ def test_an_equal_config_changes_nothing() -> None:
         (wanted("CHECKPOINT_TOPIC"), 29),
         (wanted(queues=1025), 29),
         (wanted(queues=-1), 29),
+        (wanted(perm=8), 29),
+        (wanted(perm=-1), 29),
+        (wanted(topic_sys_flag=4), 29),
+        (wanted(topic_sys_flag=-1), 29),
         (wanted(topic_filter_type="NO_TAG"), 1),
     ],
 )
@@ -292,6 +296,15 @@ def test_the_file_wins_over_the_built_in_topics() -> None:
     topics = table()
     topics.load({"topicConfigTable": {"TBW102": {"writeQueueNums": 3, "perm": 7}}})
     assert topics.for_send("T", "TBW102", 16, 0).write_queue_nums == 3
+
+
+def test_a_file_with_absurd_numbers_loads_with_queues_that_can_be_walked_over() -> None:
+    topics = table()
+    absurd = {"readQueueNums": (1 << 31) - 1, "writeQueueNums": -5, "perm": 255, "topicSysFlag": -1}
+    assert topics.load({"topicConfigTable": {"T": absurd}}) == []
+    config = topics.configs["T"]
+    assert (config.read_queue_nums, config.write_queue_nums) == (32_768, 0)
+    assert (config.perm, config.topic_sys_flag) == (255, -1)
 
 
 def test_names_that_are_paths_are_left_out_of_a_loaded_table() -> None:

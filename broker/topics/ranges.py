@@ -1,0 +1,50 @@
+"""What the numbers of a topic may be: those that are asked for, and those that a file has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from aerobee.broker.errors import Refused
+from aerobee.remoting.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from aerobee.remoting.wire.bodies.topic_config import TopicConfig
+
+__all__ = ["check_ranges", "with_queues_in_range"]
+
+PERM_MAX: Final = 7
+"""Read, write and inherit."""
+SYS_FLAG_MAX: Final = 3
+"""Unit, and unit subscription."""
+STORED_QUEUES_MAX: Final = 32_768
+"""Of a topic that a file has; many requests walk over all of them."""
+
+
+def check_ranges(wanted: TopicConfig, max_queues: int) -> None:
+    """Refuse numbers that are out of range. Raises: Refused."""
+    for queues in (wanted.read_queue_nums, wanted.write_queue_nums):
+        if not 0 <= queues <= max_queues:
+            raise invalid(f"a topic has 0 to {max_queues} queues, not {queues}")
+    for name, bits, most in (
+        ("perm", wanted.perm, PERM_MAX),
+        ("topicSysFlag", wanted.topic_sys_flag, SYS_FLAG_MAX),
+    ):
+        if not 0 <= bits <= most:
+            raise invalid(f"{name} is 0 to {most}, not {bits}")
+
+
+def invalid(remark: str) -> Refused:
+    """A number that is not taken."""
+    return Refused(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def with_queues_in_range(name: str, config: TopicConfig) -> TopicConfig:
+    """A topic as a file has it, with no more queues than anybody can walk over."""
+    return msgspec.structs.replace(
+        config,
+        topic_name=name,
+        read_queue_nums=max(0, min(config.read_queue_nums, STORED_QUEUES_MAX)),
+        write_queue_nums=max(0, min(config.write_queue_nums, STORED_QUEUES_MAX)),
+    )
