@@ -59,10 +59,9 @@ REFUSED: Final = {
     "updateAcl": ACL,
     "updateColdDataFlowCtrGroupConfig": "-b $B -g G -v 1",
     "updateControllerConfig": "-a $B -k a -v b",
-    "updateStaticTopic": "-t S -b b1 -qn 4",
     "updateUser": USER,
 }
-"""Command → words that bring it as far as its request. Some end the JVM where there is none."""
+"""Command → words that bring it as far as its request; others end the JVM or write into `/tmp`."""
 
 
 @pytest.fixture(scope="module")
