@@ -30,6 +30,7 @@ __all__ = [
     "PoppedQueue",
     "QueueBounds",
     "QueueLag",
+    "RequestMode",
     "RunningInfo",
     "RunningQueue",
     "RunningTopic",
@@ -213,6 +214,20 @@ class OffsetChange:
     queue: MessageQueue
     before: int | None
     after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestMode:
+    """Whether a group pulls or pops a topic where the broker assigns its queues: PULL or POP.
+
+    `share`: so many members work on a queue beside its own; 0 is everybody on all queues.
+    """
+
+    broker: str
+    topic: str
+    group: str
+    mode: str
+    share: int
 
 
 # ── Running consumers ──

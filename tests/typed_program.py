@@ -119,6 +119,8 @@ async def administer() -> None:
         assert_type(running.popped[0], admin.PoppedQueue)
         message = await client.view_message("ID", "T")
         assert_type(await client.consume_directly("g", message), admin.DirectResult)
+        assert_type(await client.request_modes(), list[admin.RequestMode])
+        assert_type(await client.set_readable("g", "T", False), dict[str, bool])
         cluster = assert_type(await client.cluster_info(), admin.ClusterInfo)
         assert_type(cluster.brokers[0], admin.BrokerInfo)
         item = assert_type(await client.stats_item("TOPIC_PUT_NUMS", "T"), admin.StatsItem)

@@ -107,6 +107,7 @@ JSON_REQUESTS = frozenset(
         RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.RESET_CONSUMER_CLIENT_OFFSET,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, Unpack
 from aerobee.client.blocking.part import Part
 from aerobee.client.steps.admin import brokers as broker_steps
 from aerobee.client.steps.admin import clients as client_steps
+from aerobee.client.steps.admin import consumption as consumption_steps
 from aerobee.client.steps.admin import diagnosing as diagnosing_steps
 from aerobee.client.steps.admin import groups as group_steps
 from aerobee.client.steps.admin import messages as message_steps
@@ -75,6 +76,10 @@ class AdminClient(Part):
     create_group = method(group_steps.create_group)
     delete_group = method(group_steps.delete_group)
     consumer_lag = method(group_steps.consumer_lag)
+    request_modes = method(consumption_steps.request_modes)
+    set_request_mode = method(consumption_steps.set_request_mode)
+    readable = method(consumption_steps.readable)
+    set_readable = method(consumption_steps.set_readable)
     diagnose_group = method(diagnosing_steps.diagnose_group)
 
     # ── Offsets ──

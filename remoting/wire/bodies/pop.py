@@ -24,6 +24,7 @@ __all__ = [
     "BatchAckRequest",
     "MessageQueueAssignment",
     "RequestModeRequest",
+    "RequestModes",
     "bit_set",
     "offsets_in",
 ]
@@ -133,3 +134,9 @@ class RequestModeRequest(Body, msgspec.Struct, rename="camel", kw_only=True):
     mode: str = "PULL"
     pop_share_queue_num: I32 = -1
     topic: str
+
+
+class RequestModes(Body, msgspec.Struct, rename="camel", kw_only=True):
+    """Body of GET_ALL_MESSAGE_REQUEST_MODE: what was set, by topic and group."""
+
+    message_request_mode_map: dict[str, dict[str, RequestModeRequest]] = {}

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import aerobee
@@ -397,3 +398,45 @@ def test_methods_say_what_their_steps_say() -> None:
         signature = inspect.signature(module.AdminClient.reset_offsets)
         assert list(signature.parameters)[1:4] == ["group", "topic", "to"]
         assert "dry_run" in str(module.AdminClient.reset_offsets.__doc__)
+
+
+# ── How a group consumes ──
+
+
+async def test_a_group_is_told_to_pop_or_to_pull_a_topic(
+    front: Front, topic: str, group: str
+) -> None:
+    async with front.admin() as admin:
+        await admin.create_topic(topic)
+        await admin.create_group(GroupConfig(name=group))
+        for mode, share in (("POP", 2), ("PULL", 0)):
+            await admin.set_request_mode(group, topic, mode, share=share)
+            [found] = [one for one in await admin.request_modes() if one.group == group]
+            assert (found.topic, found.mode, found.share) == (topic, mode, share)
+        with pytest.raises(ConfigurationError, match="'PUSH', share 0: PULL or POP"):
+            await admin.set_request_mode(group, topic, "PUSH")
+        with pytest.raises(BrokerError, match="nobody"):
+            await admin.set_request_mode("nobody", topic, "POP")
+
+
+async def test_a_group_in_a_namespace_is_told_by_its_plain_name(
+    front: Front, topic: str, group: str
+) -> None:
+    async with front.admin(namespace="ns") as inside, front.admin() as outside:
+        await inside.create_topic(topic)
+        await inside.create_group(GroupConfig(name=group))
+        await inside.set_request_mode(group, topic, "POP")
+        assert [one.topic for one in await inside.request_modes() if one.group == group] == [topic]
+        names = [(one.topic, one.group) for one in await outside.request_modes()]
+        assert (f"ns%{topic}", f"ns%{group}") in names
+
+
+async def test_a_group_may_be_kept_from_a_topic(front: Front, topic: str, group: str) -> None:
+    async with front.admin() as admin:
+        await admin.create_topic(topic)
+        await admin.create_group(GroupConfig(name=group))
+        [(broker, before)] = (await admin.readable(group, topic)).items()
+        assert before
+        assert await admin.set_readable(group, topic, False) == {broker: False}
+        assert await admin.readable(group, topic) == {broker: False}
+        assert await admin.set_readable(group, topic, True) == {broker: True}

@@ -1,0 +1,118 @@
+"""Whether and how a group may consume a topic.
+
+Source: admin §3 (setConsumeMode, updateSubGroup), §4.2, §4.3 (codes 353, 401, 402).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aerobee.admin import RequestMode
+from aerobee.client.message import GROUP_MAX, TOPIC_MAX, check_name
+from aerobee.client.namespaces import plain, wrapped
+from aerobee.client.steps.admin.brokers import ask, masters, readers_of
+from aerobee.errors import ConfigurationError
+from aerobee.remoting.wire.bodies.pop import RequestModeRequest, RequestModes
+from aerobee.remoting.wire.bodies.subscription_group import GroupForbidden
+from aerobee.remoting.wire.headers.group import UpdateGroupForbidden
+from aerobee.remoting.wire.headers.pop import GetAllMessageRequestMode, SetMessageRequestMode
+
+if TYPE_CHECKING:
+    from aerobee.client.steps.effects import Steps
+    from aerobee.client.steps.routes import Routes
+
+__all__ = [
+    "readable",
+    "request_modes",
+    "set_readable",
+    "set_request_mode",
+]
+
+MODES: Final = ("PULL", "POP")
+
+
+# ── Pull or POP ──
+
+
+def request_modes(routes: Routes) -> Steps[list[RequestMode]]:
+    """Whether groups pull or pop, where that was set, of each broker. Brokers since 5.1.
+
+    Raises: UnsupportedRequestError, BrokerNotFoundError, BrokerError, TransportError.
+    """
+    namespace = routes.config.namespace
+    found = []
+    for target in (yield from masters(routes)):
+        answered = yield from ask(routes, target, GetAllMessageRequestMode())
+        for topic, groups in answered.body(RequestModes).message_request_mode_map.items():
+            if wrapped(topic, namespace) == topic:
+                found += [
+                    RequestMode(
+                        broker=target.name,
+                        topic=plain(topic, namespace),
+                        group=plain(group, namespace),
+                        mode=one.mode,
+                        share=max(0, one.pop_share_queue_num),
+                    )
+                    for group, one in groups.items()
+                ]
+    return sorted(found, key=lambda one: (one.topic, one.group, one.broker))
+
+
+def set_request_mode(
+    routes: Routes, group: str, topic: str, mode: str, *, share: int = 0
+) -> Steps[None]:
+    """Have consumers whose queues the broker assigns (`server_assignment`) `PULL` or `POP` a topic.
+
+    With POP each queue has `share` members beside its own; 0 gives everybody all queues. Group and
+    topic must be there. Brokers since 5.0.
+    Raises: ConfigurationError, RouteNotFoundError, UnsupportedRequestError, BrokerError,
+    TransportError.
+    """
+    check_names(group, topic)
+    if mode not in MODES or share < 0:
+        raise ConfigurationError(f"mode {mode!r}, share {share}: PULL or POP, and 0 or more")
+    wanted = RequestModeRequest(
+        consumer_group=group, topic=topic, mode=mode, pop_share_queue_num=share
+    )
+    for target in (yield from readers_of(routes, topic)):
+        yield from ask(routes, target, SetMessageRequestMode(), body=wanted.to_bytes())
+
+
+# ── Whether at all ──
+
+
+def readable(routes: Routes, group: str, topic: str) -> Steps[dict[str, bool]]:
+    """Whether a group may read a topic, by the name of each broker that has the topic.
+
+    Raises: as `set_readable`.
+    """
+    return (yield from _readable(routes, group, topic, None))
+
+
+def set_readable(routes: Routes, group: str, topic: str, allowed: bool) -> Steps[dict[str, bool]]:
+    """Forbid a group to read a topic, or allow it again; what counts now, broker by broker.
+
+    Refused with NO_PERMISSION are pulls that leave the expression to the heartbeat, as those of
+    Java's push consumers do; a pull that brings its own is not looked at. Brokers since 5.0.
+    Raises: ConfigurationError, RouteNotFoundError, UnsupportedRequestError, BrokerError,
+    TransportError.
+    """
+    return (yield from _readable(routes, group, topic, allowed))
+
+
+def _readable(
+    routes: Routes, group: str, topic: str, allowed: bool | None
+) -> Steps[dict[str, bool]]:
+    check_names(group, topic)
+    header = UpdateGroupForbidden(group=group, topic=topic, readable=allowed)
+    found = {}
+    for target in (yield from readers_of(routes, topic)):
+        answered = yield from ask(routes, target, header)
+        found[target.name] = answered.body(GroupForbidden).readable
+    return found
+
+
+def check_names(group: str, topic: str) -> None:
+    """Refuse what can be neither. Raises: ConfigurationError."""
+    check_name("group", group, GROUP_MAX)
+    check_name("topic", topic, TOPIC_MAX)
