@@ -93,18 +93,21 @@ def java_namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaNames
     namesrv.stop()
 
 
-def _java_broker(
-    request: pytest.FixtureRequest, version: str, data: Path, settings: Mapping[str, object]
-) -> JavaBroker:
-    namesrv: JavaNamesrv = request.getfixturevalue("java_namesrv")
-    home = data.with_name(f"{data.name}-home")
-    return JavaBroker(
-        toolkit=toolkit(version),
-        data=data,
-        home=home,
-        namesrv_address=namesrv.address,
-        settings=settings,
-    )
+@contextmanager
+def _java_broker(version: str, data: Path, settings: Mapping[str, object]) -> Iterator[JavaBroker]:
+    """With a name server of its own, as ours: to clients, brokers of one name are one."""
+    namesrv = JavaNamesrv(toolkit("5.4.0"), data.with_name(f"{data.name}-namesrv"))
+    try:
+        with JavaBroker(
+            toolkit=toolkit(version),
+            data=data,
+            home=data.with_name(f"{data.name}-home"),
+            namesrv_address=namesrv.address,
+            settings=settings,
+        ) as broker:
+            yield broker
+    finally:
+        namesrv.stop()
 
 
 @contextmanager
@@ -119,7 +122,7 @@ def _starting(
             if against == OURS:
                 return running.enter_context(BrokerProcess(data=data, settings=settings))
             version = against.removeprefix("java-")
-            return running.enter_context(_java_broker(request, version, data, settings))
+            return running.enter_context(_java_broker(version, data, settings))
 
         yield start
 

@@ -35,7 +35,7 @@ SHORT_ROLL = {"timerRollWindowSlot": "12"}
 @pytest.fixture(scope="module")
 def broker(shared_broker: StartBroker) -> AnyBroker:
     """The broker of this module."""
-    return shared_broker(recallMessageEnable=True)
+    return shared_broker(recallMessageEnable=True, timerWheelEnable=True)
 
 
 def test_a_real_client_sends_timers_and_takes_one_back(
