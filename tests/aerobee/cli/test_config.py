@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from aerobee.blocking import AdminClient
 from aerobee.broker.config.schema import SCHEMA
 from aerobee.cli.config import config
-from aerobee.testing import broker
+from tests.kit.broker_process import BrokerProcess
 
 
 def run(command: str, file: Path) -> tuple[int, str, str]:
@@ -133,9 +133,11 @@ def test_a_file_is_compared_with_the_defaults(tmp_path: Path) -> None:
 def test_a_file_is_compared_with_a_running_broker(tmp_path: Path) -> None:
     file = tmp_path / "broker.yaml"
     file.write_text("flush_disk_type: SYNC_FLUSH\nfile_reserved_time: 2d\nbroker_name: one\n")
-    with broker(settings={"brokerName": "one"}) as running:
-        words = ["diff", "-c", str(file), "--broker", "one", "--namesrv", running.namesrv]
-        done = CliRunner().invoke(config, [*words, "--json"])
+    settings = {"brokerName": "one"}
+    with BrokerProcess(data=tmp_path / "data", settings=settings) as running:
+        names = running.namesrv_address
+        words = ["diff", "-c", str(file), "--broker", "one", "--namesrv", names, "--json"]
+        done = CliRunner().invoke(config, words)
         assert done.exit_code == 1
         rows = {row["key"]: row for row in json.loads(done.output)}
         assert rows["file_reserved_time"] == {
@@ -147,7 +149,7 @@ def test_a_file_is_compared_with_a_running_broker(tmp_path: Path) -> None:
         }
         assert rows["flush_disk_type"]["takes"] == "restart"
         assert "broker_name" not in rows
-        with AdminClient(running.namesrv) as admin:
+        with AdminClient(names) as admin:
             admin.update_broker_config({"fileReservedTime": "48"}, "one")
-        done = CliRunner().invoke(config, [*words, "--json"])
+        done = CliRunner().invoke(config, words)
         assert "file_reserved_time" not in {row["key"] for row in json.loads(done.output)}
