@@ -50,13 +50,18 @@ class Connection:
     namesrv: str | None = None
     profile: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def namespace(self) -> str | None:
+        """The namespace that names are in, if they are in one."""
+        return self.profile.get("namespace") or None
+
     def options(self) -> ClientOptions:
         """What every client takes beside the address. Raises: ConfigurationError."""
         from aerobee.client.security import Credentials, TLSConfig
 
         options: ClientOptions = {}
-        if namespace := self.profile.get("namespace"):
-            options["namespace"] = namespace
+        if self.namespace:
+            options["namespace"] = self.namespace
         keys = ((name, self.profile.get(name)) for name in ACCOUNT)
         account = {name: value for name, value in keys if value}
         if account:

@@ -44,7 +44,8 @@ def list_letters(group: str | None, most: int, connection: Connection, output: O
         if group is not None:
             if not has_letters(admin, group, output):
                 return
-            output.rows(map(described_letter, islice(letters(admin, group), most)))
+            found = islice(letters(admin, group), most)
+            output.rows(described_letter(one, connection.namespace) for one in found)
             return
         rows = []
         for topic in admin.topics():
@@ -61,11 +62,11 @@ def list_letters(group: str | None, most: int, connection: Connection, output: O
         output.rows(rows)
 
 
-def described_letter(letter: ReceivedMessage) -> dict[str, Any]:
+def described_letter(letter: ReceivedMessage, namespace: str | None) -> dict[str, Any]:
     """A dead letter in a line."""
     return {
         "place": f"{letter.queue}@{letter.queue_offset}",
-        "origin": origin(letter),
+        "origin": origin(letter, namespace),
         "tag": letter.tag,
         "keys": list(letter.keys),
         "tries": letter.reconsume_times,
@@ -75,14 +76,15 @@ def described_letter(letter: ReceivedMessage) -> dict[str, Any]:
     }
 
 
-def origin(letter: ReceivedMessage) -> str | None:
+def origin(letter: ReceivedMessage, namespace: str | None) -> str | None:
     """The topic that a dead letter came from, if it says so."""
+    from aerobee.client.namespaces import plain
     from aerobee.client.system_names import RETRY_PREFIX
 
     for name in ORIGINS:
         topic = letter.properties.get(name, "")
         if topic and not topic.startswith(RETRY_PREFIX):
-            return topic
+            return plain(topic, namespace)
     return None
 
 
@@ -158,7 +160,10 @@ def redrive(
         found = islice(letters(admin, group, done), most)
         if not yes:
             rows = [
-                {"place": f"{one.queue}@{one.queue_offset}", "to": to_topic or origin(one)}
+                {
+                    "place": f"{one.queue}@{one.queue_offset}",
+                    "to": to_topic or origin(one, connection.namespace),
+                }
                 for one in found
             ]
             output.rows(rows)
@@ -167,7 +172,7 @@ def redrive(
         with connection.producer() as producer, progress(None, "sending") as advance:
             sent = 0
             for letter in found:
-                producer.send(copy_of(letter, to_topic))
+                producer.send(copy_of(letter, to_topic or origin(letter, connection.namespace)))
                 note(admin, keeper, letter, first=not sent)
                 sent += 1
                 advance(1)
@@ -186,14 +191,13 @@ def note(admin: AdminClient, keeper: str, letter: ReceivedMessage, *, first: boo
     admin.reset_offsets(keeper, letter.queue.topic, after, queues=[letter.queue])
 
 
-def copy_of(letter: ReceivedMessage, to_topic: str | None) -> Message:
+def copy_of(letter: ReceivedMessage, topic: str | None) -> Message:
     """A new message with what its sender gave the letter, and its id as a property.
 
     Raises: ClickException for a letter that does not say where it came from.
     """
     from aerobee.client.message import RESERVED_PROPERTIES, Message
 
-    topic = to_topic or origin(letter)
     if topic is None:
         raise click.ClickException(
             f"the letter at {letter.queue}@{letter.queue_offset} does not say where it came from: "

@@ -22,8 +22,16 @@ def connection(broker: AnyBroker) -> Iterator[RawConnection]:
         yield connection
 
 
+@pytest.fixture(params=[""])
+def space(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What stands before names on the wire."""
+    prefix: str = request.param
+    monkeypatch.setenv("AEROBEE_NAMESPACE", prefix.rstrip("%"))
+    return prefix
+
+
 @pytest.fixture
-def group(call: Call, connection: RawConnection, topic: str) -> str:
+def group(call: Call, connection: RawConnection, topic: str, space: str) -> str:
     """A group that gave up three messages."""
     group = f"g-{topic}"
     call("topic", "create", topic, "--queues", "1")
@@ -38,11 +46,11 @@ def group(call: Call, connection: RawConnection, topic: str) -> str:
         answer = connection.call(
             CONSUMER_SEND_MSG_BACK,
             {
-                "group": group,
+                "group": f"{space}{group}",
                 "offset": offset,
                 "delayLevel": STRAIGHT_TO_THE_DEAD,
                 "originMsgId": found["message_id"],
-                "originTopic": topic,
+                "originTopic": f"{space}{topic}",
             },
         )
         assert answer.code == 0, answer.remark
@@ -55,6 +63,7 @@ def offset_of(call: Call, place: str) -> str:
     return next(line.split()[2] for line in lines if line.startswith("offset id"))[-16:]
 
 
+@pytest.mark.parametrize("space", ["", "dead%"], indirect=True)
 def test_dead_letters_are_listed_and_sent_again_once(call: Call, topic: str, group: str) -> None:
     def three() -> bool:
         done = call("dlq", "list", "--json")
