@@ -232,6 +232,8 @@ def administer(run: Run) -> None:
     stolen.start()
     broker = SteppedBroker(data=run.directory / "data", settings=SETTINGS)
     with broker, Crowd(broker.address, log=run.directory / "crowd.log") as crowd:
+        # What it read before its door opened kept nobody waiting.
+        opened_s = time.monotonic()
         topics = hundreds * TOPICS
         fill = [
             request_frame(SEND, 1, send_fields(f"t{n % topics}", n // topics), bytes(128))
@@ -245,7 +247,11 @@ def administer(run: Run) -> None:
             ask_together(broker, code)
         assert broker.stop() == 0
     stolen.look()
-    steps = [step for step in steps_in(broker.steps_path) if not stolen.within(step)]
+    steps = [
+        step
+        for step in steps_in(broker.steps_path)
+        if step.at_s > opened_s and not stolen.within(step)
+    ]
     stolen.over.set()
     run.counts["questions"] = len(took)
     for one in took:
