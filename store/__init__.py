@@ -1,4 +1,4 @@
-"""Records and disk: the commit log, its queues and what keeps them true.
+"""The store: the commit log, consume queues, index and timers on disk.
 
 Knows no socket and no command.
 """

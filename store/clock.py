@@ -1,4 +1,4 @@
-"""Where time comes from: the clock that every part is given.
+"""The clock that every part is given.
 
 A part that needs the time takes a `Clock`; only the start of a process makes the system's.
 """
@@ -11,7 +11,7 @@ __all__ = ["Clock", "monotonic_ms"]
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """Wall clock and monotonic clock."""
 
     def now_ms(self) -> int:
         """Wall clock in ms since 1970; may step back."""

@@ -59,15 +59,15 @@ class MessageIllegal(StoreError):
 
 
 class PropertiesTooLong(MessageIllegal):
-    """The encoded property string is longer than its length field can say."""
+    """The encoded property string does not fit its length field."""
 
 
 class RecordDamaged(StoreError):
-    """The bytes at that offset are no whole record."""
+    """The bytes at that offset are not a whole record."""
 
 
 class Piece(NamedTuple):
-    """Bytes of one file, to be read in one go."""
+    """Bytes of one file, to be read in one call."""
 
     path: Path
     position: int
@@ -83,11 +83,11 @@ class NotInMemory(StoreError):
 
 
 class SegmentLate(StoreError):
-    """The log must roll, and its next segment is still being made; nothing has changed."""
+    """The log must roll, and its next segment is still being allocated; nothing has changed."""
 
 
 class StoreRefused(StoreError):
-    """The store does not start; the text names the file and what to do about it."""
+    """The store does not start; the message names the file and the remedy."""
 
 
 class StoreLocked(StoreRefused):
@@ -118,5 +118,5 @@ CONTENT_ERRORS: Final = (
     msgspec.MsgspecError,
     struct.error,
 )
-"""What a service that looks at stored data may meet because of what a message says. Errors of the
-disk, of memory and of our own asserts are none of them."""
+"""Errors that the content of a stored message can cause in a service. Errors of the disk, of memory
+and of our own asserts are not among them."""

@@ -1,4 +1,4 @@
-"""Why the store refuses what: one bit per reason, as RocketMQ counts them."""
+"""The reasons why the store refuses operations: one bit each, with RocketMQ's values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Flag", "RunningFlags"]
 
 
 class Flag(IntFlag):
-    """What a store cannot do at the moment, as bits. Source: store format §2.6 (RunningFlags)."""
+    """A reason, as a bit. Source: store format §2.6 (RunningFlags)."""
 
     NOT_READABLE = 0x01
     NOT_WRITEABLE = 0x02
@@ -26,9 +26,9 @@ UNWRITABLE = ~int(Flag.NOT_READABLE)
 
 
 class RunningFlags:
-    """The reasons that hold now, each with its cause in words.
+    """The present reasons, each with its cause in words.
 
-    `refusing` is true while anything stands against a write: the hot path reads only this.
+    `refusing` is true while any of them forbids writes: the hot path reads only this.
     """
 
     __slots__ = ("_causes", "bits", "refusing")
@@ -39,24 +39,24 @@ class RunningFlags:
         self.refusing = False
 
     def set(self, flag: Flag, cause: str) -> None:
-        """From now on this reason holds."""
+        """Add a reason."""
         self._causes[flag] = cause
         self._count()
 
     def clear(self, flag: Flag) -> None:
-        """This reason is gone; nothing when it did not hold."""
+        """Remove a reason; a no-op when it is not set."""
         self._causes.pop(flag, None)
         self._count()
 
     def tell(self, flag: Flag, cause: str) -> None:
-        """This reason holds, or with an empty cause is gone."""
+        """Add a reason, or remove it with an empty cause."""
         if cause:
             self.set(flag, cause)
         else:
             self.clear(flag)
 
     def has(self, flag: Flag) -> bool:
-        """Whether this reason holds."""
+        """Whether this reason is set."""
         return flag in self._causes
 
     @property

@@ -1,7 +1,7 @@
-"""Descriptors set aside for the store, for the time when connections have taken all others.
+"""A reserve of descriptors for the store, for when connections have taken all others.
 
-Whatever the store opens then takes one of them, and gives it back when it closes what it opened.
-Directories that are synced again and again are kept open, so that their syncs need none.
+What the store opens then takes one of them, and returns it when it closes the file. Directories
+that are synced often are kept open, so that their syncs need none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["DESCRIPTORS_RESERVED", "NONE_LEFT", "UNTRACKED", "Descriptors"]
 
 DESCRIPTORS_RESERVED = 16
-"""What the store opens at the same time, with room to spare."""
+"""The descriptors that the store needs at a time, with room to spare."""
 UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 """For `mmap`: older Pythons keep a descriptor of their own with each mapping."""
 NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
-"""What the system says when there is no descriptor."""
+"""The errors of a system without free descriptors."""
 _NULL = Path("/dev/null")
 
 P = ParamSpec("P")
@@ -38,13 +38,13 @@ class Descriptors:
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
         self.directories: dict[Path, int] = {}
-        """Those kept open."""
+        """The directories that are kept open."""
         self._spares: list[int] = []
         self._size = 0
         self._null = -1
 
     def hold(self, directories: Sequence[Path], size: int = DESCRIPTORS_RESERVED) -> None:
-        """Set so many aside, and keep these directories open. Raises: OSError."""
+        """Reserve `size` descriptors, and keep these directories open. Raises: OSError."""
         if self._null < 0:
             self._null = self._call(os.open, _NULL, os.O_RDWR)
         while len(self._spares) < size:
@@ -56,7 +56,7 @@ class Descriptors:
                 self.directories[path] = self._call(os.open, path, flags)
 
     def __del__(self) -> None:
-        """A store that nobody closed gives its descriptors back, as an open file does."""
+        """Close them when a store is dropped without a close."""
         for fd in self.forget():
             with suppress(OSError):
                 os.close(fd)
@@ -67,7 +67,7 @@ class Descriptors:
             self._call(os.close, fd)
 
     def forget(self) -> list[int]:
-        """There is no reserve any more; what was in it."""
+        """Empty the reserve; returns what was in it."""
         held = [*self.directories.values(), *self._spares, self._null]
         self._size, self._null = 0, -1
         self.directories.clear()
@@ -75,7 +75,7 @@ class Descriptors:
         return [fd for fd in held if fd >= 0]
 
     def take(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """A call that needs a descriptor: one of the reserve if there is no other."""
+        """Make a call that needs a descriptor; use one of the reserve if there is no other."""
         while True:
             try:
                 found: R = self._call(function, *args, **kwargs)
@@ -87,9 +87,9 @@ class Descriptors:
             self._call(os.close, self._spares.pop())
 
     def give_back(self, fd: int) -> None:
-        """Close it, or keep it where the reserve is short of one."""
+        """Close a descriptor, or keep it if the reserve is short."""
         if len(self._spares) < self._size:
-            # In one call, so that nobody takes it in between.
+            # In one call, so that no other thread takes the number in between.
             self._call(os.dup2, self._null, fd, inheritable=False)
             self._spares.append(fd)
         else:

@@ -1,10 +1,10 @@
 """Every system call of the store. Nothing else may touch files.
 
-Paths and bytes flow in, bytes and handles flow out; no rule of the business is here. All calls pass
+Paths and bytes in, bytes and handles out; no logic of the store is here. All calls go through
 `Disk._call`, so a test's disk can count, delay, fail or lose any of them. Invariant: a name appears
 in its directory only when the file behind it has its final size, and what is called durable was
-synced, the directory included. Longer than other files, because the list of what the store asks of
-the system stands in one place.
+synced, the directory included. Longer than other files, because all that the store asks of the
+system is in one place.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ _MEMORY_LIMITS = (
 
 
 class Space(NamedTuple):
-    """Room on a file system, in bytes; `available_bytes` is what ordinary users may still take."""
+    """Space of a file system, in bytes; `available_bytes` is what unprivileged users may still
+    use.
+    """
 
     total_bytes: int
     free_bytes: int
@@ -59,7 +61,7 @@ class Space(NamedTuple):
 
 
 class Handle:
-    """An open file. Reads and writes name their position and move nothing."""
+    """An open file. Reads and writes name their position; there is no current position."""
 
     __slots__ = ("_disk", "fd", "path")
 
@@ -113,7 +115,7 @@ class Handle:
         )
 
     def close(self) -> None:
-        """Give the descriptor back; mappings made from it live on. A second call does nothing."""
+        """Close the descriptor; mappings made from it stay valid. A second call does nothing."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             self._disk.descriptors.give_back(fd)
@@ -126,7 +128,7 @@ class Handle:
 
 
 class Disk:
-    """The one door to the file system. Every method may raise OSError."""
+    """The one access to the file system. Every method may raise OSError."""
 
     _held: set[tuple[int, int]] = set()  # noqa: RUF012 - one per process, as POSIX locks are
     """Device and inode of the lock files this process holds: POSIX would let it lock them twice."""
@@ -150,7 +152,7 @@ class Disk:
         return True
 
     def is_directory(self, path: Path) -> bool:
-        """Whether the name is a directory (or leads to one)."""
+        """Whether the name is a directory, or a link to one."""
         return self._call(os.path.isdir, path)
 
     def listdir(self, path: Path) -> list[str]:
@@ -177,7 +179,7 @@ class Disk:
             return []
 
     def mkdir(self, path: Path) -> None:
-        """Make the directory and those above it, durably; nothing when it is there."""
+        """Create the directory and its parents, durably; a no-op when it exists."""
         missing = [path]
         while not self.exists(missing[-1].parent):
             missing.append(missing[-1].parent)
@@ -199,7 +201,7 @@ class Disk:
         self._call(os.rmdir, path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name, replacing what had it; the directory is not synced."""
+        """Rename a file, replacing an existing one; the directory is not synced."""
         self._call(os.replace, old, new)
 
     def sync_directory(self, path: Path) -> None:
@@ -273,7 +275,8 @@ class Disk:
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # No hard links here: for a moment only the backup has the content, and readers know it.
+            # No hard links here: for a moment only the backup has the content, and readers handle
+            # that.
             self.rename(path, backup)
 
     # ── Files of fixed size ──
@@ -286,7 +289,7 @@ class Disk:
         return Handle(self, self.descriptors.take(os.open, path, flags, _FILE_MODE), path)
 
     def allocate(self, path: Path, size: int) -> Handle:
-        """Make a file of `size` zeros with every block reserved, durably, directory included."""
+        """Create a file of `size` zeros with every block reserved, durably, directory included."""
         handle = self._make(path, size, fill=True)
         try:
             self._sync(os.fsync, handle.fd, path)
@@ -298,9 +301,9 @@ class Disk:
         return handle
 
     def create(self, path: Path, size: int, data: bytes = b"", position: int = 0) -> Handle:
-        """Make a sparse file of `size` bytes that holds `data` when its name appears.
+        """Create a sparse file of `size` bytes that holds `data` when its name appears.
 
-        Nothing is synced: that is for the next sync of the file and of its directory.
+        Nothing is synced: the next sync of the file and of its directory does that.
         """
         handle = self._make(path, size, fill=False)
         try:
@@ -312,7 +315,7 @@ class Disk:
         return handle
 
     def _make(self, path: Path, size: int, *, fill: bool) -> Handle:
-        # Other brokers refuse to start over a file of the wrong length, so it grows outside.
+        # Other brokers refuse to start over a file of the wrong length, so it grows elsewhere.
         handle = self.open(spare_path(path), create=True)
         try:
             handle.truncate(0)
@@ -340,20 +343,20 @@ class Disk:
         return self.descriptors.take(mmap.mmap, handle.fd, size, access=access, **UNTRACKED)
 
     def forget_pages(self, mapping: mmap.mmap) -> None:
-        """Empty the page table of a mapping; who still reads it finds its pages again.
+        """Empty the page table of a mapping; its readers fault the pages in again.
 
-        To unmap a whole GiB in one call would hold the interpreter for 20 ms.
+        Unmapping a whole GiB in one call would hold the GIL for 20 ms.
         """
         size = len(mapping)
         for at in range(0, size, _UNMAP_BYTES):
             mapping.madvise(mmap.MADV_DONTNEED, at, min(_UNMAP_BYTES, size - at))
 
     def memory(self, size: int) -> mmap.mmap:
-        """Zeros of our own, no file: only pages that were written cost memory."""
+        """Anonymous memory of zeros: only written pages cost memory."""
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def zero(self, handle: Handle, begin: int, end: int, *, sync: bool = True) -> int:
-        """Overwrite [begin, end) with zeros where it is not; returns how far other bytes reached.
+        """Overwrite [begin, end) with zeros; returns the end of the other bytes that were there.
 
         Synced when anything was written, unless the caller does. Holes and reserved blocks stay.
         """
@@ -361,7 +364,7 @@ class Disk:
         for first, last in list(handle.data_ranges(begin, end)):
             for at in range(first, last, _COPY_BYTES):
                 piece = handle.pread(min(_COPY_BYTES, last - at), at)
-                # Comparing is ten times as fast as looking for the last byte that is not zero.
+                # Comparing is ten times as fast as searching for the last byte that is not zero.
                 if piece != _ZEROS[: len(piece)]:
                     used = len(piece.rstrip(b"\0"))
                     handle.pwrite(bytes(used), at)
@@ -423,7 +426,7 @@ class Disk:
         return handle
 
     def unlock(self, handle: Handle) -> None:
-        """Let go of a lock."""
+        """Release a lock."""
         self._held.discard(_identity(self._call(os.fstat, handle.fd)))
         handle.close()
 
@@ -437,7 +440,7 @@ class Disk:
         return os.getpid()
 
     def boot(self) -> str:
-        """What the system calls the time since it was started; "" when it does not say."""
+        """An id of the time since the system was started; "" when it does not say."""
         with contextlib.suppress(OSError):
             return self.read(_BOOT_ID).decode("ascii", "replace").strip()
         return ""
@@ -472,12 +475,12 @@ class Disk:
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
-    """What tells a file from all others, whatever its names are."""
+    """Device and inode, which identify a file whatever its names are."""
     return status.st_dev, status.st_ino
 
 
 def _holder(fd: int) -> int:
-    """Pid of the process that keeps us from the lock; 0 when the system does not say."""
+    """The pid of the process that holds the lock; 0 when the system does not say."""
     wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     try:
         return int(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, wanted))[4])

@@ -1,5 +1,5 @@
-"""The wall's clock and calendar: `deleteWhen` and names of index files follow the time zone of the
-machine, as RocketMQ's do.
+"""Local time: `deleteWhen` and names of index files follow the time zone of the machine, as in
+RocketMQ.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ __all__ = ["local_day", "local_hour", "local_stamp"]
 
 
 def local_hour(now_ms: int) -> int:
-    """Hour of the day, 0 to 23, where this machine stands."""
+    """Hour of the day in local time, 0 to 23."""
     return datetime.fromtimestamp(now_ms / 1_000, tz=UTC).astimezone().hour
 
 
 def local_day(now_ms: int) -> int:
-    """Number of the day that it is where this machine stands."""
+    """Number of the day in local time."""
     return datetime.fromtimestamp(now_ms / 1_000, tz=UTC).astimezone().date().toordinal()
 
 
 def local_stamp(now_ms: int) -> int:
-    """Year to millisecond where this machine stands, as one number of 17 digits."""
+    """Local time from year to millisecond, as one number of 17 digits."""
     when = datetime.fromtimestamp(now_ms // 1_000, tz=UTC).astimezone()
     return int(f"{when:%Y%m%d%H%M%S}") * 1_000 + now_ms % 1_000

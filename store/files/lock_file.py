@@ -35,13 +35,13 @@ class LockFile:
 
     @property
     def held(self) -> bool:
-        """Whether the directory is ours."""
+        """Whether this store holds the lock."""
         return self._handle is not None
 
     def acquire(self) -> None:
         """Take the lock without waiting.
 
-        Raises: StoreLocked when another store has it, StoreUnusable when there can be no lock.
+        Raises: StoreLocked when another store has it, StoreUnusable when it cannot be created.
         """
         assert self._handle is None, self
         try:
@@ -58,16 +58,18 @@ class LockFile:
             handle.pwrite(_CONTENT, 0)
 
     def owner(self) -> str:
-        """Who was here last, if it was one of us; "" when another broker was.
+        """The last run of this broker on the directory; "" when another broker was here since.
 
-        Those write `lock` to the begin of the file at each start. Raises: OSError.
+        Other brokers write `lock` to the start of the file at each start. Raises: OSError.
         """
         assert self._handle is not None, self
         content = self._handle.pread(_CONTENT_BYTES, 0)
         return content.decode("ascii", "replace") if content.startswith(_OURS) else ""
 
     def claim(self, name: str) -> str:
-        """Say durably that one of us was here; gives what `owner` says then. Raises: OSError."""
+        """Record durably that this run uses the directory; returns the new `owner`. Raises:
+        OSError.
+        """
         assert self._handle is not None, self
         content = _OURS + name.encode()
         assert len(content) <= _CONTENT_BYTES, content
@@ -77,7 +79,7 @@ class LockFile:
         return content.decode()
 
     def release(self) -> None:
-        """Let others in; a second call does nothing."""
+        """Release the lock; a second call does nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._disk.unlock(handle)

@@ -106,11 +106,11 @@ class MappedFile:
         self._readable = self.pages.toreadonly()
 
     def in_use(self) -> bool:
-        """Whether the file begins with anything; one prepared ahead is all zeros."""
+        """Whether the file has data; one allocated ahead is all zeros."""
         return any(self.readable()[:BLANK_BYTES])
 
     def readable(self) -> memoryview:
-        """The whole file, read-only; only bytes below `wrote` mean anything. Raises: OSError."""
+        """The whole file, read-only; only bytes below `wrote` are valid. Raises: OSError."""
         if self._readable is None:
             self._readable = memoryview(
                 self._disk.map(self.open(), self.size, writable=False)
@@ -118,7 +118,7 @@ class MappedFile:
         return self._readable
 
     def append(self, data: bytes) -> None:
-        """Copy behind the last byte; the caller has seen that it fits. Hot."""
+        """Append the bytes; the caller has checked that they fit. Hot."""
         wrote = self.wrote
         end = wrote + len(data)
         assert end <= self.size, (self, len(data))
@@ -146,7 +146,7 @@ class MappedFile:
         self._disk.sync(self.open())
 
     def mark_flushed(self, position: int) -> None:
-        """What a sync that began with `wrote` = `position` has promised."""
+        """Record that a sync which began with `wrote` = `position` has ended."""
         assert position <= self.wrote, (self, position)
         self.flushed = max(self.flushed, position)
 
@@ -163,36 +163,38 @@ class MappedFile:
         self._disk.rewrite(self.open(), position, end)
 
     def zero_from(self, position: int) -> int:
-        """Zero what lies behind `position` and sync; returns how far old bytes had reached.
+        """Zero what is behind `position` and sync; returns the end of the old bytes.
 
-        Otherwise an old record behind the end could line up with new ones and come back to life.
+        Otherwise an old record behind the end could line up with new ones and become valid again.
         Raises: OSError.
         """
         return self._disk.zero(self.open(), position, self.size)
 
     def close(self) -> None:
-        """Let go of the file; views handed out stay readable."""
+        """Close the file; views stay readable."""
         self.pages = _NOTHING
         self._readable = None
         self.close_handle()
 
     def close_handle(self) -> None:
-        """Give the descriptor back; the mapping goes on."""
+        """Close the descriptor; the mapping stays."""
         if self.handle is not None:
             self.handle.close()
             self.handle = None
 
     def give_up(self) -> mmap | None:
-        """As `close`, until it is needed; returns its mapping. Not while a thread is at it."""
+        """As `close`, but it can be opened again; returns its mapping. Not while a thread uses
+        it.
+        """
         readable = self._readable
         self.close()
         return None if readable is None else cast("mmap", readable.obj)
 
     def release(self) -> bool:
-        """Unmap and close a file whose name is gone; False while views of it are alive: try again.
+        """Unmap and close a deleted file; False while views of it exist: try again.
 
-        For a thread: giving the blocks back takes time that grows with the file. It is done piece
-        by piece, so that nobody else waits long for the file system. Raises: OSError.
+        For a thread: freeing the blocks takes time that grows with the file. It is done in pieces,
+        so that others do not wait long for the file system. Raises: OSError.
         """
         if self._readable is not None:
             self._mapping = cast("mmap", self._readable.obj)

@@ -1,6 +1,6 @@
-"""The row of segment files in one directory: find, add, truncate, drop from the front.
+"""The segment files of one directory, in order: find, add, truncate, remove the oldest.
 
-Knows names and sizes, not what the bytes mean. Nothing else may lie in the directory.
+Knows names and sizes, not the content. The directory must not contain anything else.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ log = structlog.get_logger(__name__)
 class MappedFileQueue:
     """Files of equal size, each named by its first byte. Source: store format §1.1.
 
-    Invariant: `files` is sorted by start; only the last one grows. `file_size` is that of files
-    found. While the store runs the list is replaced and never changed: threads look through it.
+    Invariant: `files` is sorted by start; only the last one grows. `file_size` is that of existing
+    files. While the store runs the list is replaced and never changed in place: threads read it.
     """
 
     __slots__ = ("_disk", "_setting", "directory", "file_size", "files", "open_files")
 
     def __init__(self, disk: Disk, directory: Path, file_size: int, *, setting: str = "") -> None:
-        """`setting` names the key that `file_size` comes from, for who changed it."""
+        """`setting` is the key of `file_size`, for the log line when it differs."""
         self._disk = disk
         self._setting = setting
         self.directory = directory
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.open_files = OpenFiles(disk)
-        """Handles for reads of files that nobody writes any more."""
+        """Handles for reads of full files."""
 
     def load(self) -> None:
-        """Take over the files found, all counted as full; recovery moves the positions back.
+        """Load the existing files, all counted as full; recovery moves the positions back.
 
         Raises: StoreDamaged naming a file that does not belong here, OSError.
         """
@@ -60,11 +60,11 @@ class MappedFileQueue:
         for name in names:
             self._take_over(name, sizes[name])
         if empty is not None:
-            # A crash between creating and sizing; it stops a 4.9 broker.
+            # Left by a crash between creation and sizing; a 4.9 broker refuses to start over it.
             disk.remove(self.directory / empty)
 
     def _agree_on_size(self, sizes: list[int]) -> None:
-        """The files found say how long a file is, when all agree."""
+        """Take the size of the existing files, when all have the same."""
         if sizes and sizes.count(sizes[0]) == len(sizes) and sizes[0] > 0:
             if sizes[0] != self.file_size and self._setting:
                 log.warning(
@@ -102,7 +102,7 @@ class MappedFileQueue:
 
     @property
     def min_offset(self) -> int:
-        """First byte that is still there; 0 without files."""
+        """The first byte that still exists; 0 without files."""
         files = self.files
         return files[0].start if files else 0
 
@@ -124,7 +124,7 @@ class MappedFileQueue:
         return next((file for file in files if file.start <= offset < file.end), None)
 
     def after(self, file: MappedFile) -> MappedFile | None:
-        """The next file of the row, None behind the last. It need not begin where this one ends."""
+        """The next file, None behind the last. It need not begin where this one ends."""
         files = self.files
         later = files.index(file) + 1
         return files[later] if later < len(files) else None
@@ -134,21 +134,21 @@ class MappedFileQueue:
         return self.files[-1].end if self.files else 0
 
     def path_of(self, start: int) -> Path:
-        """Where the file that begins at this byte lies."""
+        """The path of the file that begins at this byte."""
         return self.directory / segment_name(start)
 
     # ── Changing ──
 
     def add(self, file: MappedFile) -> None:
-        """Put a new file behind the last one."""
+        """Append a new file."""
         assert file.start == self.next_start() or not self.files, (file, self.next_start())
         assert file.size == self.file_size, (file, self.file_size)
         self.files = [*self.files, file]
 
     def truncate(self, offset: int) -> None:
-        """Drop files that begin behind `offset`, set the positions of the one that holds it.
+        """Remove files that begin behind `offset`, set the positions of the one that holds it.
 
-        A file that begins exactly there is kept, empty, as Java does. Raises: OSError.
+        A file that begins exactly there is kept, empty, as in Java. Raises: OSError.
         """
         while self.files and self.files[-1].start > offset:
             self._remove(self.files.pop())
@@ -159,24 +159,24 @@ class MappedFileQueue:
             self._disk.sync_directory(self.directory)
 
     def zero_tail(self) -> int:
-        """Zero the last file behind its end; returns how far old bytes reached. Raises: OSError."""
+        """Zero the last file behind its end; returns the end of the old bytes. Raises: OSError."""
         return self.files[-1].zero_from(self.files[-1].wrote) if self.files else 0
 
     def take_first(self) -> MappedFile:
-        """Take the oldest file out of the row; readers that hold it go on. It stays on disk."""
+        """Remove the oldest file from the list; its readers may continue. It stays on disk."""
         assert len(self.files) > 1, "the last file is never dropped"
         first, *self.files = self.files
         self.open_files.forget(first.path)
         return first
 
     def remove_first(self) -> MappedFile:
-        """Drop the oldest file from row and disk; readers that hold it go on. Raises: OSError."""
+        """Remove the oldest file from list and disk; its readers may continue. Raises: OSError."""
         file = self.take_first()
         self._remove(file)
         return file
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self.open_files.close()
         for file in self.files:
             file.close()

@@ -1,4 +1,4 @@
-"""Handles for files that are many and seldom read: opened on demand, bounded in number."""
+"""A cache of open handles for files that are many and seldom read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["OPEN_FILES_MAX", "OpenFiles"]
 OPEN_FILES_MAX = 512
 OPEN_FILES_MIN = 4
 SHARE = 16
-"""Of the descriptors that the process may have, one in so many is for each of these tables."""
+"""Each of these caches gets one in so many of the descriptors of the process."""
 
 
 class OpenFiles:
-    """At most `limit` open handles, by default as the system's limit on them allows; the one unused
-    for longest is closed first.
+    """At most `limit` open handles, by default a share of the system's limit; the least recently
+    used one is closed first.
 
-    For the loop only: a thread opens its own handles, so that none is closed under it.
+    For the loop only: a thread opens its own handles, so that none is closed while in use.
     """
 
     __slots__ = ("_disk", "_handles", "_limit")
@@ -53,7 +53,7 @@ class OpenFiles:
         return handle
 
     def _opened(self, path: Path) -> Handle:
-        """With the descriptor of another one where there is no other. Raises: OSError."""
+        """Open a file; close another one if there is no free descriptor. Raises: OSError."""
         while True:
             try:
                 return self._disk.open(path)
@@ -66,7 +66,7 @@ class OpenFiles:
         self._handles.popitem(last=False)[1].close()
 
     def forget(self, path: Path) -> None:
-        """Close the handle of a file that is about to go."""
+        """Close the handle of a file that is about to be deleted."""
         handle = self._handles.pop(path, None)
         if handle is not None:
             handle.close()

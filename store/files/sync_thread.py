@@ -1,7 +1,7 @@
-"""Threads that wait for the disk: one in place of the loop, some side by side at a start.
+"""Threads that wait for the disk: one for the loop's syncs, several at a start.
 
-A sync takes about 130 µs on a fast disk, so the way to the thread and back counts: through this one
-it costs some 50 µs, through `trio.to_thread` 150 µs (bench/append.py prints both).
+A sync takes about 130 µs on a fast disk, so the hand-over to the thread and back counts: with this
+one it costs some 50 µs, with `trio.to_thread` 150 µs (bench/append.py prints both).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MANY = 64
 def side_by_side(work: Callable[[T], None], items: Sequence[T]) -> None:
     """Do blocking work for each item, in several threads when there are many.
 
-    Syncs that wait at the same time share the way to the disk. The order is none then.
-    Raises: what the first one that fails raised; the others are done all the same.
+    Syncs that wait at the same time share journal commits. The order is undefined.
+    Raises: the error of the first one that fails; the others are done all the same.
     """
     if len(items) < MANY:
         for item in items:
@@ -41,7 +41,7 @@ def side_by_side(work: Callable[[T], None], items: Sequence[T]) -> None:
 
 
 class SyncThread:
-    """Runs blocking work in order; what it ended with is told in the loop."""
+    """Runs blocking work in order, and reports each result in the loop."""
 
     __slots__ = ("_jobs", "_thread", "_token")
 
@@ -51,7 +51,9 @@ class SyncThread:
         self._token: trio.lowlevel.TrioToken | None = None
 
     def start(self) -> None:
-        """Begin to take work; in the loop that is told of its end. A second call does nothing."""
+        """Start the thread; results are reported in the calling loop. A second call does
+        nothing.
+        """
         if self._thread is None:
             self._token = trio.lowlevel.current_trio_token()
             self._thread = threading.Thread(target=self._run, name="aerobee-sync", daemon=True)
@@ -59,13 +61,13 @@ class SyncThread:
 
     @property
     def running(self) -> bool:
-        """Whether work would be done."""
+        """Whether the thread accepts work."""
         return self._thread is not None
 
     def submit(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
-        """Do `work` in the thread, then call `done` in the loop with what it raised, or None."""
+        """Do `work` in the thread, then call `done` in the loop with its error, or None."""
         assert self._thread is not None
         self._jobs.put((work, done))
 
@@ -74,7 +76,7 @@ class SyncThread:
         threading.Event().wait(seconds)
 
     def stop(self) -> None:
-        """End the thread behind the work it has; blocks as long as that takes."""
+        """End the thread after its queued work; blocks until then."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._jobs.put(None)

@@ -1,1 +1,1 @@
-"""When log and queues reach the disk, and the files that say how far."""
+"""Flushing of log and queues, and the files that record how far: checkpoint and recovery point."""

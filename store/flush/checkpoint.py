@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class CheckpointService:
-    """Says which times the checkpoint may name, and writes it."""
+    """Computes the times of the checkpoint, and writes it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CheckpointService:
         """Every message stored up to this time, in ms, has its unit on disk."""
 
     def covered(self, *, final: bool) -> int:
-        """Up to which store time every message has a unit, written or about to be.
+        """The store time up to which every message has a unit, written or about to be.
 
         With `final` nothing is appended any more.
         """

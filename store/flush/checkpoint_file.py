@@ -1,6 +1,6 @@
 """The checkpoint on disk: read once at start, rewritten by each round of the flush service.
 
-Values flow in and out; what they may say is decided by who syncs. Source: store format §1.5.
+Only reads and writes; the flush services decide on the values. Source: store format §1.5.
 """
 
 from __future__ import annotations

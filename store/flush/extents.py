@@ -1,7 +1,7 @@
-"""Keeps the extents of consume queues on disk, so that a start need not look into each of them.
+"""Saves the extents of consume queues, so that a start need not read each queue.
 
-They are taken behind a thorough round of the queue flush, which has left everything on disk, and
-written when many queues have none that holds: the few others are looked at in no time.
+They are taken after a thorough round of the queue flush, when everything is on disk, and written
+when many queues have no valid one: the few others are read quickly at a start.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = ["FEW", "SHARE", "ExtentSaves", "lacks"]
 log = structlog.get_logger(__name__)
 
 FEW: Final = 64
-"""So many queues, or …"""
+"""The save happens with so many queues without a valid extent, or …"""
 SHARE: Final = 16
-"""… this part of them may be without an extent that holds."""
+"""… with this share of all queues."""
 
 
 class ExtentSaves:
@@ -40,19 +40,21 @@ class ExtentSaves:
         self._disk = disk
         self._file = QueueExtentsFile(disk, path)
         self.crc = 0
-        """The checksum of the file, which the recovery point names; 0 while none counts."""
+        """The checksum of the file, which the recovery point has; 0 while none is valid."""
 
     def load(self, crc: int) -> QueueExtents:
-        """Those of the last run, whose last recovery point names this checksum. Raises: OSError."""
+        """The extents of the last run, if its last recovery point has this checksum. Raises:
+        OSError.
+        """
         extents = self._file.load(crc)
         self.crc = 0 if extents is NO_EXTENTS else crc
         return extents
 
     async def save(self) -> bool:
-        """Bring the file up to date if that is worth it; nothing is written to queue files now.
+        """Update the file if that is worth it; no queue files are written meanwhile.
 
-        Whether it did: then the next recovery point counts. A start that finds none looks into the
-        queues: nothing is lost without it.
+        Returns whether it did: then the next recovery point is needed. Without it a start reads the
+        queues, and nothing is lost.
         """
         queues = self._queues.all()
         wanted: list[ConsumeQueue] = []
@@ -84,16 +86,16 @@ class ExtentSaves:
         self.crc = await self._disk.in_thread(self._write, topics)
 
     def _take(self, takes: list[TakeExtent]) -> list[QueueExtent | None]:
-        """For a thread. Raises: OSError."""
+        """Runs in a thread. Raises: OSError."""
         return [take(self._disk) for take in takes]
 
     def _write(self, topics: dict[str, list[QueueExtent]]) -> int:
-        """For a thread. Raises: OSError."""
+        """Runs in a thread. Raises: OSError."""
         return self._file.write(QueueExtents(self._queues.file_size, topics))
 
 
 def lacks(queue: ConsumeQueue) -> bool:
-    """Whether a queue could have an extent and has none, or one that begins elsewhere."""
+    """Whether a queue could have an extent and has none, or an outdated one."""
     extent = queue.extent
     if extent is not None:
         return extent.min_offset != queue.min_offset
