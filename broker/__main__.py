@@ -73,7 +73,7 @@ FEW_DESCRIPTORS: Final = 128
 WHOLE_S: Final = 86_400.0
 """How often everything is searched, which takes 0.1 s per million objects."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 def run(

@@ -47,7 +47,7 @@ PROGRESS_S: Final = 2.0
 CLOSE_S: Final = 60.0
 """How long saving and the last flush may take."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Ready(NamedTuple):
@@ -107,7 +107,7 @@ class BrokerController:
         log.info("broker.stopped", clean=clean)
         return clean
 
-    # -- start -----------------------------------------------------------------------------------
+    # ── Start ──
 
     def _bind(self, opened: ExitStack) -> tuple[list[Listener], socket.socket | None]:
         remoting, namesrv = self.config.remoting, self.config.namesrv
@@ -177,7 +177,7 @@ class BrokerController:
         )
         await http.serve_http(listener, self.broker.metrics.sources, health)
 
-    # -- serve and stop --------------------------------------------------------------------------
+    # ── Serve and stop ──
 
     async def _open_door(
         self,

@@ -57,7 +57,7 @@ DRAIN_S: Final = 0.2
 SAVE_S: Final = 10.0
 """How long saving may take at the stop."""
 
-log = structlog.stdlib.get_logger("aerobee.namesrv")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class NamesrvReady(NamedTuple):

@@ -125,7 +125,7 @@ class TestBroker:
             raise RuntimeError("this broker has not been started")
         return self._time.now_ms()
 
-    # -- inside ----------------------------------------------------------------------------------
+    # ── Inside ──
 
     def _config(self) -> BrokerConfig:
         from aerobee.broker.config.load import load_config

@@ -80,7 +80,7 @@ class AdminProcessor:
         self.samples = samples
         self.runtime_info = runtime_info
 
-    # -- connections -----------------------------------------------------------------------------
+    # ── Connections ──
 
     def consumer_connections(
         self, header: headers.GetConsumerConnectionList, command: Command, connection: Peer
@@ -147,7 +147,7 @@ class AdminProcessor:
         )
         return Answer(body=body.to_bytes())
 
-    # -- figures ---------------------------------------------------------------------------------
+    # ── Figures ──
 
     def stats_data(
         self, header: headers.ViewBrokerStatsData, command: Command, connection: Peer

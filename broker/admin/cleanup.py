@@ -32,7 +32,7 @@ DONE: Final = Answer()
 LMQ_PREFIX: Final = "%LMQ%"
 """Light queues have no topic of their own and are nobody's orphans."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class CleanupProcessor:

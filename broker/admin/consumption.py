@@ -195,7 +195,7 @@ class ConsumptionProcessor:
         """One of our queues by name."""
         return MessageQueue(broker_name=self.broker_name, queue_id=queue_id, topic=topic)
 
-    # -- all groups ------------------------------------------------------------------------------
+    # ── All groups ──
 
     async def all_consume_stats(
         self, header: headers.GetBrokerConsumeStats, command: Command, connection: Peer
@@ -274,7 +274,7 @@ class ConsumptionProcessor:
             delay_time=max(0, self.clock.now_ms() - next_ms) if next_ms else 0,
         )
 
-    # -- units -----------------------------------------------------------------------------------
+    # ── Units ──
 
     def units(
         self, header: headers.QueryConsumeQueue, command: Command, connection: Peer

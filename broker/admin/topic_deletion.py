@@ -31,7 +31,7 @@ __all__ = ["TopicDeletion"]
 
 DONE: Final = Answer()
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class TopicDeletion:

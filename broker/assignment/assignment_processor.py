@@ -49,7 +49,7 @@ READ_BIT: Final = 4
 QUEUES_MAX: Final = 32_768
 """The most queues of one topic, on all brokers, that are assigned here: 10 ms for one request."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class AssignmentProcessor:

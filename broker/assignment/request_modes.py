@@ -45,7 +45,7 @@ class RequestModeTable:
         self.modes.setdefault(wanted.topic, {})[wanted.consumer_group] = wanted
         self.on_change()
 
-    # -- the file --------------------------------------------------------------------------------
+    # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace the table by a decoded `messageRequestMode.json`.

@@ -53,7 +53,7 @@ SHORT_BYTES: Final = 16 << 10
 TAGS_MAX: Final = 2_048
 """Tags, and codes of tags, that a subscription may list beside its expression."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class ClientProcessor:
@@ -78,7 +78,7 @@ class ClientProcessor:
         self.clock = clock
         self.changed = changed
 
-    # -- heartbeats ------------------------------------------------------------------------------
+    # ── Heartbeats ──
 
     def heartbeat(
         self, header: headers.Heartbeat, command: Command, connection: Connection
@@ -196,7 +196,7 @@ class ClientProcessor:
             unit_mode=consumer.unit_mode,
         )
 
-    # -- leaving ---------------------------------------------------------------------------------
+    # ── Leaving ──
 
     def unregister(
         self, header: headers.UnregisterClient, command: Command, connection: Connection
@@ -254,7 +254,7 @@ class ClientProcessor:
         if config is not None and config.notify_consumer_ids_changed_enable:
             self.changed(group)
 
-    # -- questions -------------------------------------------------------------------------------
+    # ── Questions ──
 
     def consumer_list(
         self, header: headers.GetConsumerListByGroup, command: Command, connection: Connection
@@ -290,7 +290,7 @@ class ClientProcessor:
             )
         return DONE
 
-    # -- queue locks -----------------------------------------------------------------------------
+    # ── Queue locks ──
 
     def lock(self, header: headers.LockBatchMq, command: Command, connection: Connection) -> Answer:
         """LOCK_BATCH_MQ: take or renew the locks; the answer lists those held now.

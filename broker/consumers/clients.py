@@ -183,7 +183,7 @@ class ClientTable:
         """Whether a connection is in any group."""
         return connection_id in self.groups_of
 
-    # -- arriving --------------------------------------------------------------------------------
+    # ── Arriving ──
 
     def register_consumer(
         self,
@@ -269,7 +269,7 @@ class ClientTable:
         known, entry.fingerprint = entry.fingerprint, fingerprint
         return known not in (0, fingerprint)
 
-    # -- leaving ---------------------------------------------------------------------------------
+    # ── Leaving ──
 
     def leave_consumers(self, connection_id: int, group: str) -> bool:
         """Take one connection out of a consumer group; whether it was in it."""
@@ -329,7 +329,7 @@ class ClientTable:
                     yield connection
             yield None
 
-    # -- questions -------------------------------------------------------------------------------
+    # ── Questions ──
 
     def producer(self, client_id: str) -> Client | None:
         """The newest connection whose producer has this client id: where a reply is pushed to."""

@@ -267,7 +267,7 @@ class ConsumerOffsetTable:
                     cut.append(Clamped(topic, group, queue_id, consumer_offset, end))
         return cut
 
-    # -- the file --------------------------------------------------------------------------------
+    # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace the table by a decoded `consumerOffset.json`.

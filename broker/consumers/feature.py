@@ -35,7 +35,7 @@ __all__ = ["ConsumersFeature"]
 FILTERS_S: Final = 10.0
 """Seconds between saves of the SQL filters of consumer groups, if they changed."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class ConsumersFeature(Feature):

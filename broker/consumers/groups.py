@@ -157,7 +157,7 @@ class GroupTable:
         self.version = bumped(self.version, now_ms)
         self.on_change(groups)
 
-    # -- what a group may not read ---------------------------------------------------------------
+    # ── What a group may not read ──
 
     def may_read(self, group: str, topic: str) -> bool:
         """False when an administrator forbade this group this topic."""
@@ -183,7 +183,7 @@ class GroupTable:
             del self.forbidden[group]
         self.changed((group,), now_ms)
 
-    # -- the file --------------------------------------------------------------------------------
+    # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> list[str]:
         """Merge a decoded `subscriptionGroup.json` over the built-in groups; returns the names left

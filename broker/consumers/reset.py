@@ -36,7 +36,7 @@ __all__ = ["ResetProcessor"]
 OLDEST_CLIENT: Final = 28
 """V3_0_7_SNAPSHOT, the first version whose clients can be notified."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class ResetProcessor:
@@ -62,7 +62,7 @@ class ResetProcessor:
             raise GroupNotExist(header.group)
         return self.store.reading(lambda: self._reset(header, topic))
 
-    # -- by the broker ---------------------------------------------------------------------------
+    # ── By the broker ──
 
     def _reset(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
         """Nothing changes before all targets are known: the look-up may run twice."""
@@ -104,7 +104,7 @@ class ResetProcessor:
             return self.store.max_offset(header.topic, queue_id)
         return max(0, self.store.offset_by_time(header.topic, queue_id, header.timestamp))
 
-    # -- by the clients --------------------------------------------------------------------------
+    # ── By the clients ──
 
     def _tell_clients(self, header: headers.ResetOffset, topic: TopicConfig) -> Answer:
         targets = {}

@@ -38,7 +38,7 @@ SERVICE: Final = "dedupe"
 BATCH: Final = 32
 """Messages read again between two checkpoints of the task."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Dedupe:
@@ -122,7 +122,7 @@ class Dedupe:
             topic = properties.get("REAL_TOPIC", topic)
         return topic, properties
 
-    # -- after a start ---------------------------------------------------------------------------
+    # ── After a start ──
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Read the windows again, then end."""

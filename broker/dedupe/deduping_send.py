@@ -110,7 +110,7 @@ class DedupingSend:
         assert outcome is None or outcome is PARKED or isinstance(outcome, Answer), outcome
         return outcome
 
-    # -- one -------------------------------------------------------------------------------------
+    # ── One ──
 
     def _one(
         self,
@@ -153,7 +153,7 @@ class DedupingSend:
         self._store.when_durable(ends_at, durable)
         return PARKED
 
-    # -- batch -----------------------------------------------------------------------------------
+    # ── Batch ──
 
     def _items(self, topic: str, body: bytes | memoryview) -> list[Item]:
         """The messages of a batch. Raises: MessageIllegal."""

@@ -74,7 +74,7 @@ class DelayOffsetTable:
             self.move(level, inside)
         return moved
 
-    # -- the file --------------------------------------------------------------------------------
+    # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace the table by a decoded `delayOffset.json`.

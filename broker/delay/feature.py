@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DelayFeature"]
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class DelayFeature(Feature):

@@ -55,7 +55,7 @@ GROUP: Final = "SCHEDULE_CONSUMER"
 PUT_OK: Final = PutStatus.PUT_OK
 SERVICE: Final = "schedule"
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Schedule:
@@ -126,7 +126,7 @@ class Schedule:
         await trio.sleep_until(max(self._planned, ended + (ended - began)))
         return went_on
 
-    # -- finding ---------------------------------------------------------------------------------
+    # ── Finding ──
 
     def _place(self, level: int, queue: ConsumeQueue) -> int:
         """Where the level continues; the clean-up may have deleted messages that were not
@@ -189,7 +189,7 @@ class Schedule:
             found = get(max_messages=1, max_count=1)
         return found
 
-    # -- delivering ------------------------------------------------------------------------------
+    # ── Delivering ──
 
     def _hand_over(self, level: int, at: int, found: GetResult) -> bool:
         """Store each message in its target, until one is refused; whether none was.

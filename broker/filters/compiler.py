@@ -139,7 +139,7 @@ class Coder:
             case Search():
                 return self.search(node)
 
-    # -- properties ------------------------------------------------------------------------------
+    # ── Properties ──
 
     def property(self, name: str) -> str:
         """The value of a property, looked up once."""
@@ -165,7 +165,7 @@ class Coder:
             f" else data[{begin} : data.find(CLOSE, {at})] or {again})"
         )
 
-    # -- logic -----------------------------------------------------------------------------------
+    # ── Logic ──
 
     def unless_null(self, value: str, test: str) -> str:
         """Null for null, else the test of the value."""
@@ -189,7 +189,7 @@ class Coder:
         nulls = [f"{variable} is None" for variable in variables]
         return f"(True if {' or '.join(ends)} else None if {' or '.join(nulls)} else False)"
 
-    # -- comparisons -----------------------------------------------------------------------------
+    # ── Comparisons ──
 
     def equal(self, node: Equal) -> str:
         """`=` and `<>`: a property beside a constant inline, the rest by `equal`."""

@@ -79,7 +79,7 @@ class ConsumerFilterTable:
         groups = self.by_topic.get(topic)
         return None if groups is None else groups.get(group)
 
-    # -- clients ---------------------------------------------------------------------------------
+    # ── Clients ──
 
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
@@ -139,7 +139,7 @@ class ConsumerFilterTable:
                 if known.dead_ms and known.dead_ms <= limit_ms:
                     self.drop(known)
 
-    # -- entries ---------------------------------------------------------------------------------
+    # ── Entries ──
 
     def of_group(self, group: str) -> Iterator[ConsumerFilter]:
         """Every filter of a group."""
@@ -169,7 +169,7 @@ class ConsumerFilterTable:
             del self.topics_of[entry.group]
         self.changes += 1
 
-    # -- the file --------------------------------------------------------------------------------
+    # ── The file ──
 
     def load(self, document: Mapping[str, Any], now_ms: int) -> None:
         """Replace the table by a decoded `consumerFilter.json`, all dead. Raises: ValueError."""

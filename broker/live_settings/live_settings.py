@@ -35,7 +35,7 @@ __all__ = ["LiveSettings"]
 
 SIGNAL = "SIGHUP"
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class LiveSettings:

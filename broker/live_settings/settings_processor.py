@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SettingsProcessor"]
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class SettingsProcessor:

@@ -37,7 +37,7 @@ SCRAPES_AT_ONCE = 2
 REQUEST_TIMEOUT_S = 10
 """From the last byte read of a request to the last byte sent of its answer."""
 
-log = structlog.stdlib.get_logger("aerobee.http")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Scrape(Response):

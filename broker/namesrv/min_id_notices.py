@@ -27,7 +27,7 @@ AT_ONCE: Final = 16
 WITHIN_S: Final = 3.0
 """How long one of them may take."""
 
-log = structlog.stdlib.get_logger("aerobee.namesrv")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class MinIdNotices:

@@ -45,7 +45,7 @@ BOTH: Final = PERM_READ | PERM_WRITE
 TOPICS_AT_ONCE: Final = 200
 """Topics that are told anew in one step of the loop."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class NameServer(Protocol):

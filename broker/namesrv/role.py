@@ -34,7 +34,7 @@ __all__ = ["NamesrvRole"]
 SETTLE_S: Final = 0.5
 """How long a broker that left may still take memory, and an acting master seem writable."""
 
-log = structlog.stdlib.get_logger("aerobee.namesrv")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class NamesrvRole:

@@ -52,7 +52,7 @@ UNIT, UNIT_SUB = 1, 2
 """Bits of a topic's flags: it is one of a unit, and units subscribe to it."""
 FAQ: Final = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
-log = structlog.stdlib.get_logger("aerobee.namesrv")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class NamesrvSettings(Protocol):
@@ -99,7 +99,7 @@ class RouteProcessor:
         """Which address of the broker of this process this client gets."""
         return self.advertised.address_for(connection.address, connection.local_address)
 
-    # -- clients ---------------------------------------------------------------------------------
+    # ── Clients ──
 
     def route(
         self, header: headers.GetRouteInfo, command: Command, connection: Connection
@@ -179,7 +179,7 @@ class RouteProcessor:
         names, address = self.routes.system_names(self.own_address(connection))
         return Answer(body=TopicList(topic_list=names, broker_addr=address).to_bytes())
 
-    # -- brokers ---------------------------------------------------------------------------------
+    # ── Brokers ──
 
     def register(
         self, header: headers.RegisterBroker, command: Command, connection: Connection
@@ -287,7 +287,7 @@ class RouteProcessor:
         for address in self.routes.connection_closed(connection.id):
             log.info("broker.lost", address=address)
 
-    # -- administrators --------------------------------------------------------------------------
+    # ── Administrators ──
 
     def wipe_write_perm(
         self, header: headers.WipeWritePermOfBroker, command: Command, connection: Connection

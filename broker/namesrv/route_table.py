@@ -69,7 +69,7 @@ class RouteTable:
         self.own: OwnBroker | None = None
         self.settle = self.queues.settle
 
-    # -- our own broker --------------------------------------------------------------------------
+    # ── Our own broker ──
 
     def register_own(
         self,
@@ -106,7 +106,7 @@ class RouteTable:
             own, self.own = self.own, None
             self.drop_address(own.name, self.brokers[own.name].addresses[own.broker_id])
 
-    # -- registration ----------------------------------------------------------------------------
+    # ── Registration ──
 
     def register(self, request: Registration, now_ms: int) -> Generator[None, None, Registered]:
         """Take in a broker and its topics. Raises: Refused when it must not be taken in.
@@ -278,7 +278,7 @@ class RouteTable:
             live.last_update_ms = now_ms
         return live
 
-    # -- leaving ---------------------------------------------------------------------------------
+    # ── Leaving ──
 
     def unregister(self, cluster: str, address: str) -> bool:
         """A broker unregisters; whether it was there. Ours stays as it is."""
@@ -327,7 +327,7 @@ class RouteTable:
         elif MASTER_ID not in kept and broker.enable_acting_master:
             self.queues.masterless.add(name)
 
-    # -- what administrators change --------------------------------------------------------------
+    # ── What administrators change ──
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic, or only what the brokers of `cluster` have of it."""
@@ -343,7 +343,7 @@ class RouteTable:
         # RocketMQ sets 6 whatever was there before, so a template loses its inherit bit.
         return self.queues.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
 
-    # -- questions -------------------------------------------------------------------------------
+    # ── Questions ──
 
     def route(self, topic: str, own_address: str | None = None) -> TopicRouteData | None:
         """Brokers and queues of a topic in a stable order, None if no broker has it.

@@ -44,7 +44,7 @@ class TopicQueues:
         self.settling: Iterator[None] | None = None
         """The pass over the topics that is under way; a request that needs it takes its steps."""
 
-    # -- one topic -------------------------------------------------------------------------------
+    # ── One topic ──
 
     def of(self, topic: str) -> Mapping[str, QueueData]:
         """Broker name → queues of a topic."""
@@ -85,7 +85,7 @@ class TopicQueues:
         if not queues:
             del self.table[topic]
 
-    # -- limits ----------------------------------------------------------------------------------
+    # ── Limits ──
 
     def check(self, topics: Mapping[str, TopicConfig]) -> Iterator[None]:
         """That all of these can be taken in, from one broker. Raises: Refused, LimitReached."""
@@ -115,7 +115,7 @@ class TopicQueues:
                 yield
         self.pairs = pairs
 
-    # -- many topics -----------------------------------------------------------------------------
+    # ── Many topics ──
 
     def names(
         self, wanted: Callable[[Mapping[str, QueueData]], bool]

@@ -25,7 +25,7 @@ LOOKS: Final = 60
 WAITED_S: Final = 0.1
 """A longer wait at the head of a queue is logged."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Minute:

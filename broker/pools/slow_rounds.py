@@ -33,7 +33,7 @@ __all__ = ["SLOW_PUT_MS", "SlowRounds", "begun_since"]
 SLOW_PUT_MS = 10
 """Puts below are not counted one by one."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 def begun_since(since_ms: int, stored: Iterable[int]) -> list[int]:

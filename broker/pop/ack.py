@@ -77,7 +77,7 @@ class Acknowledge:
         self._timed = out.timed
         self._stats = core.stats.pop
 
-    # -- the requests ----------------------------------------------------------------------------
+    # ── The requests ──
 
     def one(self, header: AckMessage, command: Command, connection: Connection) -> Answer:
         """ACK_MESSAGE."""
@@ -172,7 +172,7 @@ class Acknowledge:
         self._acknowledge(key, [header.offset], receipt)
         return Answer(header=ChangeInvisibleTimeResponse(popped_ms, hidden_ms, receipt.revive_qid))
 
-    # -- checks ----------------------------------------------------------------------------------
+    # ── Checks ──
 
     def _check_queue(self, topic: str, queue_id: int) -> None:
         """Refuse a queue that the topic does not have. Raises: Refused."""
@@ -252,7 +252,7 @@ class Acknowledge:
         key = PopKey(topic, ack.group, ack.queue_id, ack.start_offset, ack.pop_time, broker)
         return key, offsets, receipt
 
-    # -- what follows ----------------------------------------------------------------------------
+    # ── What follows ──
 
     def _acknowledge(
         self,

@@ -123,7 +123,7 @@ class Pop:
 
         return self._reader.reading(look)
 
-    # -- checks ----------------------------------------------------------------------------------
+    # ── Checks ──
 
     def _checked(self, header: PopMessage, now_ms: int) -> Wanted:
         """The checks, in the order that clients know. Raises: Refused."""
@@ -159,7 +159,7 @@ class Pop:
         self._compensation.note(header.consumer_group, header.topic, now_ms)
         return matches
 
-    # -- one attempt -----------------------------------------------------------------------------
+    # ── One attempt ──
 
     def _attempt(self, asked: Asked[PopMessage], wanted: Wanted, *, last: bool) -> Answer | None:
         """Pop what is there, or park; None: parked. Raises: NotInMemory, OSError, Refused."""
@@ -189,7 +189,7 @@ class Pop:
             over=TIMED_OUT,
         )
 
-    # -- handing out -----------------------------------------------------------------------------
+    # ── Handing out ──
 
     def _move(self, wanted: Wanted, topic: str, queue_id: int, at: int) -> None:
         """Set the group's offset; apply a pending reset."""

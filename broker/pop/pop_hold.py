@@ -132,7 +132,7 @@ class PopHold:
         """Whether woken waiters are still to run again."""
         return bool(self._woken)
 
-    # -- parking ---------------------------------------------------------------------------------
+    # ── Parking ──
 
     def park(self, waiting: HeldPop) -> bool:
         """Hold a request; False when there is no room."""
@@ -173,7 +173,7 @@ class PopHold:
             if not lines:
                 del self.by_topic[name]
 
-    # -- waking ----------------------------------------------------------------------------------
+    # ── Waking ──
 
     def arrived(
         self,

@@ -185,7 +185,7 @@ class PopOrderTable:
                 if now_ms - batch.last_ms > IDLE_MS:
                     self.clear(topic, group, queue_id)
 
-    # -- the file --------------------------------------------------------------------------------
+    # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Replace the table by a decoded `consumerOrderInfo.json`.

@@ -132,7 +132,7 @@ class PopReader:
         self.reading = core.store.reading
         self._selective = SelectiveReader(core.store, core.clock)
 
-    # -- what there is to read -------------------------------------------------------------------
+    # ── What there is to read ──
 
     def _sources(self, wanted: Wanted) -> list[Source]:
         """Topics in the order in which they are read, each with its queues from a random one on."""
@@ -185,7 +185,7 @@ class PopReader:
             return 0
         return max(0, end - 1)
 
-    # -- reading ---------------------------------------------------------------------------------
+    # ── Reading ──
 
     def read(self, wanted: Wanted) -> Found:
         """Messages for one pop. Raises: NotInMemory, OSError."""

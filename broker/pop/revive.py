@@ -61,7 +61,7 @@ SERVICE: Final = "revive"
 FAR_MS: Final = 366 * 86_400_000
 """A check point arrives when its time is almost over; one with a later time is invalid."""
 
-log = structlog.stdlib.get_logger("aerobee.pop")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Mark(NamedTuple):
@@ -281,7 +281,7 @@ class Revive:
         late_ms = 0 if oldest is None else self._clock.now_ms() - oldest.point.due_ms
         self._stats.late_ms[label] = late_ms
 
-    # -- reading ---------------------------------------------------------------------------------
+    # ── Reading ──
 
     async def _read(self, queue: ReviveQueue) -> bool:
         """Read some records; whether there may be more. Raises: OSError."""
@@ -323,7 +323,7 @@ class Revive:
         key = (entry.topic, entry.group, str(queue.queue_id), kind)
         self._stats.add(self._stats.revive_out, key)
 
-    # -- putting again ---------------------------------------------------------------------------
+    # ── Putting again ──
 
     async def _revive_due(self, queue: ReviveQueue, until_ms: int) -> None:
         """Put back the messages of check points whose time is over. Raises: OSError."""

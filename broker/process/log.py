@@ -61,7 +61,7 @@ SECRET_WORD = r"(?:secret_?key|signature|password|passwd|credentials?|security_?
 SECRET_KEY = re.compile(SECRET_WORD, re.IGNORECASE)
 SECRET_IN_TEXT = re.compile(rf"({SECRET_WORD}\W{{1,4}})[^\s,;&}}\]\"'\x00-\x1f]+", re.IGNORECASE)
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 def configure(

@@ -27,7 +27,7 @@ __all__ = ["PERIOD_S", "Protection"]
 
 PERIOD_S: Final = 180.0
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Protection:

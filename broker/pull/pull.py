@@ -107,7 +107,7 @@ class Pull:
             return None
         return self._answer(header, code, result)
 
-    # -- checks ----------------------------------------------------------------------------------
+    # ── Checks ──
 
     def _check(self, header: PullMessage | LitePullMessage) -> None:
         """Checks 1 to 7: broker, group, topic, queue."""
@@ -162,7 +162,7 @@ class Pull:
             raise Refused(FILTER_NOT_LATEST, "the consumer's filter data not latest")
         return known.sql
 
-    # -- read, answer, park ----------------------------------------------------------------------
+    # ── Read, answer, park ──
 
     def _read(self, header: PullMessage | LitePullMessage, matches: Filter | None) -> GetResult:
         if self._offsets.resets:

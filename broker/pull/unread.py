@@ -27,7 +27,7 @@ BATCH: Final = 500
 LINES_MAX: Final = 50
 """Groups named in the log per clean-up, those that lost most first; the metric has all."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class UnreadReport:

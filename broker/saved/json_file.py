@@ -28,7 +28,7 @@ __all__ = ["JsonFile"]
 
 T = TypeVar("T")
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 REFERENCE_ESCAPED: Final = b'"$ref"', b'"\\u0024ref"'
 """In names of clients `$ref` is ordinary text; unescaped, fastjson takes it for a reference."""

@@ -34,7 +34,7 @@ __all__ = ["LargeTable", "Periodic", "SavedTable", "Saver", "Table"]
 RETRY_S: Final = 5.0
 """How long after a failed save the next attempt is made."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Table(Protocol):

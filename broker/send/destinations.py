@@ -28,7 +28,7 @@ WRITE_BIT: Final = 2
 INVALID_PARAMETER: Final = int(ResponseCode.INVALID_PARAMETER)
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Destinations:

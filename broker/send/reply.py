@@ -37,7 +37,7 @@ PUSH_TIMEOUT_S: Final = 10.0
 SUCCESS: Final = int(ResponseCode.SUCCESS)
 SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class ReplyProcessor:

@@ -211,7 +211,7 @@ class Send:
         waits = self._waits_for_disk and properties.get("WAIT", "true").lower() == "true"
         return self._draft(header, command, connection, queue_id), waits
 
-    # -- halves ----------------------------------------------------------------------------------
+    # ── Halves ──
 
     def _asks_for_half(
         self, header: SendMessage | SendMessageV2, properties: dict[str, str]
@@ -243,7 +243,7 @@ class Send:
             self._transactions.began(topic, result.store_timestamp)
         return result
 
-    # -- effects ---------------------------------------------------------------------------------
+    # ── Effects ──
 
     def _draft(
         self,

@@ -29,7 +29,7 @@ __all__ = ["TimersFeature"]
 COUNTS_S: Final = 10.0
 """Seconds between saves of counts that only another broker reads."""
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class TimersFeature(Feature):

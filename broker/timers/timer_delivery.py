@@ -47,7 +47,7 @@ EMPTY_SLOTS: Final = 5_000
 SERVICE: Final = "timers"
 """The service name for messages that were set aside."""
 
-log = structlog.stdlib.get_logger("aerobee.timers")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class TimerPuts:
@@ -218,7 +218,7 @@ class TimerDelivery:
             count(timed.topic, 1 if due.magic & DELETE else -1)
         return done
 
-    # -- reading ---------------------------------------------------------------------------------
+    # ── Reading ──
 
     async def _taken_back(self, chain: Chain) -> set[tuple[str, str]] | None:
         """Topic and unique key of recalled timers; None: there are none."""

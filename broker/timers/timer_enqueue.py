@@ -42,7 +42,7 @@ rest."""
 RECALLS_AHEAD_MAX: Final = 100_000
 """A late timer whose recall is behind so many others is delivered."""
 
-log = structlog.stdlib.get_logger("aerobee.timers")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Recall(NamedTuple):

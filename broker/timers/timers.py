@@ -40,7 +40,7 @@ AGAIN_S: Final = 5.0
 HOUR_MS: Final = 3_600_000
 SNAPSHOT_BOUNDS_S: Final = (5, 60, 300, 900, 3_600, 14_400, 28_800, 86_400)
 
-log = structlog.stdlib.get_logger("aerobee.timers")
+log = structlog.stdlib.get_logger(__name__)
 
 
 def window_ms(config: StoreConfig, precision_ms: int) -> int:
@@ -83,7 +83,7 @@ class Timers:
         self._scope: trio.CancelScope | None = None
         self._ended = trio.Event()
 
-    # -- the start and the end -------------------------------------------------------------------
+    # ── The start and the end ──
 
     def load(self, *, clean: bool) -> None:
         """Load the state from disk; the store is loaded. Raises: StoreRefused, OSError."""
@@ -156,7 +156,7 @@ class Timers:
                 log.error("timer.read_failed", error=str(error))
                 await trio.sleep(AGAIN_S)
 
-    # -- saving ----------------------------------------------------------------------------------
+    # ── Saving ──
 
     async def _save_by_clock(self) -> NoReturn:
         while True:
@@ -223,7 +223,7 @@ class Timers:
     def _expired(self) -> MappedFile | None:
         return self.timers.log.expired(self._store.commit_log.min_offset)
 
-    # -- figures ---------------------------------------------------------------------------------
+    # ── Figures ──
 
     @property
     def waiting(self) -> Mapping[str, int]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicsFeature"]
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class TopicsFeature(Feature):

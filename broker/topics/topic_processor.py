@@ -41,7 +41,7 @@ PAGE: Final = 2_000
 """Topics, or groups, in one answer to a client that asks by pages."""
 T = TypeVar("T")
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Durable(Protocol):

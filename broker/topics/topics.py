@@ -140,7 +140,7 @@ class TopicTable:
         """Whether `topic` belongs to the broker itself."""
         return topic in self.system or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
-    # -- topics made by sending ------------------------------------------------------------------
+    # ── Topics made by sending ──
 
     def for_send(
         self,
@@ -276,7 +276,7 @@ class TopicTable:
             if more and there + more > self.max_topics:
                 raise LimitReached("topic", self.max_topics, UNUSED)
 
-    # -- topics made by people -------------------------------------------------------------------
+    # ── Topics made by people ──
 
     def update(self, wanted: TopicConfig, edits: Mapping[str, str], now_ms: int) -> bool:
         """Create or change a topic as an administrator asked; whether anything changed.
@@ -354,7 +354,7 @@ class TopicTable:
         finally:
             self._leaving -= topics
 
-    # -- the file --------------------------------------------------------------------------------
+    # ── The file ──
 
     def load(self, document: Mapping[str, Any]) -> list[str]:
         """Merge a decoded `topics.json` over the built-in topics; returns the names left out.

@@ -69,7 +69,7 @@ CHANNEL_TRIES: Final = 3
 HOUR_MS: Final = 3_600_000
 SERVICE: Final = "transactions"
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class HalfMessages:
@@ -111,7 +111,7 @@ class HalfMessages:
             task_status.started()
         raise AssertionError("the tasks of this service never end by themselves")
 
-    # -- the start -------------------------------------------------------------------------------
+    # ── The start ──
 
     async def load(self) -> None:
         """Read both queues from the saved progress. Raises: OSError.
@@ -174,7 +174,7 @@ class HalfMessages:
         known = self._offsets.query(GROUP, topic, 0)
         return max(known, self._store.min_offset(topic, 0))
 
-    # -- a round ---------------------------------------------------------------------------------
+    # ── A round ──
 
     async def _check_for_ever(self, began: float) -> NoReturn:
         while True:
@@ -316,7 +316,7 @@ class HalfMessages:
     def _set_aside(self, half: Half, reason: str) -> None:
         self._store.aside.note(SERVICE, location_of(half.record), reason)
 
-    # -- asking ----------------------------------------------------------------------------------
+    # ── Asking ──
 
     def _ask(self, half: Half, properties: bytes, stored: PutResult) -> None:
         """Send CHECK_TRANSACTION_STATE to one producer of the group, one-way."""
@@ -350,7 +350,7 @@ class HalfMessages:
                 return connection
         return None
 
-    # -- how far ---------------------------------------------------------------------------------
+    # ── How far ──
 
     async def _save_for_ever(self) -> NoReturn:
         while True:
@@ -386,7 +386,7 @@ class HalfMessages:
             max(0, self._offsets.query(GROUP, topic, 0)) for topic in (HALF_TOPIC, OP_TOPIC)
         )
 
-    # -- reading ---------------------------------------------------------------------------------
+    # ── Reading ──
 
     async def _records(self, topic: str, queue_offset: int) -> AsyncIterator[Record]:
         """Whole records of queue 0 from there to its present end. Raises: OSError."""

@@ -74,7 +74,7 @@ class TransactionProcessor:
         self._puts.finish_round()
         return outcome
 
-    # -- checks ----------------------------------------------------------------------------------
+    # ── Checks ──
 
     def _half(self, header: EndTransaction) -> Half:
         """The half of a request. Raises: Refused, NotInMemory, OSError."""
@@ -103,7 +103,7 @@ class TransactionProcessor:
         if half.record.physical_offset != header.commit_log_offset:
             raise Refused(SYSTEM_ERROR, "The commit log offset wrong")
 
-    # -- effects ---------------------------------------------------------------------------------
+    # ── Effects ──
 
     def _end(
         self, half: Half, header: EndTransaction, command: Command, connection: Connection

@@ -47,7 +47,7 @@ class Transactions:
         self.changed_ms: dict[str, int] = {}
         self.changes = 0
 
-    # -- questions -------------------------------------------------------------------------------
+    # ── Questions ──
 
     def newest(self, half: Half) -> int | None:
         """The offset of the newest copy of a half, None when it is finished."""
@@ -65,7 +65,7 @@ class Transactions:
         """Whether the half at this offset is neither finished nor given up."""
         return at >= self.position and at not in self.decided
 
-    # -- what happens to a half ------------------------------------------------------------------
+    # ── What happens to a half ──
 
     def began(self, topic: str, now_ms: int) -> None:
         """Count a new half for a topic."""
@@ -144,7 +144,7 @@ class Transactions:
         while ops and ops[0][1] < position:
             self.op_position = ops.popleft()[0] + 1
 
-    # -- op records ------------------------------------------------------------------------------
+    # ── Op records ──
 
     def op_written(self, op_offset: int, half_offsets: Iterable[int]) -> None:
         """Add an op record with the halves that it is about."""
@@ -154,7 +154,7 @@ class Transactions:
         """The progress in the half queue and the op queue."""
         return self.position, self.op_position
 
-    # -- the count -------------------------------------------------------------------------------
+    # ── The count ──
 
     def _count(self, topic: str, by: int, now_ms: int) -> None:
         self.changes += 1

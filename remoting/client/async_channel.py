@@ -214,7 +214,7 @@ class AsyncChannel:
         self._end("closed by us")
         await self._stream.aclose()
 
-    # -- out -------------------------------------------------------------------------------------
+    # ── Out ──
 
     async def _room(self) -> None:
         self._check_open()
@@ -272,7 +272,7 @@ class AsyncChannel:
         progress, self._progress = self._progress, anyio.Event()
         progress.set()
 
-    # -- in --------------------------------------------------------------------------------------
+    # ── In ──
 
     async def _read(self) -> None:
         """Dispatch incoming frames until the channel ends."""
@@ -301,7 +301,7 @@ class AsyncChannel:
         elif self._queued - self._written > MAX_UNSENT_BYTES:
             self._end("the peer asks but does not read")
 
-    # -- the end ---------------------------------------------------------------------------------
+    # ── The end ──
 
     def _check_open(self) -> None:
         if self._ended is not None:

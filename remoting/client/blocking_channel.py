@@ -265,7 +265,7 @@ class BlockingChannel:
         if poll is None or not poll(0):
             self._end(f"nothing arrived for {timeout_s:g} s")
 
-    # -- out -------------------------------------------------------------------------------------
+    # ── Out ──
 
     def _send(self, make: Callable[[], bytes], deadline: float) -> None:
         """Write one frame. Raises: CallTimedOut, ChannelClosed, and what `make` raises."""
@@ -317,7 +317,7 @@ class BlockingChannel:
                 if self._ended is not None or monotonic() >= limit:
                     raise
 
-    # -- in --------------------------------------------------------------------------------------
+    # ── In ──
 
     def _read(self) -> None:
         """Dispatch incoming frames until the channel ends, while no caller reads."""
@@ -423,7 +423,7 @@ class BlockingChannel:
             # The loop of the reader finds the error for itself.
             return
 
-    # -- the end ---------------------------------------------------------------------------------
+    # ── The end ──
 
     def _check_open(self) -> None:
         if self._ended is not None:

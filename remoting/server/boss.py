@@ -48,7 +48,7 @@ OVERLOADED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 GONE = {errno.ECONNABORTED, errno.EPERM, errno.EPROTO, errno.EINTR}
 """The peer disconnected between its SYN and our accept."""
 
-log = structlog.stdlib.get_logger("aerobee.remoting")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Door:

@@ -171,7 +171,7 @@ class Connection:
         self._announce: int | None = None
         self._forget = forget
 
-    # -- answers ---------------------------------------------------------------------------------
+    # ── Answers ──
 
     def answer(self, command: Command, answer: Answer) -> None:
         """Queue `answer` for `command`; dropped if it was one-way or the peer has gone."""
@@ -225,7 +225,7 @@ class Connection:
         field, value = MSGPACK_OFFER
         return {**ext, field: value}
 
-    # -- our own requests to the peer ------------------------------------------------------------
+    # ── Our own requests to the peer ──
 
     def notify(self, code: int, header: Header | None, body: bytes = b"") -> None:
         """Send a one-way request, in the encoding last used by this peer.
@@ -282,7 +282,7 @@ class Connection:
                 self.context.outbox.append(self)
         return opaque
 
-    # -- bytes out -------------------------------------------------------------------------------
+    # ── Bytes out ──
 
     def write(self) -> None:
         """Send all queued answers once; what the kernel does not take waits for EPOLLOUT."""
@@ -404,7 +404,7 @@ class Connection:
             write=(waits and not self.postponed) or self.stalled_since is not None,
         )
 
-    # -- the end ---------------------------------------------------------------------------------
+    # ── The end ──
 
     def close(self, reason: str) -> None:
         """Close now: unsent data is dropped, calls in flight fail, `on_close` runs once."""

@@ -31,7 +31,7 @@ between them, so the peer has sent nothing."""
 CLOSES_BEYOND_BYTES: Final = 64 << 20
 """What all but the leader may hold beyond the budget before connections are closed at once."""
 
-log = structlog.stdlib.get_logger("aerobee.remoting")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class InboundBudget:

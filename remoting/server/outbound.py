@@ -23,7 +23,7 @@ __all__ = ["OutboundBudget"]
 CLOSES_AT: Final = 2
 """The multiple of the budget at which connections are closed."""
 
-log = structlog.stdlib.get_logger("aerobee.remoting")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class OutboundBudget:

@@ -73,7 +73,7 @@ SWEPT_TOGETHER: Final = 32
 SLOW_ROUND_S = 0.050
 """A round that took longer is reported as slow."""
 
-log = structlog.stdlib.get_logger("aerobee.remoting")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class Hooks(NamedTuple):

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
-log = structlog.stdlib.get_logger("aerobee.remoting")
+log = structlog.stdlib.get_logger(__name__)
 
 SYSTEM_ERROR = int(ResponseCode.SYSTEM_ERROR)
 SYSTEM_BUSY = int(ResponseCode.SYSTEM_BUSY)

@@ -74,7 +74,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
 H = TypeVar("H", bound=Header)
 
 
-# -- the declaration, analysed once ---------------------------------------------------------------
+# ── The declaration, analysed once ──
 
 
 class Field(NamedTuple):
@@ -154,7 +154,7 @@ def kind_of(annotation: Any) -> Any:
     return annotation
 
 
-# -- reading ---------------------------------------------------------------------------------------
+# ── Reading ──
 
 
 @cache
@@ -187,7 +187,7 @@ def by_position(cls: type[Header], values: list[Scalar]) -> dict[str, Scalar]:
     return dict(zip(names_of(cls), values, strict=False))
 
 
-# -- writing ---------------------------------------------------------------------------------------
+# ── Writing ──
 
 
 @cache

@@ -90,7 +90,7 @@ def quoted_key(found: re.Match[str]) -> str:
     return found["before"] + json.dumps(text, ensure_ascii=False)
 
 
-# -- depth -----------------------------------------------------------------------------------------
+# ── Depth ──
 
 
 def check_depth(
@@ -116,7 +116,7 @@ def check_depth(
             raise ValueError(f"nested deeper than {most}")
 
 
-# -- references ------------------------------------------------------------------------------------
+# ── References ──
 
 
 class Resolver:

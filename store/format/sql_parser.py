@@ -186,7 +186,7 @@ class Parser:
         constant = CONSTANTS.get(token.text) if token.kind is Kind.KEYWORD else None
         return constant or unexpected(token)
 
-    # -- tokens ----------------------------------------------------------------------------------
+    # ── Tokens ──
 
     def expect(self, *texts: str) -> Token:
         """Take one of these. Raises: SqlInvalid."""
@@ -203,7 +203,7 @@ class Parser:
         refuse(self.depth > DEPTH_MAX, f"nested deeper than {DEPTH_MAX}")
 
 
-# -- what may stand where ------------------------------------------------------------------------
+# ── What may stand where ──
 
 
 def condition(node: Node) -> Node:

@@ -75,7 +75,7 @@ def test_a_push_consumer_pops_acknowledges_and_tries_again(
     client.call("clear")
 
 
-# -- moving with open check points ---------------------------------------------------------------
+# ── Moving with open check points ──
 
 
 def pop(connection: RawConnection, invisible_ms: int) -> list[tuple[str, dict[str, object]]]:

@@ -129,7 +129,7 @@ class _Engine:
         """Group → members in the last list that anybody got."""
         self.list_bytes = 0
 
-    # -- out -------------------------------------------------------------------------------------
+    # ── Out ──
 
     def open(self, members: Sequence[Member]) -> list[_Client]:
         """Connect them all; blocks until the last one is."""
@@ -186,7 +186,7 @@ class _Engine:
         fields = {"consumerGroup": client.member.group}
         self.send(client, request_frame(MEMBER_LIST, LIST, fields))
 
-    # -- in --------------------------------------------------------------------------------------
+    # ── In ──
 
     def turn(self, timeout_s: float) -> None:
         """Serve what is ready, and the heartbeats that are due."""
@@ -279,7 +279,7 @@ class _Engine:
         client.offsets[queue_id] = int(fields["nextBeginOffset"])
         self.pull(client, queue_id)
 
-    # -- commands --------------------------------------------------------------------------------
+    # ── Commands ──
 
     def do_open(self, members: list[dict[str, Any]]) -> object:
         """Connect, send the first heartbeats, park the pulls; done when all were answered."""

@@ -141,7 +141,7 @@ class _Puller:
         """Bytes of the largest answer."""
         self._missing: Gap | None = None
 
-    # -- out -------------------------------------------------------------------------------------
+    # ── Out ──
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks; gaps are logged on the way."""
@@ -189,7 +189,7 @@ class _Puller:
         what = self._what
         return f"topic {what.topic}, queue {what.queue_id} of broker {what.broker}"
 
-    # -- asking ----------------------------------------------------------------------------------
+    # ── Asking ──
 
     def _open_fetches(self) -> None:
         length = FETCH_OFFSETS if self._how.dense else self._what.end - self._what.start
@@ -268,7 +268,7 @@ class _Puller:
             bulk_bytes=how.answer_bytes,
         )
 
-    # -- learning --------------------------------------------------------------------------------
+    # ── Learning ──
 
     def _learn(self) -> None:
         """Wait for one answer and take what else has come. Raises: as `pulled`."""
@@ -343,7 +343,7 @@ class _Puller:
         self._trouble = trouble
         sleep(PAUSE_S)
 
-    # -- answers ---------------------------------------------------------------------------------
+    # ── Answers ──
 
     def _keep(self, fetch: Fetch, asked: Ask, answer: Command) -> None:
         """Messages. Raises: TransportError, and what the decoder has against the records."""

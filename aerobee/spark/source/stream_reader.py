@@ -79,7 +79,7 @@ class StreamReader(DataSourceStreamReader):
         self._last_end: Json | None = None
         self._last_batch_at: float | None = None
 
-    # -- what Spark asks -------------------------------------------------------------------------
+    # ── What Spark asks ──
 
     def initialOffset(self) -> Json:  # noqa: N802  (Spark's name)
         """Where the first batch begins; asked more than once, answered once.
@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader):
         """Everything before `end` is done: tell the broker if the options say so."""
         self._at.tell(from_nested(end, "offsets of the checkpoint"))
 
-    # -- where it begins -------------------------------------------------------------------------
+    # ── Where it begins ──
 
     def _settled(self) -> Offsets:
         """The start: kept by an earlier run, or resolved now and kept."""
@@ -209,7 +209,7 @@ class StreamReader(DataSourceStreamReader):
             return f"offsets {to_nested(dict(starting.offsets))}"
         return repr(starting)
 
-    # -- how far a batch goes --------------------------------------------------------------------
+    # ── How far a batch goes ──
 
     def _maxima(self, begin: Offsets) -> Offsets:
         """The end of each queue that can be asked; of an AvailableNow run the frozen ones."""
@@ -253,7 +253,7 @@ class StreamReader(DataSourceStreamReader):
             self._last_batch_at = now
         return end
 
-    # -- what a batch reads ----------------------------------------------------------------------
+    # ── What a batch reads ──
 
     def _to_read(self, begin: Offsets, end: Offsets) -> tuple[Offsets, Offsets, Offsets, Offsets]:
         """The part of a batch that is not empty, and the bounds of its queues."""

@@ -237,7 +237,7 @@ def test_a_heartbeat_that_does_not_decode_changes_nothing(desk: Desk, body: byte
     assert desk.clients.consumers == {}
 
 
-# -- who is told ---------------------------------------------------------------------------------
+# ── Who is told ──
 
 
 def test_everyone_in_the_group_is_told_when_someone_comes(desk: Desk) -> None:
@@ -333,7 +333,7 @@ def test_a_client_without_heartbeat_is_closed_and_the_rest_is_told(desk: Desk) -
     assert told(lively) == 2
 
 
-# -- heartbeats without subscriptions ------------------------------------------------------------
+# ── Heartbeats without subscriptions ──
 
 
 def test_a_plain_heartbeat_is_always_to_be_sent_in_full(desk: Desk) -> None:
@@ -372,7 +372,7 @@ def test_after_a_restart_a_short_heartbeat_is_asked_for_the_subscriptions(desk: 
     assert desk.beat(peer, short, heartbeatFingerprint=7, withoutSub=True) == (True, False)
 
 
-# -- questions -----------------------------------------------------------------------------------
+# ── Questions ──
 
 
 def test_a_group_without_members_has_no_list(desk: Desk) -> None:
@@ -419,7 +419,7 @@ def test_what_cannot_be_filtered_by_is_refused_with_the_reason(
     assert caught.value.code == 23
 
 
-# -- filters -------------------------------------------------------------------------------------
+# ── Filters ──
 
 
 def by_sql(text: str, topic: str = "T", version: int = 1) -> dict[str, Any]:
@@ -482,7 +482,7 @@ def test_what_pulls_told_is_forgotten_when_no_pull_renews_it(desk: Desk) -> None
     assert not desk.compensation.topics("g")
 
 
-# -- locks ---------------------------------------------------------------------------------------
+# ── Locks ──
 
 
 @pytest.fixture
@@ -522,7 +522,7 @@ def test_a_group_that_may_not_exist_locks_nothing() -> None:
     assert desk.locks.count == 0
 
 
-# -- a client that says too much -----------------------------------------------------------------
+# ── A client that says too much ──
 
 
 def nothing_is_known(desk: Desk) -> bool:

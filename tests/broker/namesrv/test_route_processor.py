@@ -163,7 +163,7 @@ def desk() -> Desk:
     return Desk()
 
 
-# -- routes --------------------------------------------------------------------------------------
+# ── Routes ──
 
 
 def test_a_route_is_compact_json_with_quoted_ids_in_javas_order(desk: Desk) -> None:
@@ -238,7 +238,7 @@ def test_lists_of_topics_can_be_switched_off(desk: Desk) -> None:
         desk.asked(desk.processor.topics_of_cluster, headers.GetTopicsByCluster(cluster="c"))
 
 
-# -- brokers -------------------------------------------------------------------------------------
+# ── Brokers ──
 
 
 def test_a_master_registers_and_its_slave_learns_where_it_is(desk: Desk) -> None:
@@ -370,7 +370,7 @@ def test_asking_keeps_a_broker_alive(desk: Desk) -> None:
     assert desk.routes.expire(int(desk.clock.monotonic() * 1000)) == []
 
 
-# -- administrators ------------------------------------------------------------------------------
+# ── Administrators ──
 
 
 def test_writing_to_a_broker_is_stopped_and_allowed_again(desk: Desk) -> None:
@@ -442,7 +442,7 @@ def test_two_brokers_of_one_name_and_id_take_turns_and_the_log_says_so(
     assert (line["old"], line["new"]) == ("127.0.0.1:30911", "127.0.0.1:9")
 
 
-# -- groups of brokers under one name ------------------------------------------------------------
+# ── Groups of brokers under one name ──
 
 
 def test_a_heartbeat_keeps_a_broker_alive_and_an_unknown_one_is_as_good(desk: Desk) -> None:

@@ -295,7 +295,7 @@ def test_filter_servers_go_out_with_the_routes_of_their_broker() -> None:
     assert route.filter_server_table == {"127.0.0.1:30911": ["f:1"]}
 
 
-# -- our own broker ------------------------------------------------------------------------------
+# ── Our own broker ──
 
 
 def own(routes: RouteTable, topics: Iterable[TopicConfig] = (topic("T1"),)) -> None:
@@ -530,7 +530,7 @@ def test_names_beyond_measure_are_refused_and_leave_nothing(fields: dict[str, An
     assert not routes.brokers
 
 
-# -- a registration in steps -----------------------------------------------------------------------
+# ── A registration in steps ──
 
 MANY = [topic(f"T{number:04}") for number in range(2_000)]
 

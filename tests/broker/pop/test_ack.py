@@ -115,7 +115,7 @@ async def test_one_that_comes_when_the_message_is_out_again_takes_nothing_back(
         assert await pops.bodies() == [b"a"]
 
 
-# -- more time ---------------------------------------------------------------------------------
+# ── More time ──
 
 
 @pytest.mark.trio
@@ -200,7 +200,7 @@ async def test_in_order_more_time_is_for_one_message(tmp_path: Path, mock_clock:
         assert await pops.bodies(order=True) == [b"a", b"b"], "from the first that is not done"
 
 
-# -- bad receipts ------------------------------------------------------------------------------
+# ── Bad receipts ──
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def records(pops: Pops, topic: str, queue_id: int = 0) -> list[Record]:
     return found
 
 
-# -- the ladder --------------------------------------------------------------------------------
+# ── The ladder ──
 
 
 @pytest.mark.trio
@@ -110,7 +110,7 @@ async def test_with_v2_names_it_comes_back_under_those_and_is_known_after_a_star
         assert await pops.bodies() == []
 
 
-# -- one pop -----------------------------------------------------------------------------------
+# ── One pop ──
 
 
 @pytest.mark.trio
@@ -238,7 +238,7 @@ async def test_a_reset_is_heard_of_by_the_next_pop(tmp_path: Path, mock_clock: M
         assert not pops.desk.offsets.resets
 
 
-# -- refusals ----------------------------------------------------------------------------------
+# ── Refusals ──
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ async def test_a_check_point_that_cannot_be_stored_hands_out_nothing(
         assert await pops.bodies() == [b"a"]
 
 
-# -- waiting -----------------------------------------------------------------------------------
+# ── Waiting ──
 
 
 @pytest.mark.trio
@@ -385,7 +385,7 @@ async def test_sends_call_nothing_of_it_while_nobody_waits(
         assert desk.store.arrivals.tell == desk.hold.arrived
 
 
-# -- in order ----------------------------------------------------------------------------------
+# ── In order ──
 
 
 @pytest.mark.trio
@@ -484,7 +484,7 @@ async def test_what_is_out_in_order_is_known_after_a_start(
         assert pops.desk.offsets.query("g", "t", 0) == 2
 
 
-# -- looking -----------------------------------------------------------------------------------
+# ── Looking ──
 
 
 @pytest.mark.trio
@@ -502,7 +502,7 @@ async def test_a_peek_shows_messages_and_changes_nothing(
         assert await pops.bodies() == [b"a", b"b"]
 
 
-# -- on disk -----------------------------------------------------------------------------------
+# ── On disk ──
 
 
 @pytest.mark.trio

@@ -46,7 +46,7 @@ def done_with(pops: Pops) -> list[int]:
     return [max(0, offsets.query(REVIVE_GROUP, REVIVE_LOG, queue_id)) for queue_id in range(8)]
 
 
-# -- one queue ---------------------------------------------------------------------------------
+# ── One queue ──
 
 
 def test_a_queue_is_done_with_up_to_its_oldest_open_check_point() -> None:
@@ -96,7 +96,7 @@ def test_a_check_point_of_an_old_writer_has_no_distances() -> None:
     assert not queue.open
 
 
-# -- when it may be decided ---------------------------------------------------------------------
+# ── When it may be decided ──
 
 
 class Wheel:
@@ -135,7 +135,7 @@ async def test_time_is_what_is_delivered_and_can_be_read(
         assert timing.until() == 8_000
 
 
-# -- over starts -------------------------------------------------------------------------------
+# ── Over starts ──
 
 
 @pytest.mark.trio
@@ -243,7 +243,7 @@ async def test_power_cuts_lose_nothing_and_bring_back_nothing_that_was_settled(
         assert pops.open_check_points() == 0
 
 
-# -- trouble -----------------------------------------------------------------------------------
+# ── Trouble ──
 
 
 @pytest.mark.trio

@@ -275,7 +275,7 @@ async def test_the_longest_answer_arrives_whole(peer: Peer) -> None:
         assert await calling.body() == body
 
 
-# -- requests of the server ------------------------------------------------------------------------
+# ── Requests of the server ──
 
 
 async def test_requests_of_the_server_are_served_while_calls_wait(peer: Peer) -> None:
@@ -336,7 +336,7 @@ async def test_a_peer_that_asks_but_does_not_read_is_left(
         assert "does not read" in str(calling.error)
 
 
-# -- MSGPACK ---------------------------------------------------------------------------------------
+# ── MSGPACK ──
 
 
 async def test_msgpack_headers_begin_when_the_peer_grants_them(peer: Peer) -> None:
@@ -354,7 +354,7 @@ async def test_msgpack_headers_begin_when_the_peer_grants_them(peer: Peer) -> No
         assert await second.body() == b"right"
 
 
-# -- the beginning and the end ---------------------------------------------------------------------
+# ── The beginning and the end ──
 
 
 async def test_a_refused_connection_names_the_address_and_the_reason() -> None:

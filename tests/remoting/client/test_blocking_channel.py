@@ -284,7 +284,7 @@ def test_a_request_longer_than_peers_take_is_refused_and_the_connection_stays(
     assert peer.hear().code == CLUSTER.code
 
 
-# -- requests of the server ------------------------------------------------------------------------
+# ── Requests of the server ──
 
 
 def test_requests_of_the_server_are_served_while_calls_wait(peer: Peer) -> None:
@@ -310,7 +310,7 @@ def test_requests_of_the_server_are_served_while_calls_wait(peer: Peer) -> None:
     channel.close()
 
 
-# -- who receives ----------------------------------------------------------------------------------
+# ── Who receives ──
 
 
 def echo(peer: Peer, count: int) -> None:
@@ -500,7 +500,7 @@ def test_a_bug_in_serving_ends_calls_instead_of_leaving_them(peer: Peer) -> None
     channel.close()
 
 
-# -- MSGPACK ---------------------------------------------------------------------------------------
+# ── MSGPACK ──
 
 
 def test_msgpack_headers_begin_when_the_peer_grants_them(peer: Peer) -> None:
@@ -516,7 +516,7 @@ def test_msgpack_headers_begin_when_the_peer_grants_them(peer: Peer) -> None:
     channel.close()
 
 
-# -- the beginning and the end ---------------------------------------------------------------------
+# ── The beginning and the end ──
 
 
 def test_a_refused_connection_names_the_address_and_the_reason() -> None:

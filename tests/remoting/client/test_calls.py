@@ -151,7 +151,7 @@ def test_what_came_before_nonsense_still_counts(nonsense: bytes) -> None:
     assert isinstance(broken, FrameError)
 
 
-# -- types of headers ------------------------------------------------------------------------------
+# ── Types of headers ──
 
 
 def test_the_first_request_offers_msgpack_and_a_grant_switches() -> None:
@@ -196,7 +196,7 @@ def test_the_binary_form_is_used_from_the_first_request_when_asked_for() -> None
     assert read_plainly(frame).ext == {"topic": "T"}
 
 
-# -- requests of the server ------------------------------------------------------------------------
+# ── Requests of the server ──
 
 
 def asked(*, oneway: bool = False) -> Command:
@@ -235,7 +235,7 @@ def test_unserved_requests_are_refused_as_not_supported() -> None:
     assert read_plainly(Calls[str]().reply(refuse, asked())).code == 3
 
 
-# -- addresses and reasons -------------------------------------------------------------------------
+# ── Addresses and reasons ──
 
 
 @pytest.mark.parametrize(

@@ -299,7 +299,7 @@ def test_a_flood_of_what_is_no_frame_writes_a_few_lines() -> None:
     assert stage.reactor.stats.frames_rejected == 100
 
 
-# -- turns ---------------------------------------------------------------------------------------
+# ── Turns ──
 
 
 class Costly:

@@ -242,7 +242,7 @@ async def test_what_a_waiting_handler_sees_is_not_overwritten_by_the_next_receiv
     assert sorted(seen) == [b"OTHER", b"first"]
 
 
-# -- how long a request waited where nobody saw it ---------------------------------------------
+# ── How long a request waited where nobody saw it ──
 
 
 def at_once(header: Any, command: Any, connection: Any) -> Answer:
@@ -349,7 +349,7 @@ async def test_what_did_not_fit_into_one_receive_is_as_old_as_its_place(
     assert [answer.code for answer in answers(sock)] == [2, 0, 0]
 
 
-# -- behind a stall of the disk ------------------------------------------------------------------
+# ── Behind a stall of the disk ──
 
 
 @pytest.mark.parametrize("max_wait_ms", [200, None])

@@ -152,7 +152,7 @@ SEND = SendMessageV2(
 )
 
 
-# -- what only the server may set ------------------------------------------------------------------
+# ── What only the server may set ──
 
 
 def test_a_header_cannot_set_what_is_ours() -> None:
@@ -169,7 +169,7 @@ def test_a_detached_command_does_not_change_with_the_receive_buffer() -> None:
     assert command.body == b"body"
 
 
-# -- the lenient way -------------------------------------------------------------------------------
+# ── The lenient way ──
 
 
 def test_numbers_and_booleans_among_ext_fields_are_their_texts() -> None:
@@ -285,7 +285,7 @@ def test_an_unknown_encoding_closes() -> None:
         decode(3, b"{}", b"")
 
 
-# -- answers ---------------------------------------------------------------------------------------
+# ── Answers ──
 
 
 def test_an_error_answer_in_msgpack_names_its_fields() -> None:

@@ -89,7 +89,7 @@ def test_request_codes_are_not_declared_twice() -> None:
     assert len(set(codes)) == len(codes)
 
 
-# -- reading: fast and slow agree ------------------------------------------------------------------
+# ── Reading: fast and slow agree ──
 
 numbers = st.integers(-(2**40), 2**40).map(str)
 odd_texts = st.sampled_from(
@@ -204,7 +204,7 @@ def test_unknown_fields_are_ignored() -> None:
     assert read_fields(Sample, {**GOOD, "nsd": "x"}) == read_fields(Sample, GOOD)
 
 
-# -- writing ---------------------------------------------------------------------------------------
+# ── Writing ──
 
 
 def test_generated_code_shows_in_tracebacks() -> None:

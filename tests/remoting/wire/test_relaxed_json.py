@@ -81,7 +81,7 @@ def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
     assert decode(b'{"p":"\xff"}') == {"p": "\ufffd"}
 
 
-# -- references ------------------------------------------------------------------------------------
+# ── References ──
 
 
 def test_a_reference_stands_for_what_appeared_before() -> None:
@@ -98,7 +98,7 @@ def test_a_reference_that_leads_nowhere_or_in_a_circle_is_refused(path: str) -> 
         decode(text.encode())
 
 
-# -- what must not get through ---------------------------------------------------------------------
+# ── What must not get through ──
 
 
 @pytest.mark.parametrize(

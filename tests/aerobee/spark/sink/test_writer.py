@@ -80,7 +80,7 @@ def topic(broker: AnyBroker) -> str:
     return name
 
 
-# -- without a session -----------------------------------------------------------------------------
+# ── Without a session ──
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_message_ids_differ_among_tasks_and_beyond_what_a_millisecond_can_count(
     assert len({name for names in made for name in names}) == 140_000
 
 
-# -- tasks, without Spark --------------------------------------------------------------------------
+# ── Tasks, without Spark ──
 
 
 def batches(*numbers: range) -> Iterator[Any]:
@@ -220,7 +220,7 @@ def test_rows_are_written_as_arrow_is(broker: AnyBroker, topic: str) -> None:
     assert datetime.now(UTC) - stored[5].born_at < timedelta(minutes=1)
 
 
-# -- with a session --------------------------------------------------------------------------------
+# ── With a session ──
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def rows(made: BatchReader) -> list[dict[str, Any]]:
     return found
 
 
-# -- planning --------------------------------------------------------------------------------------
+# ── Planning ──
 
 
 def test_a_plan_has_a_range_for_each_queue_with_messages(broker: AnyBroker) -> None:
@@ -136,7 +136,7 @@ def test_a_start_before_what_is_kept_is_a_loss(start_broker: StartBroker) -> Non
     assert [row["body"] for row in rows(skipping)] == MESSAGES[least:]
 
 
-# -- reading ---------------------------------------------------------------------------------------
+# ── Reading ──
 
 
 def test_what_is_read_is_what_was_sent(broker: AnyBroker) -> None:
@@ -197,10 +197,10 @@ def test_a_broker_that_goes_in_the_middle_is_a_clear_end(start_broker: StartBrok
         list(batches)
 
 
-# -- conditions of the query -----------------------------------------------------------------------
+# ── Conditions of the query ──
 
 
-# -- through Spark ---------------------------------------------------------------------------------
+# ── Through Spark ──
 
 
 def load(spark: SparkSession, broker: AnyBroker, **options: object) -> DataFrame:

@@ -60,7 +60,7 @@ def source(**options: str) -> AerobeeSource:
     return AerobeeSource(CaseInsensitiveDict(given))
 
 
-# -- without a session -----------------------------------------------------------------------------
+# ── Without a session ──
 
 
 def test_the_schema_is_what_the_options_choose() -> None:
@@ -114,7 +114,7 @@ def test_all_of_it_can_be_pickled() -> None:
         assert vars(again) == vars(made)
 
 
-# -- with a session --------------------------------------------------------------------------------
+# ── With a session ──
 
 
 def test_spark_finds_it_by_its_name_alone(spark: SparkSession, broker: AnyBroker) -> None:

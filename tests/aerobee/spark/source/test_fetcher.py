@@ -207,7 +207,7 @@ def test_a_broker_that_stays_away_is_waited_for_five_time_outs_and_no_longer(
         read(chunks)
 
 
-# -- a peer that answers what it is told -----------------------------------------------------------
+# ── A peer that answers what it is told ──
 
 
 class Script:
@@ -440,7 +440,7 @@ def test_nobody_there_at_all_is_a_clear_end() -> None:
         list(pulled(what, Pulling(group="g", timeout_ms=20), connect))
 
 
-# -- what else a peer may do -----------------------------------------------------------------------
+# ── What else a peer may do ──
 
 
 def test_large_messages_are_asked_for_no_faster_than_they_are_read(
