@@ -1,8 +1,8 @@
-"""When the log reaches the disk: by group commit or by interval.
+"""Flush of the log: group commit, or periodic.
 
 Producers wait here for `flushed`; everything appended while one sync runs shares the next one. The
-first failed sync is final for the run: the kernel forgets what it could not write, so a second try
-would succeed falsely. Nothing here decides what a failure means to clients.
+first failed sync is final for the run: the kernel drops what it could not write, so a second try
+would succeed falsely. What a failure means to clients is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["LogFlush", "LogFlushHooks"]
 PAGE_BYTES = 4_096
 SLOW_S = 1.0
 SYNC_AGAIN_S = 0.1
-"""Before a sync is tried again that could not begin, for want of descriptors or memory."""
+"""The pause before a sync is retried that could not begin, for want of descriptors or memory."""
 SYNC_TRIES_AT_STOP = 50
-"""How often a stop tries that."""
+"""How often a stop retries that."""
 ANSWER_S: Final = 0.001
-"""How long senders are called back in one go: what they are told leaves behind it, and takes some
-times as long."""
+"""How long senders are called back in one step; sending their answers takes several times as
+long."""
 STRIDE: Final = 16
-"""Senders between two looks at the clock."""
+"""Senders between two checks of the clock."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,12 +54,12 @@ class Waiting(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LogFlushHooks:
-    """Who hears of the syncs of the log."""
+    """Callbacks about the syncs of the log."""
 
     on_flushed: Callable[[], None]
-    """The position moved."""
+    """`flushed` has advanced."""
     on_answered: Callable[[], None]
-    """A group of callbacks was called."""
+    """A group of senders was called back."""
     on_failed: Callable[[OSError], None]
     """A sync failed: final for the run."""
 
@@ -67,7 +67,7 @@ class LogFlushHooks:
 class LogFlush:
     """Makes the commit log durable. Source: store format §3.2, §3.3 (GroupCommitService).
 
-    Invariant: at most one sync is under way; `waiting` is in order of end offsets.
+    Invariant: at most one sync runs; `waiting` is in order of end offsets.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class LogFlush:
         self.waiting: deque[Waiting] = deque()
         self.failure: OSError | None = None
         self.stopping = False
-        """Nothing is waited for very long any more."""
+        """The broker stops: waits are short from now on."""
         self.physic_timestamp = 0
         """Every record stored up to this time, in ms, is on disk."""
         self._plan: SyncPlan | None = None
         self._plan_now_ms = 0
         self._began = 0.0
         self._given_up = float("-inf")
-        """Who could wait until then, by the monotonic clock, waits no more."""
+        """Senders whose deadline is before this time, by the monotonic clock, wait no more."""
         self._results: deque[BaseException | None] = deque()
         self._ended = trio.Event()
         self._waited = trio.Event()
@@ -111,7 +111,7 @@ class LogFlush:
         return self.config.sync_flush
 
     def when_durable(self, end_offset: int, callback: Callable[[bool], None]) -> None:
-        """Call back once the log is on disk up to there; with False after the time limit. Hot.
+        """Call back once the log is on disk up to there; with False after the timeout. Hot.
 
         The sync itself begins with the next `request`.
         """
@@ -126,7 +126,7 @@ class LogFlush:
             self.waiting.append(Waiting(end_offset, deadline, callback))
 
     def request(self) -> None:
-        """Begin a sync of everything appended so far, unless one is under way. Hot."""
+        """Begin a sync of everything appended so far, unless one runs. Hot."""
         if self._plan is not None or self.failure is not None or not self._thread.running:
             return
         if self._log.flushed == self._log.max_offset:
@@ -137,9 +137,9 @@ class LogFlush:
         self._thread.submit(partial(self._sync, plan), self._sync_ended)
 
     def _sync(self, plan: SyncPlan) -> None:
-        """Sync what the plan names; until that can begin, senders wait. For the sync thread.
+        """Run a sync; until it can begin, senders wait. For the sync thread.
 
-        Raises: SyncFailed, or OSError when a stop has tried often enough.
+        Raises: SyncFailed, or OSError when a stop has retried often enough.
         """
         tries = 0
         while True:
@@ -167,7 +167,7 @@ class LogFlush:
         return self._log.flushed >= end_offset
 
     async def run(self) -> None:
-        """Complete syncs that end, time out senders, and flush by interval; until cancelled."""
+        """Complete syncs, time out senders, and flush periodically; until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire)
             nursery.start_soon(self._tick)
@@ -182,14 +182,14 @@ class LogFlush:
         self._ended.set()
 
     async def _take_in(self) -> None:
-        """Take in what the thread has done, then answer senders, in order, some at a time."""
+        """Complete a sync, then answer senders, in order, some at a time."""
         self._complete()
         while self._answer():
             await trio.lowlevel.checkpoint()
             self._complete()
 
     def _complete(self) -> None:
-        """Move the positions to where the sync has come that ended, and begin the next one."""
+        """Advance the positions to the end of a completed sync, and begin the next one."""
         if not self._results:
             return
         self._ended = trio.Event()
@@ -202,13 +202,13 @@ class LogFlush:
         self._log.complete(plan)
         self._measure(self._clock.monotonic() - self._began)
         self._move_physic(plan)
-        # Those that came meanwhile are on their way to the disk while these get their answers.
+        # Messages that came meanwhile are being synced while these senders get their answers.
         if self.groups or self.waiting:
             self.request()
         self._hooks.on_flushed()
 
     def _answer(self) -> bool:
-        """Call back those who wait no longer, for a while. Whether there are more of them. Hot."""
+        """Call back senders whose wait is over, for a while; whether there are more. Hot."""
         waiting, monotonic = self.waiting, self._clock.monotonic
         flushed, given_up = self._log.flushed, self._given_up
         ends, left = monotonic() + ANSWER_S, STRIDE
@@ -237,12 +237,12 @@ class LogFlush:
     def _move_physic(self, plan: SyncPlan) -> None:
         stored = plan.store_timestamp
         if stored:
-            # A later record may still get the same millisecond while the clock shows it.
+            # A later record may still get the same millisecond.
             covered = stored if self._plan_now_ms > stored else stored - 1
             self.physic_timestamp = max(self.physic_timestamp, covered)
 
     def look_again(self, *, final: bool) -> None:
-        """With everything on disk the last store time is covered, once it cannot be given again."""
+        """With everything on disk, cover the last store time once no record can get it again."""
         stored = self._log.last_store_timestamp
         past = final or self._clock.now_ms() > stored
         if past and stored and self._log.flushed == self._log.max_offset:
@@ -263,7 +263,7 @@ class LogFlush:
             if not self.waiting:
                 self._waited = trio.Event()
                 await self._waited.wait()
-                # Whoever was waiting may have been answered before this turn.
+                # The waiting senders may have been answered before this turn.
                 continue
             await trio.sleep(max(0.0, self.waiting[0].deadline - self._clock.monotonic()))
             now, flushed = self._clock.monotonic(), self._log.flushed
@@ -275,7 +275,7 @@ class LogFlush:
             await self._take_in()
 
     async def _tick(self) -> None:
-        """Flush by interval; under SYNC_FLUSH for what nobody waits for."""
+        """Flush periodically; under SYNC_FLUSH for messages that nobody waits for."""
         thorough_at = self._clock.monotonic()
         while True:
             with trio.move_on_after(self.config.flush_interval_commit_log_ms / 1000):
@@ -289,7 +289,7 @@ class LogFlush:
                 thorough_at = now
 
     def _enough(self) -> bool:
-        """Whether enough pages are dirty, or a segment has been filled."""
+        """Whether enough pages are dirty, or a segment is full."""
         last = self._log.queue.last
         if last is None or last.start > self._log.flushed:
             return last is not None

@@ -1,7 +1,7 @@
-"""When consume queues reach the disk, and the checkpoint that says so.
+"""Flush of the consume queues, and the checkpoint for it.
 
-Units flow in from dispatch, into memory; a round writes them, syncs their files, then writes the
-checkpoint. What cannot be written now is tried again; a sync that failed is final for the run.
+Dispatch adds units in memory; a round writes them, syncs their files, then writes the checkpoint. A
+failed write is retried; a failed sync is final for the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["QueueFlush", "QueueFlushHooks"]
 
 UNWRITTEN_UNITS_MAX = 200_000
-"""Units in memory that start a round before its time."""
+"""Units in memory that start a round early."""
 WRITE_TRIES = 30
 
 log = structlog.get_logger(__name__)
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class QueueFlushHooks:
-    """Who hears what does not reach the disk."""
+    """Callbacks about failures."""
 
     on_failed: Callable[[OSError], None]
     """A sync failed: final for the run."""
@@ -73,7 +73,7 @@ class QueueFlush:
         self._write_failures = 0
         self._dispatched_then = 0
         self._wanted = trio.Event()
-        # Two rounds at once would make the same file twice.
+        # Two rounds at once would create the same file twice.
         self._one_round = contents.between_flushes
 
     def reconfigure(self, config: StoreConfig) -> None:
@@ -82,7 +82,7 @@ class QueueFlush:
         self._wanted.set()
 
     def look(self) -> None:
-        """Start a round before its time when very many units are only in memory. Hot."""
+        """Start a round early when very many units are only in memory. Hot."""
         if self._stats.dispatched - self._dispatched_then > UNWRITTEN_UNITS_MAX:
             self._wanted.set()
 
@@ -99,10 +99,10 @@ class QueueFlush:
             await self.round(thorough=thorough)
 
     async def round(self, *, thorough: bool, final: bool = False) -> bool:
-        """Write all units; sync queues with enough dirty pages, or with `thorough` everything.
+        """Write all units; sync queues with enough dirty pages, or with `thorough` all of them.
 
         Order of a round: log if it is a thorough one, queues, checkpoint, extents, recovery point.
-        With `final` nothing is appended any more. Returns whether all of it went well.
+        With `final` nothing is appended any more. Returns whether all of it succeeded.
         """
         async with self._one_round:
             return await self._round(thorough, final)
@@ -136,10 +136,10 @@ class QueueFlush:
         return True
 
     async def _write(self, log_end: int) -> int | None:
-        """Write the units of all queues, so many queues at a time: others have their turn.
+        """Write the units of all queues, some queues at a time.
 
-        Returns what the ends of all queues added up to when the log was dispatched up to `log_end`;
-        None when writing failed.
+        Returns the sum of the ends of all queues when the log was dispatched up to `log_end`; None
+        when writing failed.
         """
         units = 0
         for queues in self._queues.slices():
@@ -167,7 +167,7 @@ class QueueFlush:
         return True
 
     async def _sync(self, least_bytes: int, taken: Taken | None) -> bool:
-        """Sync the queues with so many bytes that never were, some at a time."""
+        """Sync the queues with at least so many unsynced bytes, some at a time."""
         if self.failure is not None:
             return False
         if self._points.wants_all_synced(len(self._queues.unsynced)):

@@ -1,6 +1,6 @@
-"""The recovery point: how far a start after a crash need not look back, about a second old.
+"""The recovery point: where recovery may begin after a crash, about a second old.
 
-The checkpoint moves once a minute and holds times, because other brokers read it; this file holds
+The checkpoint is written once a minute and has times, because other brokers read it; this file has
 physical offsets and is ours alone. It has two slots, written in turn, each with a CRC: a write that
 a power cut tears damages the older slot, not both. What it says was synced before it is written.
 """
@@ -27,32 +27,32 @@ FILE_BYTES = SLOTS_AT[-1] + SLOT_BYTES
 
 
 class RecoveryPoint(msgspec.Struct, frozen=True):
-    """What was true when it was written. It says nothing to anybody but its `owner`."""
+    """What was true when it was written. Valid only for its `owner`."""
 
     number: int
-    """The larger one counts."""
+    """The slot with the larger number is valid."""
     owner: str
-    """What the lock file says while no other broker was here since."""
+    """The owner in the lock file, while no other broker was here since."""
     boot: str
-    """The time between two starts of the system: within it the page cache outlives a kill."""
+    """The boot of the system: within it the page cache survives a kill."""
     log_end: int
     """The log before this byte is on disk, and each message of it has its unit in a queue file."""
     queues_end: int
     """Of the messages before this byte, no later than `log_end`, the units are on disk as well."""
     queues_units: int
-    """The ends of all queues there, added up: none is shorter while their sum is not."""
+    """The sum of the ends of all queues there: none is shorter while their sum is not."""
     units: int
     """The same sum at `log_end`."""
     last: int
     """Where the last record before `log_end` begins; −1 without one."""
     last_crc: int
-    """Of its head."""
+    """The CRC of its head."""
     extents: int = 0
-    """The checksum of the file of queue extents; 0 without one that counts."""
+    """The checksum of the file of queue extents; 0 without a valid one."""
 
 
 class _Document(msgspec.Struct):
-    """A slot: JSON, and what it must amount to."""
+    """A slot: JSON, and its CRC."""
 
     crc: int
     point: msgspec.Raw
@@ -68,7 +68,7 @@ class RecoveryPointFile:
         self.path = path
 
     def load(self) -> RecoveryPoint | None:
-        """The newest one; None without one that can be trusted. Raises: OSError."""
+        """The newest point; None without a valid one. Raises: OSError."""
         if not self._disk.exists(self.path):
             return None
         data = self._disk.read(self.path)
@@ -76,7 +76,7 @@ class RecoveryPointFile:
         return max(filter(None, found), key=lambda point: point.number, default=None)
 
     def write(self, point: RecoveryPoint, *, sync: bool) -> None:
-        """Put it in the slot of the last but one; with `sync` it outlives a power cut.
+        """Write it over the older slot; with `sync` it survives a power cut.
 
         Raises: OSError.
         """

@@ -1,9 +1,9 @@
-"""What a crash may rely on: taken by each round of the queue flush, written when it is true.
+"""Takes recovery points: one with each round of the queue flush, written when it is true.
 
-A point is taken in the loop, in front of the round that writes the units of everything dispatched
-so far. It is true when that round has ended and the log is on disk up to there, and only then it is
-written; under ASYNC_FLUSH that may be some rounds later, and meanwhile the oldest one waits. So a
-kill costs the walk of about a second of the log, whatever was written before.
+A point is taken in the loop, before the round that writes the units of everything dispatched so
+far. It is true when that round has ended and the log is on disk up to there, and is written only
+then; under ASYNC_FLUSH that may be some rounds later, and meanwhile the oldest one waits. So after
+a kill about a second of the log is walked, whatever was written before.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["RecoveryPoints", "Taken"]
 
 SYNC_BYTES: Final = 64 << 20
-"""So much log is behind the last point that a power cut leaves, and the next one is synced too."""
+"""After so much log since the last synced point, the next one is synced, too."""
 QUEUES_BEHIND_BYTES: Final = 8 << 20
-"""So much log is behind `queues_end`, and a round syncs the queues, if they are few."""
+"""After so much log since `queues_end`, a round syncs the queues, if they are few."""
 SYNC_QUEUES: Final = 256
-"""Few are these; more wait for a thorough round."""
+"""The most queues that count as few; more wait for a thorough round."""
 
 
 class Taken(NamedTuple):
@@ -67,21 +67,21 @@ class RecoveryPoints:
         self._last = Taken(0, 0, -1)
         """The last point that was written."""
         self._written = (-1, -1, -1)
-        """`log_end` and `queues_end` of the last point, and how many queues there were."""
+        """`log_end` and `queues_end` of the last point, and the number of queues."""
         self._synced = 0
         """`log_end` of the last point that was synced."""
         self.queues_end = 0
         """Every message before this byte of the log has its unit on disk."""
         self._queues_units = 0
-        """The ends of all queues there, added up."""
+        """The sum of the ends of all queues there."""
 
     # ── Start ──
 
     def load(self) -> RecoveryPoint | None:
-        """The one that the last run left, without its `boot` if the system was started since.
+        """The point of the last run, without its `boot` if the system was restarted since.
 
-        None when another broker was here since. Nor does it count without a checkpoint: who gives
-        up what is damaged removes that. Raises: OSError.
+        None when another broker was here since, or without a checkpoint, which is deleted to give
+        up damaged data. Raises: OSError.
         """
         point = self._file.load()
         if point is None:
@@ -93,14 +93,14 @@ class RecoveryPoints:
         return point if point.boot == self._disk.boot() else replace(point, boot="")
 
     def load_extents(self) -> QueueExtents:
-        """The extents of queues that the last point names. Raises: OSError."""
+        """The extents of queues that belong to the last point. Raises: OSError."""
         point = self.load()
         return self.extents.load(point.extents if point is not None else 0)
 
     def begin(self, recovery: Recovery, name: str) -> None:
         """Recovery is over, and all of the log is on disk: the first point of this run. Blocking.
 
-        `name` is one that no run on this directory had before. Raises: OSError.
+        `name` must be unique among all runs on this directory. Raises: OSError.
         """
         self._owner = self._lock.owner() or self._lock.claim(name)
         self._boot = self._disk.boot()
@@ -120,9 +120,9 @@ class RecoveryPoints:
     # ── Rounds ──
 
     def take(self) -> Taken | None:
-        """What will be true when all units dispatched so far are written; None: nothing new.
+        """A point that is true when all units dispatched so far are written; None: nothing new.
 
-        Its `units` are for the round to count, which looks at each queue anyway.
+        The round fills in its `units`, since it visits each queue anyway.
         """
         dispatcher = self._dispatcher
         if dispatcher.first_gap_timestamp is not None:
@@ -137,19 +137,20 @@ class RecoveryPoints:
         return Taken(dispatcher.dispatched, self._queues.units, dispatcher.last_position)
 
     def wants_all_synced(self, unsynced: int) -> bool:
-        """Whether a round should sync so many queues, so that a power cut costs no long walk."""
+        """Whether a round should sync so many queues, to limit the walk after a power cut."""
         behind = self._dispatcher.dispatched - self.queues_end
         return unsynced <= SYNC_QUEUES and behind > QUEUES_BEHIND_BYTES
 
     def queues_synced(self, taken: Taken | None) -> None:
-        """Every queue was synced in the round that this one was taken for."""
+        """All queues were synced in the round of this point."""
         if taken is not None:
             self.queues_end, self._queues_units = taken.log_end, taken.units
 
     async def store(self, taken: Taken | None, *, sync: bool, again: bool = False) -> None:
         """A round is over: write the newest point that is true by now. Raises: OSError.
 
-        `again`: the last one once more if there is no other, because of what it names.
+        `again`: write the last one once more if there is no newer, because its extents have
+        changed.
         """
         if taken is None and again:
             taken = self._last
@@ -167,7 +168,7 @@ class RecoveryPoints:
         await self._disk.in_thread(self._write, true, sync)
 
     def _write(self, taken: Taken, sync: bool) -> None:
-        """For a thread, between two rounds."""
+        """Runs in a thread, between two rounds."""
         assert taken.log_end <= self._log.flushed, (taken, self._log.flushed)
         self._number += 1
         queues_end = min(self.queues_end, taken.log_end)
