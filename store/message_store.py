@@ -1,8 +1,8 @@
-"""The door to the store: load, put, get, queries by offset and time, close.
+"""The interface of the store: load, put, get, queries by offset and time, close.
 
-One writer, the loop: between taking a queue offset and moving the end of the log nothing awaits,
+One writer, the loop: between taking a queue offset and advancing the end of the log nothing awaits,
 so offsets and records always match. A put is encoded with its offsets, copied into the mapping and
-handed to dispatch; who must know that it is on disk asks `when_durable`. Clients are unknown here.
+handed to dispatch; `when_durable` tells when it is on disk. The store knows nothing of clients.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ log = structlog.get_logger(__name__)
 class MessageStore:
     """Everything below one data directory, for one owner (DefaultMessageStore).
 
-    Life: `load`, then `run` in a nursery while `put`, `get` and `dispatch` are called from the same
+    Use: `load`, then `run` in a nursery while `put`, `get` and `dispatch` are called from the same
     loop, then `close`. `dispatch` is called at the end of every round of the reactor.
     """
 
@@ -82,7 +82,8 @@ class MessageStore:
         self.flags = RunningFlags()
         self.flags.set(Flag.SHUT_DOWN, "the store is not loaded")
         self.after_flush: Listeners[[]] = Listeners()
-        """Told after each group of `when_durable` callbacks, and when dispatch moved alone."""
+        """Called after each group of `when_durable` callbacks, and when dispatch advanced by
+        itself."""
         self.commit_log = CommitLog(
             disk, log_directory, segment_bytes, setting="mappedFileSizeCommitLog"
         )
@@ -94,7 +95,7 @@ class MessageStore:
         self.arrivals = self.dispatcher.arrivals
         self.reader = QueueReader(config, self.commit_log, disk, clock, self.stats)
         self.complete, self.reading = self.reader.cold.complete, self.reader.cold.reading
-        """`await complete(call)`: the answer of a reading call that raises NotInMemory."""
+        """`await complete(call)`: the result of a reading call that raises NotInMemory."""
         self.message = partial(self.reader.message, self.queues)
         self._lock = LockFile(disk, root / names.LOCK)
         self._abort = AbortFile(disk, root / names.ABORT)
@@ -129,7 +130,7 @@ class MessageStore:
         )
         log.new_segment = self.space.allocator.new_segment
         self.after_wait = self.space.allocator.after_wait
-        """Told when a put that was answered with SEGMENT_LATE may be tried again."""
+        """Called when a put that was answered with SEGMENT_LATE may be tried again."""
         self.writer = Writer(config, contents, self.space.allocator, self.flags, runtime)
         self.put = self.writer.put
         self.put_batch = self.writer.put_batch
@@ -400,7 +401,7 @@ class MessageStore:
         return self.store_time(topic, queue_id, self.min_offset(topic, queue_id))
 
     def is_hot(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether that message is believed to be in memory; True where there is none.
+        """Whether that message is probably in memory; True where there is none.
 
         Raises: NotInMemory, OSError.
         """
@@ -415,7 +416,7 @@ class MessageStore:
     def stored_message(self, physical_offset: int) -> memoryview | None:
         """The stored bytes of the message that begins there; None for any other offset.
 
-        The bytes of a record inside a body are no message: a unit of its queue leads to one.
+        The bytes of a record inside a body are not a message: a unit of its queue leads to one.
         Raises: NotInMemory, OSError.
         """
         known = self.message(physical_offset)
@@ -424,7 +425,7 @@ class MessageStore:
     # ── State ──
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Settings that may change while running take effect at once."""
+        """Apply settings that may change while running."""
         self.config = config
         self.reader.configure(config)
         self.space.reconfigure(config)

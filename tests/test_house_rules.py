@@ -550,6 +550,29 @@ def test_the_product_speaks_the_language_of_its_field() -> None:
     assert not found, lines(*found)
 
 
+def test_rulers_between_sections_are_of_one_style() -> None:
+    wrong = [
+        f"{module.place}:{line} {comment}"
+        for module in EVERYWHERE
+        for line, comment in module.comments
+        if re.match(r"#\s*(--|==|~~|##|─{3})", comment)
+    ]
+    assert not wrong, lines(*wrong)
+
+
+def test_loggers_are_named_by_their_modules() -> None:
+    """Those of the SDK are `aerobee.client`, for applications to configure."""
+    wrong = [
+        f"{module.place}:{node.lineno} {ast.unparse(node)}"
+        for module in MODULES.values()
+        for node in (ast.walk(module.tree) if module.top != "aerobee" else ())
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith(("get_logger", "getLogger"))
+        and [ast.unparse(given) for given in node.args] not in (["__name__"], [])
+    ]
+    assert not wrong, lines(*wrong)
+
+
 # Spelled so that this file does not hold them.
 PRIVATE = ["/".join(("", "work", "")), "/".join(("shared", "spec")), "style" + ".md"]
 PRIVATE += [f"{name}.md §" for name in ("remoting", "store", "semantics", "config", "reliability")]

@@ -3,8 +3,7 @@
 Paths and bytes in, bytes and handles out; no logic of the store is here. All calls go through
 `Disk._call`, so a test's disk can count, delay, fail or lose any of them. Invariant: a name appears
 in its directory only when the file behind it has its final size, and what is called durable was
-synced, the directory included. Longer than other files, because all that the store asks of the
-system is in one place.
+synced, the directory included. Longer than other files: it has all system calls.
 """
 
 from __future__ import annotations
@@ -51,9 +50,7 @@ _MEMORY_LIMITS = (
 
 
 class Space(NamedTuple):
-    """Space of a file system, in bytes; `available_bytes` is what unprivileged users may still
-    use.
-    """
+    """Space of a file system, in bytes; `available_bytes`: free for unprivileged users."""
 
     total_bytes: int
     free_bytes: int

@@ -1,1 +1,1 @@
-"""The commit log: its segments, made ahead and warmed."""
+"""The commit log: segments, allocation ahead of use, and read-ahead."""

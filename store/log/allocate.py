@@ -1,14 +1,14 @@
-"""The next log segment before it is needed, so that a roll is a rename and no more.
+"""Allocates the next log segment before it is needed, so that a roll is only a rename.
 
-It is made when the last one is half full, and early enough where half of one is little: a few
-messages do not take the room of two. It grows beside the log's directory, under a name no broker
-looks at, and gets its own name when the log rolls. No room for a segment that is not needed yet
-does no harm.
+It is allocated when the last one is half full, and early enough where segments are small: a few
+messages do not take the space of two. It grows outside the log's directory, under a name that no
+broker reads, and is renamed when the log rolls. No space for a segment that is not needed yet does
+no harm.
 
-A roll that comes before the segment is ready does not wait, for it stops the loop: it raises
-SegmentLate, and `after_wait` tells when to try again. One that cannot be had, or that a slow disk
-does not finish within `LATE_S`, stops writes; it is tried again every ten seconds, and as soon as
-somebody has freed space, and writes go on when it is there.
+A roll that comes before the segment is ready does not wait, since that would block the loop: it
+raises SegmentLate, and `after_wait` tells when to try again. A segment that cannot be allocated, or
+that a slow disk does not finish within `LATE_S`, stops writes; it is retried every ten seconds, and
+as soon as space was freed, and writes resume when it is there.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ __all__ = ["Allocator"]
 
 RETRY_S = 10.0
 LATE_S = 2.0
-"""How long what does not fit into the last segment is put off before writes are refused."""
+"""How long puts that need the next segment are postponed before writes are refused."""
 AHEAD_BYTES = 128 << 20
-"""With so little left in the last segment the next is made, even if that is not half full yet."""
+"""The next segment is allocated when so little is left in the last one, even if that is not half
+full."""
 LOOK_S = 0.25
-"""Period in which that is looked at: 50 MB of appends at 200 MB/s."""
+"""Seconds between two checks of that: 50 MB of appends at 200 MB/s."""
 
 log = structlog.get_logger(__name__)
 
 
 class Allocator:
-    """Makes the next log segment before it is needed.
+    """Allocates the next log segment before it is needed.
 
     Source: store format §1.1 (AllocateMappedFileService).
     """
@@ -59,34 +60,34 @@ class Allocator:
         on_missing: Callable[[OSError], None],
         on_recovered: Callable[[], None],
     ) -> None:
-        """`on_missing`: a needed segment cannot be made; `on_recovered`: now it could."""
+        """`on_missing`: a needed segment cannot be allocated; `on_recovered`: now it could."""
         self._log = commit_log
         self._disk = disk
         self._stats = stats
         self._on_missing = on_missing
         self._on_recovered = on_recovered
         self.after_wait: Listeners[[]] = Listeners()
-        """Called when a segment that was late is there, or is not going to be there soon."""
+        """Called when a late segment is there, or will not be there soon."""
         self._running = False
         self.ready: Handle | None = None
-        """The next segment, as soon as it is made."""
+        """The next segment, when it is ready."""
         self._wanted = trio.Event()
         self._missed = trio.Event()
-        """Set by a roll that did not find its segment."""
+        """Set by a roll whose segment was late."""
         self._again = trio.Event()
         self._warned = False
         self.starving = False
-        """A needed segment could not be had."""
+        """A needed segment could not be allocated."""
 
     @property
     def segment_bytes(self) -> int:
-        """What the next segment takes."""
+        """The size of the next segment."""
         return self._log.segment_bytes
 
     def new_segment(self, path: Path, size: int) -> Handle:
         """The allocated file of the next segment, under its name.
 
-        While `run` makes the segments this waits for nothing; without it the file is made here.
+        While `run` allocates the segments this never blocks; without it the file is allocated here.
         Raises: SegmentLate, OSError.
         """
         self._wanted.set()
@@ -105,7 +106,7 @@ class Allocator:
         return handle
 
     def starved(self, error: OSError) -> None:
-        """A needed segment could not be had: try at once, then every ten seconds."""
+        """A needed segment could not be allocated: retry at once, then every ten seconds."""
         path = self._next_path()
         log.error("commit_log.segment_refused", path=str(path), error=str(error))
         self._stats.allocations_failed += 1
@@ -115,14 +116,14 @@ class Allocator:
         self._end_wait()
 
     def _end_wait(self) -> None:
-        """Whoever has seen SegmentLate may try again."""
+        """Let those that got SegmentLate try again."""
         if self._missed.is_set():
             self._missed = trio.Event()
             if (tell := self.after_wait.tell) is not None:
                 tell()
 
     def retry(self) -> None:
-        """There may be space again: try now."""
+        """Space may have been freed: retry now."""
         self._again.set()
 
     def _take(self, path: Path) -> Handle | None:
@@ -136,14 +137,14 @@ class Allocator:
         return self._log.queue.path_of(self._log.queue.next_start())
 
     def _due(self) -> bool:
-        """Whether the next segment is to be there."""
+        """Whether the next segment should be allocated."""
         if self.starving or self._missed.is_set():
             return True
         left = self._log.queue.next_start() - self._log.max_offset
         return left <= max(self._log.segment_bytes // 2, AHEAD_BYTES)
 
     async def run(self) -> None:
-        """Have the next segment prepared when it is due; until cancelled."""
+        """Allocate the next segment when it is due; until cancelled."""
         self._running = True
         try:
             while True:
@@ -161,12 +162,13 @@ class Allocator:
             self._running = False
 
     async def _prepare(self, path: Path) -> bool:
-        """Have the segment ready; False: it cannot be had now."""
+        """Allocate the segment; False: it is impossible now."""
         if self.ready is None or self.ready.path != path:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._refuse_when_late, path)
                 try:
-                    # A thread is waited for, whoever cancels: what it has made is never lost.
+                    # Cancellation waits for the thread: the file that it has allocated is never
+                    # lost.
                     self.ready = await self._disk.in_thread(
                         self._make, path, self._log.segment_bytes
                     )

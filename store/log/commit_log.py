@@ -3,8 +3,8 @@
 Records flow in as bytes already encoded for their offsets; views of the mapping flow out. It knows
 where the log begins and ends, what is on disk, and how to walk it; it starts no thread.
 
-Laws: `flushed` ≤ `max_offset`; a record never spans segments; every append leaves room for the
-blank; a segment is durable before anything in a later one is promised.
+Invariants: `flushed` ≤ `max_offset`; a record never spans segments; every append leaves room for
+the blank; a segment is durable before anything in a later one is promised.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
 __all__ = ["MAPPED_SEGMENTS", "CommitLog", "LogWalk", "SyncPlan"]
 
 MAPPED_SEGMENTS = 8
-"""The last so many segments stay mapped: each takes a descriptor, and page tables."""
+"""How many of the last segments stay mapped: each takes a descriptor, and page tables."""
 
 HEAD_BYTES = 88
-"""Enough of a record to tell it from every other one: offsets, times and the CRC of its body."""
+"""Enough of a record to identify it: offsets, times and the CRC of its body."""
 STORE_TIME_BYTES = 8
 MAGIC_AT = 4
 PHYSICAL_OFFSET_AT = 28
 SYS_FLAG_AT = 36
 FIRST_LOOK_BYTES = 4_096
-"""Of a record whose size is not known: most end within."""
+"""The first read of a record of unknown size: most are shorter."""
 
 
 class SyncPlan(NamedTuple):
@@ -78,7 +78,7 @@ class CommitLog:
     def __init__(
         self, disk: Disk, directory: Path, segment_bytes: int, *, setting: str = ""
     ) -> None:
-        """`setting` names the key that `segment_bytes` comes from; segments found keep theirs."""
+        """`setting` is the key of `segment_bytes`; existing segments keep their size."""
         self._disk = disk
         self.queue = MappedFileQueue(disk, directory, segment_bytes, setting=setting)
         self.tail: MappedFile | None = None
@@ -90,9 +90,11 @@ class CommitLog:
         self.last_store_timestamp = 0
         """Store time of the last record, in ms; later ones are never smaller."""
         self.mapped_from = 0
-        """What lies before may not be in memory: an earlier run wrote it, or it is not mapped."""
+        """Before this byte, pages may not be in memory: an earlier run wrote them, or they are not
+        mapped."""
         self.new_segment: Callable[[Path, int], Handle] = disk.allocate
-        """Gives the allocated file of the next segment under its name; may have it prepared."""
+        """Returns the allocated file of the next segment under its name; it may have been
+        prepared."""
 
     @property
     def segment_bytes(self) -> int:
@@ -101,13 +103,13 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """First byte that is still there."""
+        """The first byte that still exists."""
         return self.queue.min_offset
 
     # ── Appending ──
 
     def append(self, records: bytes, store_timestamp: int) -> bool:
-        """Put whole records, encoded for `max_offset`, at the end; False: roll first. Hot."""
+        """Append whole records, encoded for `max_offset`; False: roll first. Hot."""
         tail = self.tail
         if tail is None:
             return False
@@ -121,7 +123,7 @@ class CommitLog:
         return True
 
     def roll(self, size: int) -> None:
-        """Make room for `size` bytes: close the tail with the blank, go on in a new segment.
+        """Make room for `size` bytes: end the last segment with the blank, continue in a new one.
 
         The segment appears before the blank does. Raises: SegmentLate, OSError; then nothing has
         changed.
@@ -148,13 +150,13 @@ class CommitLog:
         self.mapped_from = max(self.mapped_from, self.queue.files[-MAPPED_SEGMENTS:][0].start)
 
     def let_go(self) -> list[mmap]:
-        """Close the handles of segments that are on disk; the mappings that need not stay, too.
+        """Close the handles of segments that are on disk, and unmap all but the last ones.
 
-        Those are returned, for `Disk.forget_pages` in a thread.
+        Returns the mappings, for `Disk.forget_pages` in a thread.
         """
         mappings = []
         for file in self.queue.files[:-1]:
-            # What is not on disk yet may be in the hands of the thread that syncs it.
+            # A file that is not on disk yet may be in use by the sync thread.
             if file.end > self.flushed or not file.named:
                 break
             if file.end > self.mapped_from:
@@ -197,12 +199,12 @@ class CommitLog:
         """Sync what the plan names, oldest segment first. For a thread. Raises: OSError."""
         for file, _ in plan.files:
             if not file.named:
-                # Before its data is promised the segment must be found again.
+                # Before its data is promised, the name of the segment must be durable.
                 self._disk.sync_directory(self.queue.directory)
             file.sync()
 
     def complete(self, plan: SyncPlan) -> None:
-        """The plan was synced: move `flushed`."""
+        """Record that a plan was synced: advance `flushed`."""
         for file, position in plan.files:
             file.mark_flushed(position)
             file.named = True
@@ -210,7 +212,7 @@ class CommitLog:
         self.flushed = max(self.flushed, plan.end_offset)
 
     def sync_all(self) -> None:
-        """Make everything durable, here and now. Raises: OSError."""
+        """Make everything durable, blocking. Raises: OSError."""
         plan = self.plan_sync()
         self.sync(plan)
         self.complete(plan)
@@ -225,10 +227,10 @@ class CommitLog:
     def record(
         self, physical_offset: int, size: int | None = None, read: ReadLog | None = None
     ) -> memoryview | None:
-        """The record that begins there, whole; None for any other offset.
+        """The whole record that begins there; None for any other offset.
 
-        `read` is the way to bytes that may be on disk; without it the mapping is. Raises: OSError,
-        and what `read` raises.
+        `read` reads bytes that may be on disk; by default the mapping is used. Raises: OSError, and
+        the errors of `read`.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -250,7 +252,7 @@ class CommitLog:
     def store_time(self, physical_offset: int, read: ReadLog | None = None) -> int:
         """Store time of the record there, in ms; −1 when it cannot be read.
 
-        Raises: OSError, and what `read` raises.
+        Raises: OSError, and the errors of `read`.
         """
         file = self.queue.find(physical_offset)
         wanted = store_timestamp_at(0x10) + STORE_TIME_BYTES
@@ -267,9 +269,9 @@ class CommitLog:
         return LogWalk(self, start, self.max_offset if end is None else end, crc)
 
     def following(self, file: MappedFile) -> MappedFile | None:
-        """The segment behind one that was read to its end, which is let go of if it need not stay.
+        """The segment after one that was read to its end; that one is unmapped if it need not stay.
 
-        None behind the last.
+        None after the last.
         """
         if file.end <= min(self.mapped_from, self.flushed):
             file.give_up()
@@ -278,7 +280,7 @@ class CommitLog:
     def parse_at(
         self, file: MappedFile, physical_offset: int, *, crc: bool = False
     ) -> RecordHeader | NoRecord:
-        """One record of a segment as dispatch and recovery need it. Raises: OSError."""
+        """One record of a segment, for dispatch and recovery. Raises: OSError."""
         at = physical_offset - file.start
         return parse(file.readable()[: file.wrote], at, physical_offset, crc)
 
@@ -291,9 +293,9 @@ class CommitLog:
         return None if isinstance(found, NoRecord) else found
 
     def head_crc(self, physical_offset: int) -> int:
-        """Of the fixed fields of the record there, whole or not; 0 outside the log.
+        """The CRC of the fixed fields of the record there, whole or not; 0 outside the log.
 
-        For a thread, too: it shares no handle. Raises: OSError.
+        Also for a thread: it shares no handle. Raises: OSError.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -304,7 +306,7 @@ class CommitLog:
     # ── Start ──
 
     def load(self) -> None:
-        """Take over the segments found, all counted as full and durable.
+        """Load the existing segments, all counted as full and durable.
 
         Raises: StoreDamaged, OSError.
         """
@@ -314,9 +316,9 @@ class CommitLog:
             raise StoreDamaged(f"{self.queue.directory}: segments of {self.segment_bytes} bytes")
 
     def truncate(self, physical_offset: int) -> int:
-        """Make this the end: later segments go, the rest of its own is zeroed and synced.
+        """Make this the end: later segments are removed, the rest of its own is zeroed and synced.
 
-        Returns how far old bytes had reached behind it. Raises: OSError.
+        Returns the end of the old bytes behind it. Raises: OSError.
         """
         used = [f.max_offset for f in self.queue.files if f.start > physical_offset and f.in_use()]
         self.queue.truncate(physical_offset)
@@ -326,9 +328,9 @@ class CommitLog:
         return reach
 
     def take_over(self) -> None:
-        """Make the last segment ready for appends, its blocks reserved.
+        """Prepare the last segment for appends: reserve its blocks and map it.
 
-        Without room for them the first append tries again, and reads are served meanwhile.
+        Without space for them the first append retries; reads are served meanwhile.
         """
         last = self.queue.last
         if last is not None and not last.full:
@@ -336,7 +338,7 @@ class CommitLog:
                 self._take_tail(last)
 
     def close(self) -> None:
-        """Let go of all segments; views handed out stay readable."""
+        """Close all segments; views stay readable."""
         self.tail = None
         self.queue.close()
 
@@ -353,7 +355,7 @@ def _names(head: memoryview, physical_offset: int) -> bool:
 
 
 class LogWalk:
-    """Walks the segments one after the other, as `Walk` does each; afterwards `stop` says why."""
+    """Walks the segments in order, as `Walk` does each; afterwards `stop` says why it ended."""
 
     __slots__ = ("_begin", "_crc", "_log", "_until", "stop")
 
@@ -368,7 +370,7 @@ class LogWalk:
         at, until = self._begin, self._until
         file = self._log.queue.find(at)
         while file is not None and at < until:
-            # No further than was written: behind it may be what an earlier run has left.
+            # Not further than was written: behind it may be data of an earlier run.
             end = min(until, file.max_offset)
             walk = Walk(file.readable()[: file.wrote], file.start, at, end, crc=self._crc)
             yield from walk

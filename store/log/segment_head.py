@@ -1,4 +1,4 @@
-"""The first record of a log segment, read from the file: a look that touches no mapping."""
+"""Reads the first record of a log segment from the file, without the mapping."""
 
 from __future__ import annotations
 

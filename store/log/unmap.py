@@ -1,7 +1,7 @@
-"""Segments behind the end of the log are let go of: a long log holds what a short one does.
+"""Unmaps old segments, so that a long log takes no more resources than a short one.
 
 Each mapping takes page tables, and with older Pythons a descriptor of its own; each handle takes
-one. What lies behind is read through a few handles that are opened on demand.
+one. Older segments are read through a few handles that are opened on demand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOOK_S = 0.1
 
 
 async def unmap_behind(commit_log: CommitLog, disk: Disk) -> NoReturn:
-    """Let go of each segment that need not stay, soon after it is on disk; until cancelled."""
+    """Unmap each old segment soon after it is on disk; until cancelled."""
     seen = None
     while True:
         at = commit_log.mapped_from, commit_log.flushed // commit_log.segment_bytes
@@ -34,9 +34,9 @@ async def unmap_behind(commit_log: CommitLog, disk: Disk) -> NoReturn:
 
 
 def _unmap(disk: Disk, mappings: list[mmap]) -> None:
-    """Page tables go piece by piece, the rest with the last reader. For a thread."""
+    """Drop page tables piece by piece, the rest goes with the last reader. For a thread."""
     while mappings:
         mapping = mappings.pop()
-        # A system that does not do pieces does it at one blow.
+        # Systems without that call drop all of it at once.
         with suppress(OSError):
             disk.forget_pages(mapping)

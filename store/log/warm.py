@@ -1,11 +1,11 @@
-"""Page faults before they matter: pages that the next appends will write are read ahead of them.
+"""Prevents page faults in appends: reads the pages ahead of the end of the log.
 
 The first access to a page that is not in memory makes the kernel allocate one, in the middle of an
 append and while the GIL is held: mostly microseconds, now and then a tenth of a second. So a thread
 reads a little ahead of the end of the log, and into the prepared segment as well. Blocks that are
 allocated and never written read as zeros: that needs no access to the disk and changes nothing, and
-appends may overtake it at any time. Measured in `bench/stall.py`.
-Source: store format §1.1 (warmMappedFile).
+appends may overtake it at any time. Measured in `bench/stall.py`. Source: store format §1.1
+(warmMappedFile).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Warmer"]
 
 PAGE_BYTES = 4_096
 STEP_BYTES = 1 << 20
-"""Read in one visit to the thread."""
+"""Bytes per call of the thread."""
 PIECE_BYTES = 128 << 10
 BUSY_S = 0.02
 IDLE_S = 0.1
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class Warmer:
-    """Keeps some pages ahead of the end of the log. Writes nothing."""
+    """Keeps pages ahead of the end of the log in memory. Writes nothing."""
 
     def __init__(self, config: StoreConfig, commit_log: CommitLog, disk: Disk) -> None:
         self.config = config
@@ -60,14 +60,14 @@ class Warmer:
             await trio.sleep(BUSY_S if moved else IDLE_S)
 
     async def keep_ahead(self) -> bool:
-        """Read what is missing of the pages ahead; whether any were."""
+        """Read the missing pages; whether there were any."""
         began = self._reach
         while (piece := self._next()) is not None:
             path, position, size = piece
             try:
                 await self._disk.in_thread(self._read, path, position, size)
             except FileNotFoundError:
-                # The segment was renamed meanwhile, or is not prepared yet: try again later.
+                # The segment was renamed meanwhile, or is not ready yet: try again later.
                 break
             except OSError as error:
                 log.warning("commit_log.not_warmed", path=str(path), error=str(error))
@@ -75,7 +75,7 @@ class Warmer:
         return self._reach > began
 
     def _next(self) -> tuple[Path, int, int] | None:
-        """File, position and size of the next piece to read; None when enough is ahead."""
+        """File, position and size of the next piece to read; None when enough is in memory."""
         queue = self._log.queue
         end = self._log.max_offset
         ahead = self.config.flush_least_pages_when_warm_maped_file * PAGE_BYTES

@@ -1,1 +1,1 @@
-"""A message in and out: appended, read by queue offset, compared with what was written."""
+"""Messages: appended, read by queue offset, verified."""

@@ -1,8 +1,9 @@
-"""Records that this run has not written, or that may have been on disk since: checked, then given.
+"""Reads with verification, for records that may come from the disk.
 
-A disk may give back other bytes than it took. So each unit and each record is doubted here: what is
-not, to the last byte of its body, the record that the unit names is left out of the answer, and the
-reader goes on behind it. What this run wrote and still has mapped does not come this way.
+A disk may return other bytes than were written. So each unit and each record is verified here: one
+that is not, to the last byte of its body, the record that the unit names is left out of the answer,
+and the reader continues behind it. Records that this run wrote and still has mapped are not
+verified.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["CheckedReads", "Damaged", "damage_of"]
 
 SMALL_BYTES: Final = 8 << 20
-"""The head of a record that is said to be longer is read before so much is."""
+"""Of a record that claims to be longer, only the head is read first."""
 LOG_EVERY_S: Final = 1.0
 
 log = structlog.get_logger(__name__)
 
 
 class Damaged(NamedTuple):
-    """A record, or the unit of one, that is not what was written; -1 and "" are not known."""
+    """A damaged record or unit; -1 and "" are unknown."""
 
     physical_offset: int
     topic: str
@@ -49,11 +50,11 @@ class Damaged(NamedTuple):
 
 
 _Taken: TypeAlias = tuple[int, int, int]
-"""Queue offset, physical offset and size of a record that may be handed out if it is sound."""
+"""Queue offset, physical offset and size of a record that is returned if it is sound."""
 
 
 class CheckedReads:
-    """The way to bytes that only the disk vouches for. For the loop."""
+    """Reads and verifies records that may come from the disk. For the loop."""
 
     def __init__(self, log: CommitLog, cold: ColdReads, clock: Clock, stats: StoreStats) -> None:
         self._log = log
@@ -143,7 +144,7 @@ class CheckedReads:
         records: memoryview,
         damaged: list[Damaged],
     ) -> None:
-        """Sound records into the answer, side by side in one view; the others to the damaged."""
+        """Add sound records to the answer, adjacent ones in one view; others to the damaged."""
         topic, queue_id = queue.topic, queue.queue_id
         begin = at = 0
         for queue_offset, physical, size in taken:
@@ -170,14 +171,14 @@ class CheckedReads:
         result.size += at
 
     def sound(self, record: memoryview, physical_offset: int) -> bool:
-        """Whether the body of a record that is whole is the one that was written."""
+        """Whether the body of a whole record matches its CRC."""
         found = damage_of(record, physical_offset)
         if found is not None:
             self.report(found)
         return found is None
 
     def report(self, damaged: Damaged) -> None:
-        """Count it, and say so unless that was just done."""
+        """Count it, and log it unless that was just done."""
         self._stats.records_damaged += 1
         now = self._clock.monotonic()
         if now - self._logged_at < LOG_EVERY_S:
@@ -191,7 +192,7 @@ class CheckedReads:
 
 
 def _doubt(record: memoryview, physical_offset: int, found: RecordHeader | NoRecord) -> str:
-    """Why this is not the message of its queue offset; `found` is what `parse` said."""
+    """Why this is not the message of its queue offset; `found` is the result of `parse`."""
     if isinstance(found, NoRecord):
         return fault_at(record, 0, physical_offset).detail
     if found.size != len(record):
@@ -200,7 +201,7 @@ def _doubt(record: memoryview, physical_offset: int, found: RecordHeader | NoRec
 
 
 def damage_of(record: bytes | memoryview, physical_offset: int) -> Damaged | None:
-    """What is wrong with the body of a record that is whole in itself; None: nothing."""
+    """What is wrong with the body of a whole record; None: nothing."""
     if isinstance(parse(record, 0, physical_offset, crc=True), RecordHeader):
         return None
     reason = fault_at(record, 0, physical_offset).detail

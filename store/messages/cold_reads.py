@@ -1,10 +1,10 @@
-"""Reads of what may not be in memory, without a page fault and without a wait in the loop.
+"""Reads of data that may not be in memory, without blocking the loop.
 
-A slice of a mapping whose page is on disk stops every thread of the process until it is there.
-So what is not believed to be in memory is asked of the page cache with RWF_NOWAIT and copied. When
-a byte of it is missing, NotInMemory says which pieces; `complete` has one of a few threads read
-them and calls again. Every call is whole: it sees the store as it is then, not as it was before.
-Until the loop serves (`waits`), there is nobody to stop, and a read waits in its place.
+Reading a mapped page that is on disk blocks every thread of the process until it is there. So data
+that is probably not in memory is read from the page cache with RWF_NOWAIT and copied. When a byte
+of it is missing, NotInMemory names the missing pieces; `complete` has one of a few threads read
+them and calls again. Every call starts anew: it sees the store as it is then, not as it was before.
+Until the loop serves (`waits`), nobody can be blocked, and a read simply waits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Stretch(NamedTuple):
 
 
 class ColdReads:
-    """The one way to bytes that may be on disk. For the loop; only `complete` waits."""
+    """Reads data that may be on disk. For the loop; only `complete` waits."""
 
     __slots__ = ("_disk", "_known", "_stats", "limiter", "waits")
 
@@ -57,21 +57,23 @@ class ColdReads:
         self.limiter = trio.CapacityLimiter(COLD_READ_THREADS)
         """Bounds the threads that read at a time."""
         self._known = _NONE
-        """What the threads read for the call that runs now."""
+        """What the threads have read for the present call."""
         self.waits = True
-        """Whether a read may wait for the disk where it stands: no loop is being served."""
+        """Whether a read may block: the loop does not serve yet."""
 
     def reading(self, call: Callable[[], T]) -> T | Awaitable[T]:
-        """The answer of a call that reads, or what to await for it when part of it is on disk."""
+        """The result of a call that reads, or an awaitable for it when part of the data is on
+        disk.
+        """
         try:
             return call()
         except NotInMemory:
             return self.complete(call)
 
     async def complete(self, call: Callable[[], T]) -> T:
-        """Call in the loop, again each time that what was missing has been read; its answer.
+        """Call in the loop, again each time that missing pieces have been read; returns its result.
 
-        Raises: what `call` raises, OSError.
+        Raises: the errors of `call`, OSError.
         """
         known: Known = {}
         lost: tuple[Piece, ...] = ()
@@ -87,7 +89,7 @@ class ColdReads:
             try:
                 found = await trio.to_thread.run_sync(self._fetch, pieces, limiter=self.limiter)
             except FileNotFoundError:
-                # Deleted since the call: the next one sees that, or the file is lost for good.
+                # Deleted since the call: the next one sees that, or the file is lost.
                 if pieces == lost:
                     raise
                 lost = pieces
@@ -96,7 +98,7 @@ class ColdReads:
                 known.setdefault(piece.path, []).append((piece.position, data))
 
     def _fetch(self, pieces: Iterable[Piece]) -> list[bytes]:
-        """Read pieces through handles of its own: nobody closes them under a thread."""
+        """Read pieces through handles of its own, which nobody closes under the thread."""
         found = []
         for path, position, size in pieces:
             with self._disk.open(path, writable=False) as handle:
@@ -135,7 +137,7 @@ class ColdReads:
                 parts += [view[part.begin - begin : part.end - begin] for part in group]
         if missing:
             raise NotInMemory(tuple(missing))
-        # Copied, so that an answer holds its records and not the gaps between them as well.
+        # Copied, so that an answer does not keep the gaps between its records in memory.
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     # ── Both ──
@@ -143,19 +145,19 @@ class ColdReads:
     def _piece(
         self, files: OpenFiles, path: Path, position: int, size: int, handle: Handle | None = None
     ) -> bytes | None:
-        """None when part of it is on disk, or the file not open yet. Raises: OSError.
+        """The piece; None when part of it is on disk, or the file is not open yet. Raises: OSError.
 
-        `handle` is the one that a file has of its own, as the segment that takes appends does.
+        `handle` is the file's own, which the last segment has.
         """
         data = self._known_part(path, position, size)
         if handle is not None:
             return self._cached(handle, position, size) if data is None else data
         if data is not None:
-            # For the next call. This one has what it needs, whatever becomes of that.
+            # For the next call: this one has its data, whatever happens.
             with suppress(OSError):
                 files.get(path)
         elif path in files or self.waits:
-            # The first look at a file may have to read where its blocks lie.
+            # The first read of a file may have to read its block map from the disk.
             data = self._cached(files.get(path), position, size)
         return data
 

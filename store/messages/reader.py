@@ -1,7 +1,7 @@
-"""Reading a queue: units say where, views of the log come out; nothing recent is copied.
+"""Reading a queue: units in, views of the log out; recent messages are not copied.
 
-What this run did not write, or does not map any more, is checked before it is given out. Also the
-searches over a queue: by time, by physical offset. All of it is plain calls of the loop; they raise
+Records that this run did not write, or does not map any more, are verified first. Also the searches
+in a queue: by time, by physical offset. All of it is plain calls of the loop; they raise
 NotInMemory rather than wait for the disk: then `cold.complete` makes the call again.
 """
 
@@ -36,14 +36,14 @@ _iter_units = UNIT.iter_unpack
 _FOUND = GetStatus.FOUND
 
 MAPPED_BYTES = 1 << 30
-"""No record further from the end of the log is read through the mapping: other programs take
-memory too, and one page that went to disk would stop everybody."""
+"""Records further from the end of the log are not read through the mapping: other programs use
+memory too, and one page on disk would block everybody."""
 
 
 SCAN_UNITS = 32_768
-"""Units that one read looks at, whatever was asked for: about 5 ms of the loop."""
+"""Units that one read examines, whatever was asked for: about 5 ms of the loop."""
 CHECKED_RECORDS = 2_048
-"""Records that one read checks, each to its last byte, and gives out: about as long."""
+"""Records that one read verifies and returns: about as long."""
 
 
 class QueueReader:
@@ -75,15 +75,15 @@ class QueueReader:
         self.configure(config)
 
     def configure(self, config: StoreConfig) -> None:
-        """Take settings; they may change while running."""
+        """Apply settings; they may change while running."""
         self.config = config
         ratio = config.access_message_in_memory_max_ratio_percent
         self.memory_bytes = self._total_memory * ratio // 100
-        """How much of the log's end is believed to be in memory."""
+        """How much of the log's end is probably in memory."""
         self.mapped_bytes = min(self.memory_bytes, MAPPED_BYTES)
 
     def is_hot(self, physical_offset: int) -> bool:
-        """Whether a record is believed to be in memory: not far behind the end of the log."""
+        """Whether a record is probably in memory: not far behind the end of the log."""
         return self._log.max_offset - physical_offset <= self.memory_bytes
 
     def _is_mapped(self, physical_offset: int) -> bool:
@@ -137,7 +137,7 @@ class QueueReader:
             byte_limit = max_bytes
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, queue_offset, low, high)
         limits = byte_limit, count_limit
-        # Units that this run wrote lead to records that it wrote, each behind the one before.
+        # Units that this run wrote lead to records that it wrote, in ascending order.
         if queue_offset * UNIT_SIZE >= queue.begun and self._is_mapped(int.from_bytes(data[:8])):
             last = self._collect(result, data, *limits, accepts)
         else:
@@ -156,7 +156,7 @@ class QueueReader:
     ) -> int:
         """Take units in order until the batch is full; adjacent records become one view. Hot.
 
-        All of it is mapped, nothing is checked. Without `accepts` there are no more than
+        All of it is mapped, nothing is verified. Without `accepts` there are no more than
         `count_limit` units. Returns the last physical offset that was examined.
         """
         views = result.views
@@ -204,7 +204,7 @@ class QueueReader:
         return physical
 
     def _behind_gap(self, physical_offset: int, skip_before: int, file: MappedFile | None) -> int:
-        """Up to where records are gone together with this one, so that each is not searched for."""
+        """The end of the gap that this record is in, so that a gap is searched once."""
         gone = self._log.min_offset if file is None else file.end
         return max(gone, skip_before, physical_offset + 1)
 
@@ -244,8 +244,8 @@ class QueueReader:
     def message(self, queues: ConsumeQueues, physical_offset: int) -> Record | None:
         """The message that begins there; None for bytes that only look like one.
 
-        The body of a message may hold the bytes of a record. A message has a unit in its queue, and
-        that leads to it. Raises: NotInMemory, OSError.
+        The body of a message may hold the bytes of a record. A message has a unit in its queue that
+        leads to it. Raises: NotInMemory, OSError.
         """
         view = self.record(physical_offset, None)
         if view is None:
@@ -276,7 +276,7 @@ _NOTHING = memoryview(b"")
 
 
 def _outside(queue_offset: int, low: int, high: int) -> GetResult:
-    """Nothing to read there: why, and where to go on."""
+    """The result outside the queue: why, and where to continue."""
     if high == 0:
         return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
     if queue_offset < low:

@@ -1,7 +1,7 @@
 """Appending: checks, queue offsets, records, the roll to the next segment.
 
-One writer, the loop. Nothing here awaits, so a queue offset and the record that carries it always
-match; nothing here waits for the disk: a put whose segment is not ready says so.
+One writer, the loop. Nothing here awaits, so queue offsets and records always match; nothing here
+waits for the disk: a put whose segment is not ready returns SEGMENT_LATE.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ TOPIC_BYTES = 127
 LONG_TOPIC_BYTES = 255
 LONG_TOPICS = ("%RETRY%", "%DLQ%")
 QUEUE_ID_MAX = (1 << 31) - 1
-"""What the field of a record holds."""
+"""The largest queue id that a record can hold."""
 
 BATCH_STEP = 500
-"""Messages of a batch that are read, or encoded, in one step: one to two milliseconds."""
+"""Messages of a batch that are parsed, or encoded, in one step: one to two milliseconds."""
 BATCH_TOGETHER = 4_096
 """Messages of a batch that are stored in one step: about five milliseconds."""
 QUEUE_OFFSET_AT = HEAD.offset["queue_offset"]
@@ -107,9 +107,9 @@ class Writer:
     ) -> PutResult:
         """Append one message and offer it to dispatch; never waits for the disk. Hot.
 
-        `now_ms` is the wall clock when the caller has just read it. `accepted`: its body was taken
-        before, whatever `maxMessageSize` says by now. A draft that cannot be a record is answered
-        with a status as well, and nothing is stored.
+        `now_ms` is the wall clock when the caller has just read it. `accepted`: its body was
+        accepted before, whatever `maxMessageSize` is now. A draft that cannot be a record returns a
+        status as well, and nothing is stored.
         """
         if self._flags.refusing:
             return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -160,9 +160,9 @@ class Writer:
     def put_batch(
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
     ) -> PutResult:
-        """Append the messages of a batch body, all of them or none, side by side in one segment.
+        """Append the messages of a batch body, all of them or none, contiguously in one segment.
 
-        `draft` carries what they share. Flag, body, properties and tags code are each item's own.
+        `draft` has their common fields. Flag, body, properties and tags code are each item's own.
         """
         if (refused := self._unfit(draft, items)) is not None:
             return self._refuse(refused)
@@ -179,8 +179,8 @@ class Writer:
         self, draft: MessageDraft, items: bytes | memoryview, now_ms: int | None = None
     ) -> Generator[None, None, PutResult]:
         """As `put_batch`. Others may run at each yield, and append; nothing is stored before all of
-        it is known to be good. Parts of `BATCH_TOGETHER` messages are stored in a step each: what
-        others append to the same queue may lie between two parts, and when one is refused, those
+        it has been checked. Parts of `BATCH_TOGETHER` messages are stored in a step each: appends
+        of others to the same queue may come between two parts, and when one is refused, those
         before it stay.
         """
         if (refused := self._unfit(draft, items)) is not None:
@@ -205,9 +205,10 @@ class Writer:
         return _joined(parts) if len(parts) > 1 else parts[0]
 
     def _append_next(self, append: Callable[[], PutResult]) -> Generator[None, None, PutResult]:
-        """A further part of a batch: the parts before it are stored, so it waits for its segment.
+        """Append a further part of a batch: the parts before it are stored, so it waits for its
+        segment.
 
-        A call that is made in steps may only ask again.
+        Being called in steps, it can only try again.
         """
         while True:
             yield
@@ -218,7 +219,7 @@ class Writer:
                 return result
 
     def _unfit(self, draft: MessageDraft, items: bytes | memoryview) -> PutStatus | None:
-        """Why a batch cannot be stored now, whatever is in it."""
+        """Why a batch cannot be stored now, whatever its content."""
         if self._flags.refusing:
             return PutStatus.SERVICE_NOT_AVAILABLE
         queue = self._queues.table.get((draft.topic, draft.queue_id)) or self._new_queue(draft)
@@ -353,7 +354,7 @@ class Writer:
 
 
 def _joined(parts: list[PutResult]) -> PutResult:
-    """What became of a batch that was stored in parts."""
+    """The result of a batch that was stored in parts."""
     first = parts[0]
     size = sum(part.size for part in parts)
     return msgspec.structs.replace(
@@ -368,7 +369,7 @@ def _joined(parts: list[PutResult]) -> PutResult:
 def _encode_all(
     drafts: list[MessageDraft], queue_offset: int, physical_offset: int, stored: int
 ) -> list[bytes]:
-    """Records that lie side by side from `physical_offset`, queue offsets ascending."""
+    """Contiguous records from `physical_offset`, with ascending queue offsets."""
     records = []
     for number, draft in enumerate(drafts, queue_offset):
         record = encode(draft, number, physical_offset, stored)
@@ -378,7 +379,7 @@ def _encode_all(
 
 
 def _encode_without_offsets(drafts: list[MessageDraft]) -> Generator[None, None, list[bytes]]:
-    """Records that do not know yet where they will lie."""
+    """Records without offsets."""
     records = []
     for draft in drafts:
         records.append(encode(draft, 0, 0, 0))
@@ -390,7 +391,7 @@ def _encode_without_offsets(drafts: list[MessageDraft]) -> Generator[None, None,
 def _with_offsets(
     records: list[bytes], queue_offset: int, physical_offset: int, stored: int
 ) -> bytes:
-    """Records side by side from `physical_offset`, with their offsets written into them."""
+    """Contiguous records from `physical_offset`, with their offsets written into them."""
     data = bytearray().join(records)
     stored_at = store_timestamp_at(int.from_bytes(records[0][SYS_FLAG]))
     at = 0

@@ -1,1 +1,1 @@
-"""The consume queues: their files, and dispatch, which follows the log and feeds them."""
+"""Consume queues: their files, and dispatch, which builds them from the log."""

@@ -1,8 +1,8 @@
-"""One consume queue: units of 20 bytes that say where the messages of a queue lie in the log.
+"""One consume queue: units of 20 bytes that locate the messages of a queue in the log.
 
-New units go to a tail in memory, which readers see at once; the flush service writes the tail to
-the files. A crash loses tails: recovery builds them again from the log. Files are sparse and are
-made together with their first unit, since an all-zero file is one phantom message to other brokers.
+New units are in memory, where readers see them at once; the flush service writes them to the files.
+A crash loses units in memory: recovery builds them again from the log. Files are sparse and created
+together with their first unit, since an all-zero file is one phantom message to other brokers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["KEEP_BYTES", "ConsumeQueue", "TailWrite"]
 
 KEEP_BYTES = 4_000
-"""Written units that stay in memory, so that readers at the end never ask the disk."""
+"""Written units that stay in memory, so that readers at the end never read the disk."""
 
 _pack = UNIT.pack
 ADDED = UnitStatus.ADDED
@@ -35,7 +35,9 @@ GAP = UnitStatus.GAP
 
 
 class TailWrite(NamedTuple):
-    """Units on their way to one file: what a thread needs, and nothing that the loop may change."""
+    """Units to be written to one file: what a thread needs, and nothing that the loop may
+    change.
+    """
 
     queue: ConsumeQueue
     path: Path
@@ -44,10 +46,10 @@ class TailWrite(NamedTuple):
     data: bytes
     creates: bool
     end: int
-    """What `written` becomes."""
+    """The value of `written` after it."""
 
     def blanks(self) -> bytes:
-        """What fills a new file in front of its first unit (fillPreBlank)."""
+        """The filling of a new file in front of its first unit (fillPreBlank)."""
         return BLANK * (self.position // UNIT_SIZE) if self.creates else b""
 
 
@@ -62,7 +64,7 @@ class ConsumeQueue(QueueUnits):
         """Add the unit of one message at the end; readers see it at once. Hot.
 
         Repeated ones are ignored, by physical offset and by queue offset. With a gap nothing is
-        added: an entry of the wrong message would be worse.
+        added: a unit of the wrong message would be worse.
         """
         end = physical_offset + size
         if queue_offset != self.end_offset or end <= self.max_physical_offset:
@@ -84,16 +86,16 @@ class ConsumeQueue(QueueUnits):
         return self.append(queue_offset, physical_offset, size, tags_code)
 
     def begin_at(self, queue_offset: int) -> None:
-        """The first message of this queue, which has none and no file, gets that number."""
+        """Set the number of the first message of this queue, which has no message and no file."""
         self.min_offset = self.end_offset = queue_offset
         self.next_offset = max(self.next_offset, queue_offset)
         self.written = self.synced = self.tail_position = queue_offset * UNIT_SIZE
         self.begun = self.written
 
     def end_before(self, physical_offset: int) -> int:
-        """Where it ended when the log was dispatched up to there; 0 while it had no message.
+        """Its end when the log was dispatched up to there; 0 before its first message.
 
-        Nothing of what was added since may have been written.
+        Units added since may not have been written.
         """
         if self.max_physical_offset <= physical_offset:
             return self.end_offset if self.max_physical_offset >= 0 else 0
@@ -104,7 +106,7 @@ class ConsumeQueue(QueueUnits):
     # ── To the files ──
 
     def take_writes(self) -> list[TailWrite]:
-        """What must be written for everything added so far, one piece per file, in order."""
+        """The writes for all units in memory, one per file, in order."""
         pieces = []
         position, end = self.written, self.end_offset * UNIT_SIZE
         while position < end:
@@ -119,7 +121,7 @@ class ConsumeQueue(QueueUnits):
         return pieces
 
     def mark_written(self, write: TailWrite) -> None:
-        """The piece is in its file; all but the last written units leave the memory."""
+        """Record that a write is done; all but the last written units are dropped from memory."""
         self.written = write.end
         self.extent = None
         if write.creates:
@@ -139,7 +141,7 @@ class ConsumeQueue(QueueUnits):
         self.synced = max(self.synced, position)
 
     def take_extent(self) -> TakeExtent | None:
-        """What a thread takes its extent with; None without one file that has it all and room."""
+        """What a thread needs to take its extent; None unless one file has all of it, and room."""
         end = self.end_offset * UNIT_SIZE
         if not self.synced == self.written == end or len(self._paths) != 1:
             return None
@@ -160,7 +162,7 @@ class ConsumeQueue(QueueUnits):
         return UnitSearch(queue, self.min_offset, high)
 
     def raise_min_offset(self, first: int, searched: UnitSearch, min_physical_offset: int) -> None:
-        """Take over what a search has found; units that were not written then are looked at here.
+        """Apply the result of a search; units that were not written then are searched here.
 
         Raises: OSError.
         """
@@ -169,7 +171,7 @@ class ConsumeQueue(QueueUnits):
         self.min_offset = max(self.min_offset, first)
 
     def take_expired(self) -> list[Path]:
-        """Files in front of `min_offset` leave the queue, the oldest first; they stay on disk.
+        """Remove the files before `min_offset` from the queue, the oldest first; they stay on disk.
 
         Never the last one, and none that a sync still has to open.
         """
@@ -177,5 +179,5 @@ class ConsumeQueue(QueueUnits):
         return self._take([start for start in list(self._paths)[:-1] if start <= limit])
 
     def take_all(self) -> list[Path]:
-        """Every file leaves the queue, which must not be used any more; they stay on disk."""
+        """Remove every file from the queue, which must not be used any more; they stay on disk."""
         return self._take(list(self._paths))

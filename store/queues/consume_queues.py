@@ -1,4 +1,4 @@
-"""All consume queues: found by (topic, queue id), loaded, recovered and cut together."""
+"""All consume queues: found by (topic, queue id), loaded, recovered and truncated together."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ log = structlog.get_logger(__name__)
 
 
 SLICE = 500
-"""Queues that are looked at, or written, in one go: some 2 ms of the loop."""
+"""Queues that are visited, or written, in one step: some 2 ms of the loop."""
 WRITTEN_AGAIN = 64
-"""So many queues are written again before a start goes on."""
+"""The most queues that are written again before the end of a start."""
 
 
 def slices_of(queues: list[ConsumeQueue]) -> Iterator[list[ConsumeQueue]]:
-    """So many at a time."""
+    """The queues in slices."""
     return (queues[at : at + SLICE] for at in range(0, len(queues), SLICE))
 
 
 class ConsumeQueues:
     """The table of queues below one directory. Source: store format §1.1 (ConsumeQueueStore).
 
-    All files have one size, as other brokers want it: that of the files found, else the configured.
+    All files have one size, as other brokers need it: that of existing files, else the configured
+    one.
     """
 
     __slots__ = ("_disk", "_open", "directory", "file_size", "table", "unsynced")
@@ -57,11 +58,11 @@ class ConsumeQueues:
         """Queues with bytes in their files that were never synced."""
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if anything was ever put into it."""
+        """The queue, if it ever had a message."""
         return self.table.get((topic, queue_id))
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made in memory when it is new; its file comes with its first unit."""
+        """The queue, created in memory when it is new; its file is created with its first unit."""
         queue = self.table.get((topic, queue_id))
         if queue is None:
             directory = self.directory / topic / str(queue_id)
@@ -87,9 +88,9 @@ class ConsumeQueues:
     # ── Start ──
 
     def load(self, extents: QueueExtents = NO_EXTENTS) -> None:
-        """Take over the queues found; plain files and names that are no numbers are left alone.
+        """Load the existing queues; plain files and names that are not numbers are ignored.
 
-        Those whose extent holds are not looked into. Raises: OSError.
+        Queues with a valid extent are not read. Raises: OSError.
         """
         disk = self._disk
         sizes: Counter[int] = Counter()
@@ -109,12 +110,12 @@ class ConsumeQueues:
             self.doubt()
 
     def doubt(self) -> None:
-        """Look into every queue at its recovery, whatever its extent says. Raises: OSError."""
+        """Read every queue at its recovery, whatever its extent says. Raises: OSError."""
         for queue in self.table.values():
             queue.doubt()
 
     def _agree_on_size(self, sizes: Counter[int]) -> None:
-        """The size that most files have; what differs is damaged and built again."""
+        """Take the size that most files have; others are damaged and built again."""
         whole = {size: count for size, count in sizes.items() if size and not size % UNIT_SIZE}
         if not whole:
             return
@@ -136,7 +137,7 @@ class ConsumeQueues:
         for queue in self.table.values():
             queue.recover(scan=scan)
             if queue.unsynced_bytes:
-                # A cut leaves zeros that the next sync takes with it.
+                # A cut leaves zeros that the next sync has to include.
                 self.unsynced[queue] = None
 
     def recover_from(
@@ -144,7 +145,7 @@ class ConsumeQueues:
     ) -> None:
         """The same after a crash, when it is known what was safe; then the first offsets.
 
-        Not `killed`: a file may have lost what was written, and tell no other time of change. See
+        Not `killed`: a file may have lost written data without a new time of change. See
         `ConsumeQueue.recover_from`. Raises: OSError.
         """
         if not killed:
@@ -154,7 +155,7 @@ class ConsumeQueues:
 
     @property
     def units(self) -> int:
-        """The ends of all queues that have a message, added up.
+        """The sum of the ends of all queues that have a message.
 
         A queue that lost all its messages keeps its numbers in memory only, and does not count.
         """
@@ -177,9 +178,10 @@ class ConsumeQueues:
         return sum(queue.unsafe_bytes > 0 for queue in self.table.values())
 
     def write_in_front_of(self, physical_offset: int, *, again: bool) -> None:
-        """Write what the walk up to there has found, and with `again` what was in a file before.
+        """Write the units that the walk up to there has found, and with `again` those that were in
+        files.
 
-        Few queues are done at once; thousands can wait until it serves. Raises: OSError.
+        Few queues are written at once; thousands can wait until the broker serves. Raises: OSError.
         """
         again = again or self.unwritten_count <= WRITTEN_AGAIN
         writes = self.unwritten(
@@ -194,17 +196,17 @@ class ConsumeQueues:
         """Drop every unit of a message at or behind this byte of the log. Raises: OSError."""
         for queue in self.table.values():
             queue.truncate(physical_offset)
-        # A cut leaves zeros that the next sync takes with it.
+        # A cut leaves zeros that the next sync has to include.
         self.unsynced = {queue: None for queue in self.table.values() if queue.unsynced_bytes}
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
-        """After the log lost its oldest segments. Raises: OSError."""
+        """Adjust the min offsets after the log lost its oldest segments. Raises: OSError."""
         for queue in self.table.values():
             if queue.begins_before(min_physical_offset):
                 queue.correct_min_offset(min_physical_offset)
 
     def destroy(self) -> None:
-        """Remove every file of every queue: there is no log behind them. Raises: OSError."""
+        """Remove every file of every queue: the log has none of their messages. Raises: OSError."""
         for queue in self.table.values():
             queue.destroy()
 
@@ -215,11 +217,11 @@ class ConsumeQueues:
         return list(self.table.values())
 
     def slices(self) -> Iterator[list[ConsumeQueue]]:
-        """Every queue, so many at a time."""
+        """Every queue, in slices."""
         return slices_of(self.all())
 
     def unwritten(self, queues: Iterable[ConsumeQueue] | None = None) -> list[TailWrite]:
-        """What of them, or of all, is only in memory, queue by queue."""
+        """The writes for units in memory, of these queues or of all, queue by queue."""
         return [
             write
             for queue in (self.all() if queues is None else queues)
@@ -228,14 +230,14 @@ class ConsumeQueues:
         ]
 
     def write(self, writes: Iterable[TailWrite]) -> None:
-        """Bring units to their files. For a thread. Raises: OSError; repeating it does no harm."""
+        """Write units to their files. For a thread. Raises: OSError; it can be repeated."""
         by_queue: dict[ConsumeQueue, list[TailWrite]] = {}
         for write in writes:
             by_queue.setdefault(write.queue, []).append(write)
         side_by_side(self._write_queue, list(by_queue.values()))
 
     def _write_queue(self, writes: list[TailWrite]) -> None:
-        """The pieces of one queue, in their order."""
+        """Write the pieces of one queue, in order."""
         disk = self._disk
         for write in writes:
             if write.creates:
@@ -260,7 +262,7 @@ class ConsumeQueues:
             self._disk.sync(handle)
 
     def write_all(self, *, sync: bool) -> None:
-        """Write, and with `sync` make durable, everything here and now. Raises: OSError."""
+        """Write, and with `sync` make durable, everything, blocking. Raises: OSError."""
         writes = self.unwritten()
         self.write(writes)
         self.mark_written(writes)
@@ -270,18 +272,18 @@ class ConsumeQueues:
             self.mark_synced((queue, queue.written) for queue in behind)
 
     def mark_written(self, writes: Iterable[TailWrite]) -> None:
-        """These are in their files."""
+        """Record that these are in their files."""
         for write in writes:
             write.queue.mark_written(write)
             self.unsynced[write.queue] = None
 
     def mark_synced(self, ends: Iterable[tuple[ConsumeQueue, int]]) -> None:
-        """What these had written up to there, in bytes, is on disk."""
+        """Record that these queues are on disk up to there, in bytes."""
         for queue, position in ends:
             queue.mark_synced(position)
             if not queue.unsynced_bytes:
                 self.unsynced.pop(queue, None)
 
     def close(self) -> None:
-        """Close what is open for reading."""
+        """Close handles for reading."""
         self._open.close()

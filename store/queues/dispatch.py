@@ -1,11 +1,11 @@
 """Dispatch (reput): follows the log and feeds consume queues, other followers and arrivals.
 
-The appender hands over what it knows of each message, so nothing is parsed twice. When the
-hand-over is full it is dropped, and the log itself is parsed until dispatch has caught up. Under
-SYNC_FLUSH nothing is dispatched that is not on disk. Never stops at a record that cannot be read.
+The appender hands over what it knows of each message, so nothing is parsed twice. When that queue
+overflows it is dropped, and the log itself is parsed until dispatch has caught up. Under SYNC_FLUSH
+only messages on disk are dispatched. Never stops at an unreadable record.
 
 Invariant: `pending` describes every record of the log from its first entry to the end, without a
-hole.
+gap.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 __all__ = ["Arrivals", "DispatchRequest", "DispatchService", "Dispatcher"]
 
 Arrivals: TypeAlias = Listeners[[str, int, int, int, int, bytes]]
-"""Told topic, queue id, max offset, tags code, store timestamp in ms, properties."""
+"""Called with topic, queue id, max offset, tags code, store timestamp in ms, properties."""
 
 PENDING_MAX = 65_536
 PARSE_BATCH = 2_000
-"""Records parsed in one go, about 5 ms."""
+"""Records parsed in one step, about 5 ms."""
 HAND_OVER_BATCH = 4_096
-"""Records that need no parsing, in one go: about 2 ms. A sync may release many times as many."""
+"""Records that need no parsing, in one step: about 2 ms. A sync may release many times as many."""
 TICK_S = 0.05
 CATCH_UP_S = 5.0
 """How long a stop waits for dispatch."""
@@ -118,16 +118,16 @@ class Dispatcher:
         self.first_gap_timestamp: int | None = None
         """Store time of the first record that found a gap in its queue."""
         self.followers: list[Callable[[DispatchRequest], None]] = []
-        """Fed behind the consume queue and before the arrival; the index will be the first."""
+        """Called after the consume queue and before the arrival; the index is one."""
         self.arrivals: Arrivals = Listeners()
-        """Told of each message that consumers can see from now on."""
+        """Called for each message that consumers can see from now on."""
 
     def behind(self, confirm: int) -> int:
         """Bytes up to `confirm` that were not dispatched."""
         return max(0, confirm - self.dispatched)
 
     def offer(self, request: DispatchRequest) -> None:
-        """Take what the appender knows of the record it has just appended. Hot."""
+        """Take what the appender knows of the record that it has just appended. Hot."""
         pending = self.pending
         if len(pending) >= PENDING_MAX:
             pending.clear()
@@ -135,7 +135,7 @@ class Dispatcher:
         pending.append(request)
 
     def advance(self, confirm: int) -> None:
-        """Dispatch what lies before `confirm`, a batch of it. Hot."""
+        """Dispatch a batch of records before `confirm`. Hot."""
         pending = self.pending
         if pending:
             head = pending[0].physical_offset
@@ -188,14 +188,14 @@ class Dispatcher:
                             request.properties,
                         )
             except CONTENT_ERRORS as error:
-                # Whoever waits for this message hears of it with the next one.
+                # A waiter for this message hears of it with the next one.
                 location = Location(queue.topic, queue.queue_id, queue_offset, physical)
                 self.aside.take("dispatch", location, error)
         self.last_position = last
         self._stats.dispatched += count
 
     def _stop_queue(self, request: DispatchRequest) -> None:
-        """A unit before this one is missing: no more units until the queue is rebuilt."""
+        """A unit before this one is missing: add no more units until the queue is rebuilt."""
         queue = request.queue
         if queue.stopped:
             return
@@ -232,7 +232,7 @@ class Dispatcher:
             left -= 1
 
     def _pass_over(self, stop: Stop, until: int) -> bool:
-        """Go on behind the blank, or behind bytes that are no record; those are reported.
+        """Continue behind the blank, or behind unreadable bytes, which are reported.
 
         False when no segment follows.
         """
@@ -244,7 +244,7 @@ class Dispatcher:
             return True
         self.dispatched = resumes_at(stop, file.max_offset, file.end)
         if stop.kind != BLANK:
-            # What begins at `until` is known to be a record.
+            # A record is known to begin at `until`.
             self.dispatched = min(self.dispatched, until)
             log.error(
                 "commit_log.corrupt_record",
@@ -255,17 +255,17 @@ class Dispatcher:
         return True
 
     def _next_file(self) -> bool:
-        """Go on where the next segment begins; False when there is none."""
+        """Continue at the begin of the next segment; False when there is none."""
         later = [file.start for file in self._log.queue.files if file.start > self.dispatched]
         if later:
             self.dispatched = later[0]
         return bool(later)
 
     def _dispatch_parsed(self, header: RecordHeader) -> None:
-        """The record at `dispatched`."""
+        """Dispatch the record at `dispatched`."""
         topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
         queue = self._queues.find(topic, queue_id)
-        # Name and number of a queue that is there were checked when it was created.
+        # Topic and queue id of an existing queue were checked when it was created.
         known = queue is not None and 0 <= queue_offset < _HIGH
         if not known and not can_have_unit(topic, queue_id, queue_offset):
             location = Location(topic, queue_id, queue_offset, self.dispatched)
@@ -292,7 +292,7 @@ class Dispatcher:
 
 
 class DispatchService:
-    """Keeps dispatch moving where no round of the reactor does. Source: store format §4."""
+    """Runs dispatch where no round of the reactor does. Source: store format §4."""
 
     __slots__ = ("_advance", "_behind", "_moved", "_wanted")
 
@@ -305,11 +305,11 @@ class DispatchService:
         self._wanted = trio.Event()
 
     def go_on(self) -> None:
-        """Others have left something over that may be dispatched."""
+        """Continue: others have left a rest that may be dispatched."""
         self._wanted.set()
 
     async def catch_up(self, clock: Clock) -> None:
-        """Dispatch what is left, for a stop, unless that takes too long."""
+        """Dispatch the rest, for a stop, unless that takes too long."""
         deadline = clock.monotonic() + CATCH_UP_S
         while (before := self._behind()) and clock.monotonic() < deadline:
             self._advance()
@@ -318,7 +318,7 @@ class DispatchService:
             await trio.lowlevel.checkpoint()
 
     async def run(self) -> None:
-        """Dispatch what is left over, until cancelled."""
+        """Dispatch what is left, until cancelled."""
         lagging = False
         while True:
             behind = self._behind()

@@ -1,11 +1,10 @@
-"""What consume queues reached when they were synced last, so that a start need not read each file.
+"""Extents of consume queues at their last sync, so that a start need not read each file.
 
-An extent holds as long as its file is the one that it was taken of: of the same length, and not
-changed since, as the file system's own time of change says, which nobody can set back. So a queue
-that was written later, by whomever, is looked at as if nothing were known of it. The file is ours
-alone, and counts only while the recovery point names its checksum: one that is damaged, older or of
-another directory says nothing, whatever stands in it. What changed only just before it was written
-could have changed again within the same time, and is not believed.
+An extent is valid as long as its file has the same length, inode and time of change (ctime), which
+nobody can set back. So a queue that was written later, by whomever, is read as if it had no extent.
+The file is ours alone, and valid only while the recovery point has its checksum: one that is
+damaged, older or of another directory is ignored. A change just before the extent was taken could
+be followed by another one with the same time, so such an extent is not trusted.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class QueueExtent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def take_extent(
     path: Path, start: int, ends: tuple[int, int, int], queue_id: int, disk: Disk
 ) -> QueueExtent | None:
-    """The extent of a queue to whose file nobody writes; None for one without its first message.
+    """The extent of a queue whose file nobody writes; None without its first message.
 
     `ends` are the first and the last offset, and where the last message ends. For a thread.
     Raises: OSError.
@@ -65,7 +64,7 @@ def take_extent(
 
 
 class QueueExtents(msgspec.Struct, frozen=True):
-    """Of all queues that have one."""
+    """The extents of all queues that have one."""
 
     file_size: int
     topics: dict[str, list[QueueExtent]]
@@ -84,7 +83,7 @@ class QueueExtentsFile:
         self.path = path
 
     def load(self, crc: int) -> QueueExtents:
-        """What was written with this checksum; none where the file is another. Raises: OSError."""
+        """The extents with this checksum; none if the file has another. Raises: OSError."""
         if not crc or not self._disk.exists(self.path):
             return NO_EXTENTS
         data = self._disk.read(self.path)
@@ -103,8 +102,8 @@ class QueueExtentsFile:
         return msgspec.structs.replace(extents, topics=topics)
 
     def write(self, extents: QueueExtents) -> int:
-        """Replace them; gives the checksum. Raises: OSError."""
-        # Piece by piece: to encode it all at once would hold the interpreter.
+        """Replace the file; returns the checksum. Raises: OSError."""
+        # In pieces: encoding all of it at once would hold the GIL.
         pieces = [
             msgspec.json.encode(topic) + b":" + msgspec.json.encode(queues)
             for topic, queues in extents.topics.items()

@@ -1,6 +1,6 @@
-"""The files of one consume queue: found, measured, zeroed and removed, whatever their units say.
+"""The files of one consume queue: listed, measured, zeroed and removed, whatever their units.
 
-Invariant: the files lie side by side and are of one size; what is not so goes.
+Invariant: the files are contiguous and of one size; others are removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["QueueFiles"]
 
 
 class QueueFiles:
-    """Below one directory. `damaged`: some that held units had to go."""
+    """The files below one directory. `damaged`: some that held units had to be removed."""
 
     __slots__ = ("_disk", "_open", "_paths", "_sizes", "damaged", "directory", "file_size")
 
@@ -44,7 +44,7 @@ class QueueFiles:
         return list(self._paths)
 
     def load(self) -> Collection[int]:
-        """Take over the files found, whose lengths are returned; `recover` finds the end.
+        """Load the existing files, and return their lengths; `recover` finds the end.
 
         Raises: OSError.
         """
@@ -56,12 +56,12 @@ class QueueFiles:
         return self._sizes.values()
 
     def _drop_wrong_sizes(self) -> None:
-        """A file of another length ends the queue there: the log has what it said."""
+        """A file of another length ends the queue there: its units can be built from the log."""
         expected = next(iter(self._paths), 0)
         for start in self._paths:
             size = self._sizes.pop(start, self.file_size)
             if start != expected or size != self.file_size:
-                # Of length 0 it never held a unit: a crash came between making and sizing it.
+                # An empty file never held a unit: a crash came between creating and sizing it.
                 self.damaged = size > 0 or start != next(reversed(self._paths))
                 self.remove_files_from(start)
                 return
@@ -73,9 +73,9 @@ class QueueFiles:
         return -(-used // UNIT_SIZE) * UNIT_SIZE
 
     def _zero(self, end: int) -> int:
-        """Old units behind the end would count as messages after the next crash.
+        """Zero old units behind the end: they would count as messages after the next crash.
 
-        Returns how far they reached; the zeros are not on disk then.
+        Returns the end of the old units; the zeros are not on disk then.
         """
         start = file_start(end, self.file_size)
         with self._disk.open(self._paths[start]) as handle:
@@ -95,6 +95,6 @@ class QueueFiles:
         return paths
 
     def give_back(self, paths: Sequence[Path]) -> None:
-        """Files that were taken and could not be removed: a hole would end the queue at a start."""
+        """Put back files that could not be removed: a gap would end the queue at a start."""
         found = {start: path for path in paths if (start := segment_start(path.name)) is not None}
         self._paths = {**found, **self._paths}

@@ -1,7 +1,7 @@
 """The units of one consume queue: read, and found again at a start.
 
-Laws: `min_offset` ≤ `end_offset` ≤ `next_offset`; in bytes `tail_position` ≤ `written` ≤ end, and
-`synced` ≤ `written`. Physical offsets strictly increase along the units.
+Invariants: `min_offset` ≤ `end_offset` ≤ `next_offset`; in bytes `tail_position` ≤ `written` ≤ end,
+and `synced` ≤ `written`. Physical offsets strictly increase along the units.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["RECENT_BYTES", "QueueUnits"]
 
 RECENT_BYTES = 1 << 20
-"""Units of this run, no further from the end, are believed to be in the page cache."""
+"""Units of this run, no further from the end, are probably in the page cache."""
 CHUNK_BYTES = 64_000
 RECOVER_FILES = 3
 LOOK_UNITS = 400
-"""So many are looked at one by one, as they are read at once."""
+"""So many units are examined one by one, since they are read at once."""
 
 _iter_units = UNIT.iter_unpack
 
 
 class QueueUnits(QueueFiles):
-    """What a queue holds, in files and in memory, and where it begins and ends."""
+    """The units of a queue, in files and in memory, and its offsets."""
 
     __slots__ = (
         "begun",
@@ -75,7 +75,7 @@ class QueueUnits(QueueFiles):
         self.max_physical_offset = -1
         """End in the log of the last message that has a unit; -1 without one."""
         self.stopped = False
-        """A unit is missing: nothing is added any more, the next start rebuilds."""
+        """A unit is missing: nothing is added any more, the next start rebuilds the queue."""
         self.begun = 0
         """Where the units of this run begin, in bytes."""
         self.tail = bytearray()
@@ -83,9 +83,9 @@ class QueueUnits(QueueFiles):
         self.written = 0
         self.synced = 0
         self.extent: QueueExtent | None = None
-        """What holds as long as its file does not change."""
+        """The extent that is valid as long as its file does not change."""
         self.unlisted = False
-        """Whether its directory was not looked into yet."""
+        """Whether its directory was not listed yet."""
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}-{self.queue_id} {self.min_offset}…{self.end_offset}>"
@@ -97,8 +97,8 @@ class QueueUnits(QueueFiles):
     ) -> bytes | bytearray:
         """Up to `count` units from `queue_offset`, never beyond the end of the file they begin in.
 
-        Empty when there is no file for them. `read` is the way to those that may be on disk; they
-        are waited for without it. Raises: OSError, and what `read` raises.
+        Empty when there is no file for them. `read` reads units that may be on disk; by default the
+        read blocks. Raises: OSError, and the errors of `read`.
         """
         position = queue_offset * UNIT_SIZE
         size = count * UNIT_SIZE
@@ -146,7 +146,7 @@ class QueueUnits(QueueFiles):
 
     @property
     def has_news(self) -> bool:
-        """Whether it got units in this run."""
+        """Whether units were added in this run."""
         return self.end_offset * UNIT_SIZE > self.begun
 
     @property
@@ -162,7 +162,8 @@ class QueueUnits(QueueFiles):
     # ── Start ──
 
     def holds(self, extent: QueueExtent, file_size: int) -> bool:
-        """Take over an extent, or only its file if that has changed; False: `load` must look.
+        """Use an extent, or only its file name if that has changed; False: `load` must read the
+        directory.
 
         Raises: OSError.
         """
@@ -174,7 +175,7 @@ class QueueUnits(QueueFiles):
         if (inode, changed_ns) == (extent.inode, extent.changed_ns):
             self.extent = extent
         else:
-            # No other file can be there unless this one is full.
+            # There can be no other file unless this one is full.
             self.unlisted = True
         return True
 
@@ -186,7 +187,7 @@ class QueueUnits(QueueFiles):
             self.load()
 
     def begins_before(self, physical_offset: int) -> bool:
-        """Whether its first message may lie in front of this byte of the log."""
+        """Whether its first message may be before this byte of the log."""
         return self.extent is None or self.extent.first_physical_offset < physical_offset
 
     def _reach(self, extent: QueueExtent) -> None:
@@ -197,9 +198,9 @@ class QueueUnits(QueueFiles):
         self.max_physical_offset = extent.max_physical_offset
 
     def recover(self, *, scan: bool) -> None:
-        """Find the end: by halving after a clean stop, unit by unit (`scan`) after a crash.
+        """Find the end: by binary search after a clean stop, unit by unit (`scan`) after a crash.
 
-        With `scan`, what lies behind the first invalid unit is zeroed; files behind it and files
+        With `scan`, everything behind the first invalid unit is zeroed; files behind it and files
         without a unit are removed. Source: store format §5.3. Raises: OSError.
         """
         if self.extent is not None and not scan:
@@ -219,10 +220,10 @@ class QueueUnits(QueueFiles):
         self._end_at(end, zero=scan)
 
     def recover_from(self, synced: int, written: int, min_physical_offset: int) -> None:
-        """Find the ends after a crash, knowing what was safe; looks at no more than what was not.
+        """Find the ends after a crash, knowing what was safe; reads only the rest.
 
         Units of messages before byte `synced` of the log are on disk, those before `written` are in
-        the files; both are believed. What comes behind goes, and what lies in between is looked at
+        the files; both are trusted. What comes behind is removed, and what is in between is read
         and will be written and synced again. Raises: OSError.
         """
         if self.extent is not None and not self.begins_before(min_physical_offset):
@@ -247,9 +248,9 @@ class QueueUnits(QueueFiles):
         self.correct_min_offset(min_physical_offset)
 
     def _is_whole(self, synced: int, written: int, min_physical_offset: int) -> bool:
-        """The quick way: one file, read once, with nothing in it that has to go.
+        """The fast path: one file, read once, with nothing in it to remove.
 
-        Most queues are so when there are many. The ends are settled then. Raises: OSError.
+        Most queues are like that when there are many. Their ends are final then. Raises: OSError.
         """
         if len(self._paths) != 1:
             return False
@@ -270,7 +271,7 @@ class QueueUnits(QueueFiles):
         last, last_size, _ = UNIT.unpack_from(units, end - UNIT_SIZE)
         if last_size <= 0:
             return False
-        # What is not known to be on disk is looked at, from the end on.
+        # Units that may not be on disk are examined, from the end on.
         at, before = end, written
         while at:
             physical, size, _ = UNIT.unpack_from(units, at - UNIT_SIZE)
@@ -312,7 +313,7 @@ class QueueUnits(QueueFiles):
         return self.file_size
 
     def _halve(self, start: int) -> int:
-        """Bytes of valid units at the begin of a file, all of them in one piece."""
+        """Bytes of valid units at the begin of a file, all of them contiguous."""
         ranges = list(self._open.get(self._paths[start]).data_ranges(0, self.file_size))
         # There is no unit in a hole, so the last of them is near the end of the data.
         low, high = 0, -(-ranges[-1][1] // UNIT_SIZE) if ranges else 0
@@ -338,7 +339,7 @@ class QueueUnits(QueueFiles):
         self.min_offset = max(min(self.min_offset, self.end_offset), first // UNIT_SIZE)
         self.written = self.synced = self.tail_position = self.begun = end
         if zeroed and self._paths:
-            # So that the next sync takes the zeros with it.
+            # So that the next sync includes the zeros.
             self.synced -= UNIT_SIZE
         self.tail = bytearray()
         self.extent = None
@@ -374,7 +375,8 @@ class QueueUnits(QueueFiles):
         middle = low
         while low < high:
             unit = UNIT.read(self.units(middle, 1))
-            # A power cut leaves holes where units were never synced: later than all others.
+            # A power cut leaves holes where units were never synced: they count as later than all
+            # others.
             blank = is_blank(unit.physical_offset, unit.size)
             if unit.size > 0 and (blank or unit.physical_offset < physical_offset):
                 low = middle + 1
@@ -384,7 +386,7 @@ class QueueUnits(QueueFiles):
         return low
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
-        """The first unit whose message is still in the log becomes the minimum.
+        """Make the first unit whose message is still in the log the minimum.
 
         Never goes back. A queue without one becomes empty: min = max. Source: store format §5.5.
         """

@@ -1,4 +1,4 @@
-"""Searching the files of a consume queue in a thread, while the loop goes on adding to it.
+"""Searches the files of a consume queue in a thread, while the loop adds units.
 
 What the loop knows of a queue is copied when the search begins; files are opened here, so that none
 is closed under the thread.
@@ -25,7 +25,7 @@ class UnitSearch(NamedTuple):
     high: int
 
     def first_at_or_after(self, physical_offset: int, disk: Disk) -> int:
-        """First queue offset whose message lies there in the log or later; `high` when none does.
+        """First queue offset whose message is there in the log or later; `high` when none is.
 
         For a thread. Raises: OSError.
         """
