@@ -56,8 +56,6 @@ class DedupeTable:
         self.topics = {rule.topic: Firsts(rule) for rule in rules}
         self.max_entries = max_entries
         self.count = 0
-        self.forgotten = 0
-        """Entries dropped before their time because the table was full."""
 
     def note(self, topic: str, key: str, physical_offset: int, stored_ms: int) -> None:
         """Record a stored message; drop those older than it by more than the window."""
@@ -88,7 +86,6 @@ class DedupeTable:
     def _make_room(self) -> None:
         """Drop the oldest slice of the topic with most entries in it."""
         fullest = max(self.topics.values(), key=_oldest)
-        self.forgotten += _oldest(fullest)
         self._drop(fullest, len(fullest.slices) - 1)
         if not fullest.slices:
             fullest.ends_ms = 0

@@ -33,11 +33,6 @@ class Checkpoint(NamedTuple):
         """Everything stored up to here, in ms, is in the log and in its queue on disk."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SAFETY_MS)
 
-    @property
-    def min_timestamp_index(self) -> int:
-        """As `min_timestamp`, and in the index too."""
-        return min(self.min_timestamp, self.index_msg_timestamp)
-
     def clamped(self, last_store_timestamp: int) -> Checkpoint:
         """The same with no time later than that of the log's last record, in ms."""
         return self._replace(

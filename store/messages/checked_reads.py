@@ -1,9 +1,8 @@
 """Reads with verification, for records that may come from the disk.
 
-A disk may return other bytes than were written. So each unit and each record is verified here: one
-that is not, to the last byte of its body, the record that the unit names is left out of the answer,
-and the reader continues behind it. Records that this run wrote and still has mapped are not
-verified.
+A disk may return other bytes than were written. So each unit and each record is verified here, to
+the last byte of the body: one that is damaged is left out of the answer, and the reader continues
+behind it. Records that this run wrote and still has mapped are not verified.
 """
 
 from __future__ import annotations

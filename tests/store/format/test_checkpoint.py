@@ -11,11 +11,6 @@ def test_a_zero_in_either_time_means_nothing_is_known() -> None:
     assert Checkpoint(10_000, 0).min_timestamp == 0
 
 
-def test_the_index_time_is_taken_as_it_is() -> None:
-    assert Checkpoint(10_000, 10_000, 6_000).min_timestamp_index == 6_000
-    assert Checkpoint(10_000, 10_000, 9_000).min_timestamp_index == 7_000
-
-
 def test_values_come_back() -> None:
     value = Checkpoint(1, 2, 3, 4, 5)
     assert CHECKPOINT.read(CHECKPOINT.write(value)) == value
