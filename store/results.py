@@ -1,4 +1,4 @@
-"""What the store answers: statuses are values, not exceptions."""
+"""The results of the store: statuses are values, not exceptions."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class PutStatus(Enum):
 
     PUT_OK = auto()
     FLUSH_DISK_TIMEOUT = auto()
-    """In the log, but not known to be on disk within the time limit."""
+    """In the log, but not known to be on disk within the timeout."""
     MESSAGE_ILLEGAL = auto()
     PROPERTIES_SIZE_EXCEEDED = auto()
     SERVICE_NOT_AVAILABLE = auto()
     """Not stored: shut down, disk full, or a sync of the store failed."""
     SEGMENT_LATE = auto()
-    """Ours. Not stored: the next segment is still being made, `MessageStore.after_wait` tells when
-    to put again."""
+    """Ours. Not stored: the next segment is still being allocated, `MessageStore.after_wait` tells
+    when to put again."""
 
 
 UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
@@ -46,7 +46,7 @@ UNSTORABLE: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_S
 
 
 class Location(NamedTuple):
-    """Where a message lies."""
+    """The position of a message."""
 
     topic: str
     queue_id: int
@@ -55,15 +55,15 @@ class Location(NamedTuple):
 
 
 def location_of(record: Record) -> Location:
-    """Where a record lies."""
+    """The location of a record."""
     return Location(record.topic, record.queue_id, record.queue_offset, record.physical_offset)
 
 
 class PutResult(msgspec.Struct, gc=False):
-    """Where the messages of one put lie.
+    """The positions of the messages of one put.
 
     `physical_offset` and `queue_offset` are those of the first of `count` messages, `size` is the
-    sum of their records in bytes. What must become durable ends at `end_offset`.
+    sum of their records in bytes. A sync must reach `end_offset`.
     """
 
     status: PutStatus
@@ -100,8 +100,8 @@ class GetStatus(Enum):
 class GetResult(msgspec.Struct):
     """Messages of one queue, as stored.
 
-    `views` are read-only windows into log segments, in queue order; records that lie side by side
-    share one. They stay readable for as long as someone holds them. `size` is their sum in bytes.
+    `views` are read-only windows into log segments, in queue order; adjacent records share one.
+    They stay readable as long as they are referenced. `size` is their sum in bytes.
     """
 
     status: GetStatus
@@ -112,7 +112,7 @@ class GetResult(msgspec.Struct):
     size: int = 0
     count: int = 0
     suggest_slave: bool = False
-    """The reader lags by more than what is believed to be in memory."""
+    """The reader lags by more than what is probably in memory."""
 
 
 class QueryResult(msgspec.Struct):
@@ -125,16 +125,16 @@ class QueryResult(msgspec.Struct):
 
 
 class UnitStatus(Enum):
-    """How a consume queue took a unit."""
+    """The result of adding a unit to a consume queue."""
 
     ADDED = auto()
     REPEATED = auto()
     GAP = auto()
-    """Units before it are missing: nothing was written, the queue must be rebuilt."""
+    """Units before it are missing: nothing was added, the queue must be rebuilt."""
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """How the store came up."""
+    """The result of a recovery."""
 
     clean: bool
     """No abort file was found."""
@@ -146,11 +146,11 @@ class Recovery(msgspec.Struct, frozen=True):
     end_offset: int = 0
     """End of the log."""
     records: int = 0
-    """Records the walk passed."""
+    """Records of the walk."""
     last_store_timestamp: int = 0
     """Store time of the log's last record, in ms; 0 for an empty log."""
     rebuilt_queues: int = 0
-    """Consume queues that were built again from the whole log."""
+    """Consume queues that were rebuilt from the whole log."""
     last_position: int = -1
     """Where the log's last record begins; −1 for an empty log."""
     queues_end: int = 0
@@ -158,11 +158,11 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 class RecoveryProgress(msgspec.Struct):
-    """What a start is doing, for whoever waits for it."""
+    """The progress of a start."""
 
     step: str = "open"
-    """`open`, `queues` (their ends are found), `log` (it is walked), `rebuild` (of queues, from all
-    of the log) or `sync`."""
+    """`open`, `queues` (finding their ends), `log` (the walk), `rebuild` (of queues, from all of
+    the log) or `sync`."""
     physical_offset: int = 0
     """How far the walk has come; 0 before it."""
     end_offset: int = 0

@@ -1,8 +1,8 @@
 """Reading a queue through a filter on the properties of its records.
 
-What a plain read finds is examined record by record, and those that are wanted stay, as views. One
-read examines so many records, so many bytes and for so long as is named here, whatever the filter
-does; then it answers with what it has and where to go on. Source: semantics §1.2, §14.2.
+The result of a plain read is filtered record by record; records that pass stay, as views. One read
+has limits on records, bytes and time, whatever the filter does; then it returns what it has and
+where to continue. Source: semantics §1.2, §14.2.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["SCAN_BYTES", "SCAN_S", "SelectiveReader", "Wanted"]
 
 Wanted: TypeAlias = "Callable[[bytes], bool]"
-"""Whether a record with these encoded properties is wanted. Never raises."""
+"""Whether a record with these encoded properties passes. Never raises."""
 
 SCAN_BYTES: Final = 4 << 20
-"""Records that one read looks at, in bytes; what lies on disk of them is read for it."""
+"""Bytes of records that one read examines, reading them from disk if needed."""
 SCAN_S: Final = 0.005
-"""How long one read looks at records: the loop serves nobody else meanwhile."""
+"""How long one read examines records: the loop is blocked meanwhile."""
 STRIDE: Final = 8
-"""Records between two looks at the clock."""
+"""Records between two checks of the clock."""
 OFFSET_AT: Final = HEAD.offset["physical_offset"]
 
 
 class SelectiveReader:
-    """`get` as the store's, with one filter more. For the loop."""
+    """`get` of the store, with an additional filter. For the loop."""
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class SelectiveReader:
         max_bytes: int | None = None,
         max_count: int | None = None,
     ) -> GetResult:
-        """Wanted messages of a queue from `queue_offset` on. Raises: NotInMemory, OSError."""
+        """Messages of a queue from `queue_offset` on that pass. Raises: NotInMemory, OSError."""
         store = self._store
         config = store.config
         scan = max(config.max_filter_message_size_bytes // UNIT_SIZE, max_messages)
@@ -79,7 +79,7 @@ class SelectiveReader:
     def _select(
         self, found: GetResult, wanted: Wanted, byte_limit: int, count_limit: int
     ) -> GetResult:
-        """What is wanted of it, up to the limits; wanted records side by side share a view. Hot."""
+        """Filter the records, up to the limits; adjacent ones share a view. Hot."""
         result = GetResult(
             GetStatus.NO_MATCHED_MESSAGE,
             found.next_begin_offset,
@@ -115,7 +115,9 @@ class SelectiveReader:
 
 
 def _records(views: list[memoryview]) -> Iterator[tuple[memoryview, int, RecordHeader]]:
-    """View, position in it and header of each record; the rest of a view behind damage is not."""
+    """View, position in it and header of each record; the rest of a view behind damage is
+    skipped.
+    """
     for view in views:
         at = 0
         while at < len(view):

@@ -1,9 +1,10 @@
-"""Messages that a service cannot handle because of what they say: set aside, and it goes on.
+"""Messages that a service cannot process because of their content: set aside, and the service
+continues.
 
-Stored data comes again with every start. So an error that follows from the content of one message
-(`CONTENT_ERRORS`) must not end the process, nor hold up what lies behind it: the message stays in
-the log where it is, one line says where, a counter counts it, and the service takes the next one.
-`aerobee store dump` shows it by topic, queue and offset for as long as the log is kept.
+Stored data is read again by every start. So an error that follows from the content of one message
+(`CONTENT_ERRORS`) must neither end the process nor block what is behind it: the message stays in
+the log, one log line says where, a counter counts it, and the service takes the next one. `aerobee
+store dump` shows it by topic, queue and offset for as long as the log is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ __all__ = ["SetAside"]
 
 LINES: Final = 20
 PERIOD_S: Final = 10.0
-"""So many lines in so many seconds: who can send one such message can send a million."""
+"""The period of the limit on log lines: a client that can send one such message can send a
+million."""
 REASON_CHARS: Final = 200
 UNFORESEEN: Final = (AttributeError, LookupError, TypeError)
 
@@ -36,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class SetAside:
-    """What every service does with a message that it cannot handle.
+    """Handles messages that a service cannot process.
 
     except CONTENT_ERRORS as error:
         aside.take("timers", location_of(record), error)
@@ -57,9 +59,9 @@ class SetAside:
     def records(
         self, service: str, result: GetResult, topic: str, queue_id: int, begin: int
     ) -> Iterator[Record]:
-        """The records of an answer that was read from `begin` on, up to one that is damaged.
+        """The records of an answer that was read from `begin` on, up to a damaged one.
 
-        That one is set aside, and `next_begin_offset` of the answer leads behind it.
+        That one is set aside, and `next_begin_offset` of the answer is the one after it.
         """
         at = begin
         try:
@@ -73,7 +75,7 @@ class SetAside:
     def note(
         self, service: str, location: Location, reason: str, raised: str | None = None
     ) -> None:
-        """Set a message aside; `raised` says where, of what no line of ours foresaw."""
+        """Log and count a message; `raised` has the place of an unexpected error."""
         self._counts[service] = self._counts.get(service, 0) + 1
         now = self._clock.monotonic()
         if now - self._began >= PERIOD_S:
@@ -94,7 +96,7 @@ class SetAside:
 
 
 def raised_at(error: Exception) -> str | None:
-    """File and line of an error that nobody raised on purpose: it may be a fault of ours."""
+    """File and line of an unexpected error: it may be a bug of ours."""
     trace = error.__traceback__
     if trace is None or not isinstance(error, UNFORESEEN):
         return None

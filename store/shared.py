@@ -1,4 +1,4 @@
-"""What the parts of one store share: what they run on, and what the store holds."""
+"""What the parts of one store share: the system, and the content of the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Contents", "Runtime"]
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What every part runs on: system calls, time, counters."""
+    """System calls, time, counters: used by every part."""
 
     disk: Disk
     clock: Clock
@@ -35,4 +35,4 @@ class Contents:
     queues: ConsumeQueues
     dispatcher: Dispatcher
     between_flushes: trio.Lock
-    """Held while queue files and the checkpoint are written, and while whole queues go."""
+    """Held while queue files and the checkpoint are written, and while whole queues are removed."""

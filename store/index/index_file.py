@@ -1,11 +1,11 @@
-"""One index file: read by anybody at any time, built by one.
+"""One index file: any number of readers, one writer.
 
-Keys flow in as hashes, physical offsets of candidates flow out. What is being built lives in
-memory until `write`: the slots, because their pages are touched at random and one that went to disk
-would stop the loop; and the entries that are not in the file yet. A file is thus behind its
-builder, and its bytes agree only after a `write`: after a crash it counts only if it is full and
-the checkpoint vouches for it. Threads may search while another writes: entries come first, then the
-head, then the slots, so no slot leads behind the head. Source: store format §1.4 (IndexFile).
+Keys in as hashes, physical offsets of candidates out. What is being built is in memory until
+`write`: the slots, because their pages are accessed at random and a page on disk would block the
+loop; and the entries that are not in the file yet. A file is thus behind its builder, and
+consistent only after a `write`: after a crash it counts only if it is full and the checkpoint
+covers it. Threads may search while another writes: entries come first, then the head, then the
+slots, so no slot leads behind the head. Source: store format §1.4 (IndexFile).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 __all__ = ["IndexBuilder", "IndexFile", "Key", "Recent"]
 
 _BLOCK: Final = 1_024
-"""Slots written together: a page of the file, whose first one also holds the head."""
+"""Slots that are written together: a page of the file, whose first one also has the head."""
 _HEAD_SLOTS: Final = INDEX_HEAD.size // INDEX_SLOT.size
 _RUN: Final = 64
-"""Blocks that one write carries at most; turning their bytes holds the interpreter 60 µs."""
+"""The most blocks of one write; swapping their bytes holds the GIL for 60 µs."""
 _SWAPPED: Final = sys.byteorder == "little"
 _HEAD_BYTES: Final = INDEX_HEAD.size
 _pack_entry = INDEX_ENTRY.pack
 
 
 class Key(NamedTuple):
-    """One key of one message, as an index takes it."""
+    """One key of one message."""
 
     key_hash: int
     physical_offset: int
@@ -53,7 +53,7 @@ class Key(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """The chain of one hash in the file that is being built, as its builder knows it."""
+    """The chain of one hash in the file that is being built."""
 
     file: IndexFile
     head: IndexHead
@@ -61,7 +61,7 @@ class Recent(NamedTuple):
     first: int
     """The first entry that may be only in memory."""
     entries: bytearray
-    """Those; it grows."""
+    """Unwritten entries; it grows."""
 
     def entry(self, number: int) -> IndexEntry:
         """One of those in memory."""
@@ -69,7 +69,7 @@ class Recent(NamedTuple):
 
 
 class IndexFile:
-    """What the file says. `head` is that of the last `read_head` or `write`."""
+    """A file on disk. `head` is that of the last `read_head` or `write`."""
 
     __slots__ = ("disk", "fits", "head", "path", "shape")
 
@@ -79,9 +79,9 @@ class IndexFile:
         self.disk = disk
         self.path = path
         self.shape = shape
-        """Slots and entries: those wanted of a new file, and its own of one that was found."""
+        """Slots and entries: the configured ones of a new file, and its own of an existing one."""
         self.fits = True
-        """Whether what was found in the file fits any shape."""
+        """Whether the length of an existing file fits any shape."""
         self.head = head or IndexHead()
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class IndexFile:
 
     @property
     def sound(self) -> bool:
-        """Whether the head can be true."""
+        """Whether the head is plausible."""
         head = self.head
         return (
             self.fits
@@ -117,7 +117,7 @@ class IndexFile:
     def take(self, handle: Handle) -> None:
         """The head and the shape of a file that is open. Raises: OSError."""
         head = INDEX_HEAD.read(_whole(handle, _HEAD_BYTES, 0))
-        # Java counts from 1 before it has written that.
+        # Java counts from 1 before it has written the head.
         self.head = head._replace(index_count=max(1, head.index_count))
         shape = shape_of(handle, self.head, self.shape)
         self.fits = shape is not None
@@ -132,9 +132,9 @@ class IndexFile:
         return last - number
 
     def follows(self, before: IndexHead) -> bool:
-        """Whether it was begun behind a file with that head: its first entry is dated against it.
+        """Whether it follows a file with that head: its first entry is dated against it.
 
-        Known to the second, as entries are dated. Raises: OSError.
+        To the second, as entries are dated. Raises: OSError.
         """
         if self.empty:
             return True
@@ -155,7 +155,7 @@ class IndexFile:
             if recent is not None:
                 number, head = recent.newest, recent.head
             else:
-                # The slot before the head: the head is written first.
+                # Read the slot before the head: the head is written first.
                 at = self.shape.slot_position(key_hash % self.shape.slots)
                 number = INDEX_SLOT.read(_whole(handle, INDEX_SLOT.size, at)).newest
                 head = INDEX_HEAD.read(_whole(handle, _HEAD_BYTES, 0))
@@ -169,7 +169,7 @@ class IndexFile:
                     return
                 time_ms = head.begin_timestamp + 1_000 * entry.time_diff_s
                 if number == 1:
-                    # Its difference was taken against the file before.
+                    # Its time difference is relative to the file before.
                     time_ms = head.begin_timestamp
                 if time_ms + 999 < begin_ms:
                     return
@@ -181,7 +181,7 @@ class IndexFile:
 
 
 def _whole(handle: Handle, size: int, position: int) -> bytes:
-    """What lies there; zeros behind the end of a file that is too short."""
+    """The bytes there; zeros behind the end of a file that is too short."""
     return handle.pread(size, position).ljust(size, b"\0")
 
 
@@ -253,7 +253,7 @@ class IndexBuilder:
 
     @classmethod
     def resume(cls, file: IndexFile) -> IndexBuilder:
-        """Go on in a file that is not full, of whichever broker. Raises: OSError."""
+        """Continue a file that is not full, of any broker. Raises: OSError."""
         handle = file.disk.open(file.path)
         try:
             file.disk.fill(handle, file.shape.size)
@@ -284,7 +284,7 @@ class IndexBuilder:
         return self.count - self._unwritten.first
 
     def recent(self, key_hash: int) -> Recent:
-        """What a query must know of this file; for the loop."""
+        """The unwritten keys of this file, for a query; for the loop."""
         newest = self._slots[key_hash % len(self._slots)]
         return Recent(self.file, self.head, newest, *self._unwritten)
 
@@ -301,7 +301,7 @@ class IndexBuilder:
         )
 
     def add(self, keys: Sequence[Key | tuple[int, int, int]]) -> int:
-        """Take keys in order until the file is full; how many were taken. Hot."""
+        """Add keys in order until the file is full; returns how many. Hot."""
         slots = self._slots
         slot_count = len(slots)
         dirty = self._dirty
@@ -317,7 +317,7 @@ class IndexBuilder:
                 previous = 0
                 self.slots_used += 1
             if stored != dated:
-                # The difference of a file's first entry is against the file before.
+                # The time of a file's first entry is relative to the file before.
                 seconds = _seconds(begin, stored)
                 dated = stored
             entries += _pack_entry(key_hash, physical_offset, seconds, previous)
@@ -333,7 +333,7 @@ class IndexBuilder:
         return count - first
 
     def write(self) -> None:
-        """Put into the file what is only in memory; `add` must not run meanwhile. For a thread.
+        """Write what is only in memory; `add` must not run meanwhile. For a thread.
 
         Raises: OSError; then all of it is written again by the next call.
         """
@@ -361,12 +361,12 @@ class IndexBuilder:
         self.file.disk.sync(self._handle)
 
     def close(self) -> None:
-        """Give the file back; what was not written is lost."""
+        """Close the file; what was not written is lost."""
         self._handle.close()
 
 
 def _turned(data: bytes) -> array[int]:
-    """Slots between the order of the file and that of the machine."""
+    """Swap slots between the byte order of the file and that of the machine."""
     piece = array("i", data)
     if _SWAPPED:
         piece.byteswap()

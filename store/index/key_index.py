@@ -1,8 +1,7 @@
-"""Messages by key: one part of the store, that builds the index and answers from it.
+"""Queries by key: the part of the store that builds the index and searches it.
 
-The index says where messages may be, the log says which of them are: hashes collide, and what the
-log no longer has is passed over. A query reads files, in a thread.
-Source: store format §7.3 (DefaultMessageStore.queryMessage).
+The index has candidates, the log decides: hashes collide, and deleted messages are skipped. A query
+reads files, in a thread. Source: store format §7.3 (DefaultMessageStore.queryMessage).
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ __all__ = ["QUERY_BYTES_MAX", "KeyIndex"]
 QUERY_BYTES_MAX: Final = 8 << 20
 """Bytes of messages in one answer; the first is always in it."""
 EXAMINED_MAX: Final = 10_000
-"""Records that one query looks at: so many that share a hash are no accident."""
+"""Records that one query examines: more with one hash are no coincidence."""
 
 
 class KeyIndex:
-    """The index of one store. `service` builds it, `query` asks it."""
+    """The index of one store. `service` builds it, `query` searches it."""
 
     __slots__ = ("_between_flushes", "_checkpoint", "_disk", "_log", "_report", "_shape", "service")
 
@@ -54,7 +53,7 @@ class KeyIndex:
         on_failed: Callable[[OSError], None],
         report: Callable[[Damaged], None],
     ) -> None:
-        """`on_failed` hears of a failed sync, which is final for the run; `report` of damage."""
+        """`on_failed` gets a failed sync, which is final for the run; `report` gets damage."""
         self._log = contents.commit_log
         self._report = report
         self._disk = runtime.disk
@@ -68,7 +67,7 @@ class KeyIndex:
 
     @property
     def file_bytes(self) -> int:
-        """Room that a new store needs for it."""
+        """The size of an index file of a new store."""
         return self._shape.size if self.service.config.message_index_enable else 0
 
     @property
@@ -77,7 +76,7 @@ class KeyIndex:
         return self.service.behind_bytes
 
     def load(self, recovery: Recovery) -> None:
-        """Take over the files; the log is recovered. Blocking. Raises: OSError."""
+        """Load the files; the log is recovered. Blocking. Raises: OSError."""
         known = self._checkpoint.value.clamped(recovery.last_store_timestamp)
         self.service.load(
             clean=recovery.clean,
@@ -89,7 +88,7 @@ class KeyIndex:
         )
 
     async def _promise(self, timestamp: int) -> None:
-        # Between rounds of the flush service: it writes the same file.
+        # Between rounds of the flush service, which writes the same file.
         async with self._between_flushes:
             value = self._checkpoint.value
             times = value.physic_msg_timestamp, value.logics_msg_timestamp, timestamp
@@ -124,7 +123,7 @@ class KeyIndex:
         damaged: list[Damaged],
         recent: Recent | None = None,
     ) -> list[bytes]:
-        """For a thread. What is found damaged is not in the answer."""
+        """For a thread. Damaged messages are not in the answer."""
         wanted = key.encode("utf-8", "replace")
         value = key_hash(index_key(topic, key))
         found: dict[int, bytes] = {}
@@ -152,7 +151,7 @@ class KeyIndex:
         try:
             record = self._log.record(physical_offset, None, self._read)
         except FileNotFoundError:
-            # Its segment was deleted a moment ago.
+            # Its segment was just deleted.
             return None
         return None if record is None else bytes(record)
 
@@ -164,7 +163,7 @@ class KeyIndex:
 
 
 def _answers(record: bytes, physical_offset: int, topic: str, key: bytes, begin_ms: int) -> bool:
-    """Whether the record is what was asked for, and not one that shares its hash."""
+    """Whether the record has the key, and not only its hash."""
     found = parse(record, 0, physical_offset)
     if isinstance(found, NoRecord):
         return False

@@ -1,1 +1,1 @@
-"""The start: whether a directory may be opened, and what a crash has left of it."""
+"""The start: checks of the directory, and recovery after a crash."""

@@ -1,6 +1,6 @@
-"""The file that exists while a broker runs: found at start, the last stop was none.
+"""The file that exists while a broker runs: if it is found at a start, the last stop was not clean.
 
-Invariant: made, durably, before the first change of any other file; removed, durably, after the
+Invariant: created, durably, before the first change of any other file; removed, durably, after the
 last. Source: store format §1.6.
 """
 
@@ -26,14 +26,14 @@ class AbortFile:
         self.path = path
 
     def exists(self) -> bool:
-        """Whether the last run on this directory did not end well."""
+        """Whether the last run on this directory ended without a clean stop."""
         return self._disk.exists(self.path)
 
     def create(self) -> None:
-        """From now on a crash is seen by the next start. Raises: OSError."""
+        """Create the file, so that the next start sees a crash. Raises: OSError."""
         self._disk.write(self.path, str(self._disk.process_id()).encode())
 
     def remove(self) -> None:
-        """Everything is on disk: the next start is a clean one. Raises: OSError."""
+        """Remove the file: everything is on disk. Raises: OSError."""
         self._disk.remove(self.path)
         self._disk.sync_directory(self.path.parent)

@@ -1,7 +1,7 @@
-"""Damage is not a tear: what was on disk for certain must not vanish in a cut.
+"""Tells damage from a torn end: data that was certainly on disk must not be cut off.
 
-The log and the end that recovery found flow in; out comes nothing, or StoreDamaged naming the file,
-the physical offset and the remedy. Reads only.
+The log and the end that recovery found in; out comes nothing, or StoreDamaged naming the file, the
+physical offset and the remedy. Reads only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LogEnd(NamedTuple):
 
 
 def refuse_holes(log: CommitLog) -> None:
-    """A segment missing between others. Raises: StoreDamaged."""
+    """Refuse a log with a missing segment in between. Raises: StoreDamaged."""
     for file, following in pairwise(log.queue.files):
         if file.end != following.start:
             raise StoreDamaged(
@@ -72,9 +72,9 @@ def refuse_holes(log: CommitLog) -> None:
 
 
 def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
-    """No segment, though there were messages; clean-up leaves the last one. Raises: StoreDamaged.
+    """Refuse an empty log that had messages; clean-up keeps the last segment. Raises: StoreDamaged.
 
-    `reach` is how far queues or the recovery point speak of messages, −1 when they say nothing.
+    `reach` is how far queues or the recovery point know of messages, −1 when they know of none.
     """
     if reach >= 0:
         witness = f"there were messages up to physical offset {reach}"
@@ -89,10 +89,10 @@ def refuse_no_log(log: CommitLog, checkpoint: Checkpoint, reach: int) -> None:
 
 
 def refuse_short(log: CommitLog, end_offset: int, led_to: Sequence[int]) -> None:
-    """After a clean stop: the log lacks its end, a segment is short or missing.
+    """Refuse, after a clean stop, a log whose end is missing. Raises: StoreDamaged, OSError.
 
-    `led_to` are the physical offsets at or behind the end that last units lead to. A lone one
-    behind the end is itself wrong. Raises: StoreDamaged, OSError.
+    `led_to` are the physical offsets at or behind the end that last units lead to. A single one
+    behind the end is itself wrong.
     """
     last = log.queue.find(end_offset)
     if last is log.queue.last and last and _is_blank(log.parse_at(last, end_offset)):
@@ -108,7 +108,7 @@ def _is_blank(found: RecordHeader | NoRecord) -> bool:
 
 
 def refuse_foreign_bytes(log: CommitLog, end_offset: int) -> None:
-    """A log without one whole record that begins as no record does. Raises: StoreDamaged, OSError.
+    """Refuse a log that begins with foreign bytes. Raises: StoreDamaged, OSError.
 
     A crash leaves the first bytes of a segment zero, or as they were written.
     """
@@ -125,10 +125,12 @@ def refuse_foreign_bytes(log: CommitLog, end_offset: int) -> None:
 
 
 def refuse_loss(log: CommitLog, end: LogEnd, crc: bool) -> None:
-    """Whole records behind the end that were on disk for certain. Raises: StoreDamaged, OSError."""
+    """Refuse to cut off whole records that were certainly on disk. Raises: StoreDamaged,
+    OSError.
+    """
     for position in _behind(log, end.physical_offset):
         stored = record_time_at(log, position, crc)
-        # Older ones are what an earlier cut by another broker has left, which erases nothing.
+        # Older ones were left by another broker's cut, which erases nothing.
         if (
             stored
             and stored >= end.last_store_timestamp
@@ -138,7 +140,7 @@ def refuse_loss(log: CommitLog, end: LogEnd, crc: bool) -> None:
 
 
 def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int) -> None:
-    """Whole records behind the end after a kill, when all that was written is there.
+    """Refuse to cut off whole records after a kill, when all that was written is there.
 
     An append that the kill interrupted may lack its begin: then what follows is the rest of one
     batch, of one queue and one time. Raises: StoreDamaged, OSError.
@@ -148,11 +150,11 @@ def refuse_hole(log: CommitLog, physical_offset: int, last_store_timestamp: int)
     appends: set[tuple[str, int, int]] = set()
     for position in _behind(log, physical_offset):
         if position == physical_offset:
-            # A record there was cut for its properties, which are not closed.
+            # That record was cut off because its properties are not closed.
             continue
         segment = log.queue.find(position)
         found = None if segment is None else log.parse_at(segment, position, crc=True)
-        # Older ones are what an earlier cut by another broker has left, which erases nothing.
+        # Older ones were left by another broker's cut, which erases nothing.
         if not isinstance(found, RecordHeader) or found.store_timestamp < last_store_timestamp:
             continue
         appends.add((found.topic, found.queue_id, found.store_timestamp))
@@ -166,7 +168,7 @@ def _start_of(file: MappedFile, position: int) -> memoryview:
 
 
 def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoReturn:
-    """Something that was on disk for certain cannot be read. Raises: StoreDamaged, OSError."""
+    """Report data that was certainly on disk and cannot be read. Raises: StoreDamaged, OSError."""
     file = log.queue.find(physical_offset)
     path = file.path if file else log.queue.path_of(physical_offset)
     raise StoreDamaged(
@@ -180,7 +182,7 @@ def refuse_damage(log: CommitLog, physical_offset: int, more: str = "") -> NoRet
 def refuse_number(
     log: CommitLog, physical_offset: int, queue: ConsumeQueue, queue_offset: int
 ) -> NoReturn:
-    """A record that is not the next of its queue, though the queue is whole.
+    """Report a record without the next number of its queue, though the queue is whole.
 
     Raises: StoreDamaged, OSError.
     """
@@ -192,9 +194,9 @@ def refuse_number(
 def altered(
     log: CommitLog, file: MappedFile, physical_offset: int, *, safe: int, killed: bool
 ) -> RecordHeader | None:
-    """A record whose body is not what was written, if that is damage and no torn end; else None.
+    """A record whose body is not what was written, if that is damage and not a torn end; else None.
 
-    It stays in the log and keeps its unit: readers leave it out and go on behind it. All before
+    It stays in the log and keeps its unit: readers leave it out and continue behind it. All before
     `safe` was on disk; after a kill everything is there but the end of the last append.
     """
     found = log.parse_at(file, physical_offset)
@@ -217,10 +219,10 @@ def altered(
 def sound_end(
     log: CommitLog, before: int, last: int, begin: int, end: int, *, killed: bool
 ) -> tuple[int, int]:
-    """Where the records from `begin` on end that lost nothing, and where the last one begins.
+    """The end of the records from `begin` on that lost nothing, and the begin of the last one.
 
     The CRC covers the body only, but all of these are ours and have closed properties. A kill
-    leaves one that is not whole, the last; a power cut leaves out any page. `before` begins the
+    leaves one that is not whole, the last; a power cut may lose any page. `before` begins the
     record in front of them, `last` the last one before `end`.
     """
     found = log.header_at(last)

@@ -1,9 +1,9 @@
-"""What a clean stop left behind: where the log began and ended, and every queue.
+"""The state at a clean stop: begin and end of the log, and of every queue.
 
-After a clean stop nothing else says how far a queue went, so one whose files are gone would begin
-again at number 0. The file is ours alone; other brokers let it lie. Who finds the log as it is
-written here can trust the rest: a broker that was here in between and stored something moved its
-end. A file that does not fit its CRC says nothing.
+After a clean stop nothing else tells how far a queue went, so one whose files are gone would begin
+again at number 0. The file is ours alone; other brokers ignore it. If the log is as written here,
+the rest can be trusted: a broker that was here in between and stored something moved its end. A
+file that does not match its CRC is ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LastStop(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, log: CommitLog, queues: ConsumeQueues) -> LastStop:
-        """What there is to say of queues that are all in their files."""
+        """The state of queues that are completely in their files."""
         found: dict[str, dict[int, QueueEnds]] = {}
         for (topic, queue_id), queue in queues.table.items():
             if queue.end_offset:
@@ -50,7 +50,7 @@ class LastStop(msgspec.Struct, frozen=True):
 
 
 class _Document(msgspec.Struct):
-    """The file: JSON, and what it must amount to."""
+    """The file: JSON, and its CRC."""
 
     crc: int
     stop: msgspec.Raw
@@ -66,7 +66,7 @@ class LastStopFile:
         self.path = path
 
     def load(self) -> LastStop | None:
-        """What it says; None without a file, and when it cannot be trusted. Raises: OSError."""
+        """The saved state; None without a valid file. Raises: OSError."""
         if not self._disk.exists(self.path):
             return None
         try:

@@ -1,13 +1,13 @@
-"""After the files are loaded: where to start, what to cut, what to build again.
+"""Recovery: where to start, what to cut off, what to rebuild.
 
-The log is the only truth. In come the loaded log and queues, the checkpoint and whether the last
-stop was a clean one; when `recover` returns, the log ends behind its last whole record with zeros
-after it, every message before that end has its unit and no unit points behind it, and after a
-crash everything that can be read is on disk. Decisions are in `recovery_start`; `_Recovery` acts.
+The log is the only truth. In: the loaded log and queues, the checkpoint and whether the last stop
+was a clean one. When `recover` returns, the log ends behind its last whole record with zeros after
+it, every message before that end has its unit and no unit points behind it, and after a crash
+everything that can be read is on disk. Decisions are in `recovery_start`; `_Recovery` acts.
 
-The caller holds the lock, has refused foreign directories (`start_check`) and has made the abort
-file: then any crash in here is repaired by the next start, which comes to the same result.
-Source: store format §5.3-5.6.
+The caller holds the lock, has refused foreign directories (`start_check`) and has created the abort
+file: then any crash in here is repaired by the next start, which comes to the same result. Source:
+store format §5.3-5.6.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ log = structlog.get_logger(__name__)
 
 CHUNK_BYTES = 1 << 20
 QUEUES_SYNCED = 64
-"""So many are synced at once when the recovery point was good; more wait for the flush service."""
+"""So many are synced at once when the recovery point was valid; more wait for the flush service."""
 WRITE_EVERY_RECORDS = 65_536
-"""So that building long queues again does not keep them in memory."""
+"""Units are written so often, to bound the memory of long rebuilds."""
 
 
 def recover(
@@ -84,13 +84,13 @@ def recover(
     point: RecoveryPoint | None = None,
     progress: RecoveryProgress | None = None,
 ) -> Recovery:
-    """Bring log and queues into agreement; both are loaded, nothing serves yet.
+    """Make log and queues consistent; both are loaded, nothing is served yet.
 
-    `levels` dates the units of parked delay messages. `known` says whether a topic still exists;
-    the queues of one that does not are not searched for through the whole log. `last_stop` counts
-    after a clean stop, `point` after a crash. `progress` is kept for whoever looks from another
-    thread.
-    Raises: StoreDamaged before anything is cut, when the cut would take what was known to be safe.
+    `levels` dates the units of delayed messages. `known` says whether a topic still exists; the
+    queues of one that does not are not rebuilt from the whole log. `last_stop` counts after a clean
+    stop, `point` after a crash. `progress` is updated for readers in another thread.
+    Raises: StoreDamaged before anything is cut, when the cut would remove what was known to be
+    safe.
     """
     began = clock.monotonic()
     run = _Recovery(commit_log, queues, checkpoint, clean, levels or DelayLevels(), crc, known)
@@ -158,7 +158,7 @@ class _Recovery:
         self.physic = checkpoint.physic_msg_timestamp
         self.last_stop: LastStop | None = None
         self.safe = 0
-        """Every byte of the log before this one was on disk, as the last run says."""
+        """Every byte of the log before this one was on disk, by the last run's record."""
         self.known_point: Known | None = None
         self.killed = False
         self.queues_end = 0
@@ -170,16 +170,16 @@ class _Recovery:
         """Where the last record passed begins; −1 before the first."""
         self.write_at = WRITE_EVERY_RECORDS
         self.in_order: dict[tuple[bytes, int], ConsumeQueue] = {}
-        """Queues that lack nothing so far; a fast scan gives units to them itself."""
+        """Queues without gaps so far; a fast scan adds their units itself."""
         self.lost: set[tuple[str, int]] = set()
         """Queues whose units are missing from before the start of the walk."""
         self.built: set[tuple[str, int]] = set()
-        """Those of them that are built again from the whole log."""
+        """Those of them that are rebuilt from the whole log."""
         self.led_to = -1
-        """After a clean stop: where the last unit leads, if that is to no message."""
+        """After a clean stop: where the last unit leads, if there is no message."""
 
     def find_start(self) -> None:
-        """Settle the ends of the queues and the physical offset where the walk begins."""
+        """Find the ends of the queues and the physical offset where the walk begins."""
         queues = self.queues
         self.progress.step = "queues"
         self.progress.end_offset = self.log.max_offset
@@ -193,7 +193,7 @@ class _Recovery:
             self.start = self.log.min_offset
         elif not self.clean:
             self.start = abnormal_start(self._first_records(), self.checkpoint.min_timestamp)
-            # Of what the checkpoint does not vouch for any page may be missing: built again.
+            # Any page that the checkpoint does not cover may be missing: built again.
             queues.truncate(self.start)
         else:
             self.start = self._start_after_stop(reach)
@@ -223,7 +223,7 @@ class _Recovery:
         unit = queue.unit(queue.end_offset - 1)
         if unit is not None and record_time_at(self.log, unit.physical_offset, self.crc):
             return unit.physical_offset
-        # That unit leads nowhere: the queue or the log is not what was left on disk.
+        # That unit leads nowhere: queue or log have changed since they were closed.
         self.led_to = -1 if unit is None else unit.physical_offset
         self.lost.add((queue.topic, queue.queue_id))
         return normal_start(self._first_records(), reach)
@@ -233,7 +233,7 @@ class _Recovery:
             yield FirstRecord(file.start, record_time_at(self.log, file.start, self.crc))
 
     def walk(self) -> None:
-        """Pass every whole record from the start on, and give the queues what they lack."""
+        """Walk every whole record from the start on, and add missing units to the queues."""
         self.progress.step = "log"
         self.end = self._pass()
         self._refuse()
@@ -255,13 +255,13 @@ class _Recovery:
         for key, ends in short.items():
             queue = self.queues.obtain(*key)
             if not queue.end_offset:
-                # None of its messages is left in the log; their numbers are used all the same.
+                # None of its messages is left in the log; the queue continues their numbers.
                 queue.begin_at(ends.end)
         for queue in self.queues.table.values():
             queue.next_offset = max(queue.next_offset, queue.end_offset)
 
     def _refuse(self) -> None:
-        """Damage that a cut would hide, before anything of the log or a whole queue goes."""
+        """Refuse damage that a cut would hide, before anything is removed."""
         refuse_foreign_bytes(self.log, self.end)
         if self.end < self.safe:
             more = f", though all of the log was on disk up to {self.safe}"
@@ -311,7 +311,7 @@ class _Recovery:
             self.records += scanned.records
             if scanned.records:
                 self.last = base + scanned.last
-            # What the fast scan does not take, or what the chunk cuts in two.
+            # A record that the fast scan does not handle, or that the chunk cuts in two.
             found = self.log.parse_at(file, at, crc=self.crc)
             if isinstance(found, NoRecord):
                 kept = None
@@ -337,7 +337,7 @@ class _Recovery:
             self.write_at = self.records + WRITE_EVERY_RECORDS
 
     def _put(self, position: int, header: RecordHeader) -> None:
-        """One record that is the first of its queue, or not simply the next."""
+        """Add a record that is the first of its queue, or not simply the next."""
         topic, queue_id, queue_offset = header.topic, header.queue_id, header.queue_offset
         key = topic, queue_id
         # Prepared and rolled-back records share this bit; they have no unit.
@@ -358,10 +358,10 @@ class _Recovery:
             and queue_offset == 0
             and position >= queue.max_physical_offset
         ):
-            # The topic was deleted and made again: its numbers start anew.
+            # The topic was deleted and created again: its numbers start anew.
             queue.destroy()
             status = queue.append(*unit)
-        # With a gap the queue may be what is wrong, which shows when it was built again.
+        # With a gap the queue may be wrong, which shows when it has been rebuilt.
         wrong = status is UnitStatus.REPEATED or (status is UnitStatus.GAP and key in self.built)
         if wrong and self.known_point is not None:
             refuse_number(self.log, position, queue, queue_offset)
@@ -372,7 +372,7 @@ class _Recovery:
             self.in_order[scan_key] = queue
 
     def _rebuild(self) -> None:
-        """Build the lost queues from the whole log."""
+        """Rebuild the lost queues from the whole log."""
         self.progress.step = "rebuild"
         lost, self.lost = self.lost, set()
         missing_from = self.start
@@ -401,7 +401,7 @@ class _Recovery:
         return self.known is None or self.known(queue.topic)
 
     def cut(self) -> None:
-        """End queues and log at the end of the walk; zero what lies behind, so it stays dead."""
+        """End queues and log at the end of the walk; zero what is behind."""
         reason = reason_at(self.log, self.end)
         self.queues.write_in_front_of(self.end, again=self.known_point is None)
         self.queues.truncate(self.end)
@@ -416,7 +416,7 @@ class _Recovery:
             )
 
     def make_durable(self) -> None:
-        """After a crash: nobody may read what a power cut could still take back."""
+        """Sync, after a crash: nobody may read what a power cut could still lose."""
         self.progress.step = "sync"
         if not self.clean and 0 <= self.unsafe_from < self.end:
             for file in self.log.queue.files:

@@ -1,4 +1,4 @@
-"""Where a start begins to look, and what it should find: decisions, as functions of values.
+"""Decisions about the start of recovery, as functions of values.
 
 Source: store format §5.3, §5.4.
 """
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class FirstRecord(NamedTuple):
-    """What a segment begins with."""
+    """The first record of a segment."""
 
     start: int
     store_timestamp: int
@@ -60,7 +60,9 @@ def abnormal_start(newest_first: Iterable[FirstRecord], min_timestamp: int) -> i
 def short_of(
     last: LastStop, queues: ConsumeQueues, known: Callable[[str], bool] | None
 ) -> dict[tuple[str, int], QueueEnds]:
-    """Queues that are not what the last stop left, when the log is; not those of topics gone."""
+    """Queues that are shorter than at the last stop, when the log is not; without deleted
+    topics.
+    """
     short = {}
     for topic, ends_by_id in last.queues.items():
         for queue_id, ends in ends_by_id.items():
@@ -72,7 +74,7 @@ def short_of(
 
 
 def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
-    """Where the last two units of every queue lead, if that is not in front of the end."""
+    """The last two units of every queue that lead behind the end."""
     units = (
         queue.unit(queue.end_offset - back) for queue in queues.table.values() for back in (1, 2)
     )
@@ -84,18 +86,18 @@ def led_behind(queues: ConsumeQueues, end_offset: int) -> list[int]:
 
 
 class Known(NamedTuple):
-    """What the last run left word of, and whether only that run is gone."""
+    """What the last run has recorded, and whether only that run was killed."""
 
     point: RecoveryPoint
     killed: bool
-    """The system went on: whatever was written is in the page cache, synced or not."""
+    """The system kept running: everything written is in the page cache, synced or not."""
 
 
 def known_of(commit_log: CommitLog, point: RecoveryPoint) -> Known | None:
-    """What a recovery point says of this log; None when it speaks of another. Raises: OSError."""
+    """The meaning of a recovery point for this log; None when it is of another. Raises: OSError."""
     if not commit_log.min_offset <= point.log_end <= commit_log.max_offset:
         return None
-    # Asked first: to look at the last record is to bring its page into memory.
+    # Asked first: reading the last record brings its page into memory.
     killed = bool(point.boot) and _in_memory(commit_log, point.log_end)
     if point.last >= 0:
         if commit_log.header_at(point.last) is None:
@@ -106,7 +108,7 @@ def known_of(commit_log: CommitLog, point: RecoveryPoint) -> Known | None:
 
 
 def _in_memory(commit_log: CommitLog, physical_offset: int) -> bool:
-    """Whether the page cache has the byte in front: a file system that was mounted anew has not."""
+    """Whether the page cache has the byte before it: after a new mount it has not."""
     file = commit_log.queue.find(physical_offset - 1)
     return (
         file is None or file.open().pread_if_cached(1, physical_offset - 1 - file.start) is not None

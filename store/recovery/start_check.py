@@ -1,8 +1,8 @@
-"""Before a start changes anything: is this directory ours to use? Reads only, until the very end.
+"""Checks before a start changes anything: may this broker use the directory? Reads only.
 
-A data directory and its listing flow in; out comes nothing, a warning, or a StoreRefused whose text
-names the file and the remedy. What is refused stays exactly as it was.
-Source: store format §1.9.
+A data directory and its listing in; out comes nothing, a warning, or a StoreRefused whose text
+names the file and the remedy. A refused directory stays exactly as it was. Source: store format
+§1.9.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ _ROCKSDB_IN_USE = "5.x keeps its {} in RocksDB here; start that broker with the 
 
 
 class Sign(NamedTuple):
-    """A name that only data of a foreign kind has."""
+    """A name that only foreign data has."""
 
     directory: str
     pattern: str
     means: str
     deep: bool = False
-    """Also below the directory."""
+    """Also in subdirectories."""
     empty_ok: bool = False
-    """A file without content means nothing."""
+    """An empty file does not count."""
 
 
 SIGNS = (
@@ -87,7 +87,7 @@ SIGNS = (
 
 
 def refuse_foreign(disk: Disk, root: Path) -> None:
-    """Look for signs of data that is not served here; nothing is changed.
+    """Refuse data of a kind that is not supported; nothing is changed.
 
     Raises: StoreForeign naming the file, StoreUnusable when the directory cannot be read.
     """
@@ -129,7 +129,7 @@ def _check_topics(disk: Disk, path: Path) -> None:
     try:
         topics = msgspec.json.decode(disk.read(path), type=_Topics).topics
     except msgspec.DecodeError:
-        # Whoever loads the topics falls back to the backup, or says what is wrong with both.
+        # Loading the topics falls back to the backup, or reports what is wrong with both.
         return
     for name, topic in topics.items():
         attributes = topic.attributes or {}
@@ -143,7 +143,7 @@ def _check_topics(disk: Disk, path: Path) -> None:
 
 
 def refuse_no_directory(disk: Disk, root: Path, log_directory: Path) -> None:
-    """Names that must be directories, or nothing yet: also a link that leads nowhere is neither.
+    """Refuse names that must be directories, or not exist: a dangling link is neither.
 
     Raises: StoreUnusable.
     """
@@ -157,7 +157,7 @@ def refuse_no_directory(disk: Disk, root: Path, log_directory: Path) -> None:
 
 
 def make_directory(disk: Disk, root: Path) -> None:
-    """The data directory exists from here on. Raises: StoreUnusable."""
+    """Create the data directory. Raises: StoreUnusable."""
     with refusing(root):
         if not disk.is_directory(root):
             disk.mkdir(root)
@@ -179,7 +179,9 @@ def refuse_small_disk(disk: Disk, root: Path, segment_bytes: int, index_bytes: i
 
 
 def say_footprint(disk: Disk, commit_log: CommitLog, index_bytes: int, reserve_bytes: int) -> None:
-    """What a log segment, an index file and the reserve take, and what is free. Raises: OSError."""
+    """Log the sizes of a log segment, an index file and the reserve, and the free space. Raises:
+    OSError.
+    """
     log.info(
         "store.footprint",
         segment_bytes=commit_log.segment_bytes,
@@ -191,9 +193,9 @@ def say_footprint(disk: Disk, commit_log: CommitLog, index_bytes: int, reserve_b
 
 @contextlib.contextmanager
 def opening(disk: Disk, abort: AbortFile, folders: Sequence[Path]) -> Iterator[bool]:
-    """A crash in here is seen by the next start, a refusal leaves the names as they were.
+    """Set up the abort file: the next start sees a crash in here, a refusal leaves no trace.
 
-    Gives whether the last stop was a clean one. Raises: OSError.
+    Yields whether the last stop was a clean one. Raises: OSError.
     """
     clean = not abort.exists()
     if clean:
@@ -214,7 +216,7 @@ def opening(disk: Disk, abort: AbortFile, folders: Sequence[Path]) -> Iterator[b
 
 
 def remove_leftovers(disk: Disk, root: Path) -> None:
-    """Files that a crash kept from getting their names go. Raises: OSError."""
+    """Remove files that a crash left without their final names. Raises: OSError."""
     queues = root / CONSUME_QUEUE
     for directory in (root, *(queues / topic for topic in disk.listdir(queues))):
         if disk.is_directory(directory):
@@ -225,7 +227,7 @@ def remove_leftovers(disk: Disk, root: Path) -> None:
 
 @contextlib.contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """An OSError within becomes a refusal that names the file and the remedy."""
+    """Turn an OSError into a refusal that names the file and the remedy."""
     try:
         yield
     except OSError as error:

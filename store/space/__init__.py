@@ -1,1 +1,1 @@
-"""Room on the disk: what is deleted when, and when sends are refused."""
+"""Disk space: what is deleted when, and when sends are refused."""

@@ -1,10 +1,10 @@
-"""The marks of archived log segments: `archive/<segment>.done`, written by whoever archives.
+"""The marks of archived log segments: `archive/<segment>.done`, written by the archiving job.
 
-A mark is one line of JSON that names the segment and its size (`segment`, `bytes`; what else is in
-it is for its writer). It counts for a full segment that is there and as large as the mark says.
-Invariant: a mark speaks of bytes that the log holds. One that reaches beyond the end of the log is
-of another log, or of what a crash has taken back; it goes, before other bytes come to stand there,
-or as soon as the marks can be read again: whoever archives writes it anew.
+A mark is one line of JSON that names the segment and its size (`segment`, `bytes`; other members
+are for its writer). It counts for a full segment that exists and is as large as the mark says.
+Invariant: a mark is about bytes that the log has. One beyond the end of the log is of another log,
+or of data lost in a crash; it is removed before other bytes are stored there, or as soon as the
+marks can be read again: the archiving job writes it anew.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ log = structlog.get_logger(__name__)
 
 
 class _Mark(msgspec.Struct):
-    """What the broker must know of a mark."""
+    """The members of a mark that the broker reads."""
 
     segment: str
     bytes: int
 
 
 class ArchiveMarks:
-    """What lies in the directory of marks. Blocking: for a thread, one call at a time."""
+    """The directory of marks. Blocking: for a thread, one call at a time."""
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self.directory = directory
         self._disk = disk
         self._marked: set[int] = set()
-        """Starts of the segments with a mark, by the last look."""
+        """Starts of the segments with a mark, at the last check."""
         self._good: dict[int, int] = {}
-        """Of those that were read and are well-formed: the sizes that they tell."""
+        """The sizes in the marks that were read and are well-formed."""
         self._void: set[int] = set()
-        """Of those that should be gone and could not be removed."""
+        """Marks that should be removed and could not be."""
         self._warned: set[tuple[int, str]] = set()
-        """What was said of which mark; said once."""
+        """Warnings about marks that were logged; each is logged once."""
         self._silent = False
         self._unseen_from: int | None = None
-        """The least end of the log at looks that failed: marks beyond it may be of lost bytes."""
+        """The smallest end of the log at failed checks: marks beyond it may be of lost bytes."""
 
     def look(self, segments: Mapping[int, int], end: int, *, make: bool) -> frozenset[int]:
-        """The starts of those segments that are archived.
+        """The starts of the segments that are archived.
 
         `segments` are those of the log, sizes by start; the log ends at byte `end`. Marks that
-        cannot be of any of them go. With `make` the directory is made, so that its marks can be
-        removed again by whom the log belongs to. What cannot be read counts as not archived.
+        belong to none of them are removed. With `make` the directory is created, so that the log's
+        owner can remove its marks. Unreadable marks count as not archived.
         """
         try:
             self._marked = self._list(make=make)
@@ -83,7 +83,7 @@ class ArchiveMarks:
         return frozenset(start for start in present if self._counts(start, segments[start]))
 
     def remove(self, start: int) -> None:
-        """The mark goes with its segment, if it has one."""
+        """Remove the mark of a segment, if it has one."""
         if start in self._marked:
             self._forget(start, "deleted")
 

@@ -1,20 +1,20 @@
-"""When the log leaves the disk: looks at clocks and disks, asks for the plan, carries it out.
+"""Deletes log segments: checks clocks and disks, asks for the plan, executes it.
 
-`retention` decides which segments go, `watermark` whether sends are refused; the deleting is here.
-Order of a pass: segments, one per interval, each out of the log (no new reader finds it) before its
-name goes; then the queues (`cleanup_queues`), then those who follow. A crash in between costs
-nothing: a start corrects the minimums.
+`retention` decides which segments are deleted, `watermark` whether sends are refused; the deleting
+is here. Order of a pass: segments, one per interval, each removed from the log (no new reader finds
+it) before its name is deleted; then the queues (`cleanup_queues`), then followers. A crash in
+between does no harm: a start corrects the minimums.
 
-Files are removed in threads, because that takes time in proportion to their size. A segment that
-readers hold loses its name at once and its mapping when the last of them lets go, never before;
-`destroyMapedFileIntervalForcibly` only says when that is worth a line in the log, and what readers
-hold is not made up for by deleting more. A segment whose name cannot be removed is tried again
-every `redeleteHangedFileInterval`; until then nothing behind it goes, since the next start would
-find a hole in the log.
+Files are deleted in threads, because that takes time in proportion to their size. The name of a
+segment with readers is deleted at once, its mapping when the last of them is done, never before;
+`destroyMapedFileIntervalForcibly` only says when that is logged, and space held by readers is not
+made up for by deleting more. A segment whose name cannot be deleted is retried every
+`redeleteHangedFileInterval`; until then none behind it is deleted, since the next start would find
+a gap in the log.
 
-Marks of archived segments (`archive_marks`) are looked at in every pass and once before the first
-message of a run is stored, when a mark of what a crash took from the log can still be told. They
-go with their segments.
+Marks of archived segments (`archive_marks`) are checked in every pass and once before the first
+message of a run is stored, when marks of data lost in a crash can still be recognized. They are
+removed with their segments.
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ if TYPE_CHECKING:
 __all__ = ["MANUAL_PASSES", "Cleanup", "CleanupHooks"]
 
 FIRST_PASS_S: Final = 60.0
-"""Nothing is deleted before: a broker that was down for long serves its consumers first."""
+"""The first pass comes after this: a broker that was down for long serves its consumers first."""
 LOOK_S: Final = 10.0
-"""Longest time between two looks at clocks and disks, whatever the interval of the clean-up is."""
+"""The longest time between two checks of clocks and disks, whatever the interval of the
+clean-up."""
 REFUSING_LOOK_S: Final = 1.0
 """The same while sends are refused."""
 MANUAL_PASSES: Final = 20
-"""How many passes go on at any hour after DELETE_EXPIRED_COMMITLOG."""
+"""Passes that delete at any hour after DELETE_EXPIRED_COMMITLOG."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Held(NamedTuple):
-    """A segment that lost its name, and when, by the monotonic clock."""
+    """A deleted segment with readers, and when it was deleted, by the monotonic clock."""
 
     file: MappedFile
     since_s: float
@@ -65,12 +66,12 @@ class _Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleanupHooks:
-    """What a pass asks of others, and whom it tells."""
+    """Callbacks of a pass."""
 
     local_hour: Callable[[int], int]
     """The hour of the day at a time in ms."""
     on_pass: Callable[[], Awaitable[None]]
-    """Runs after each look at the disks."""
+    """Runs after each check of the disks."""
     on_failed: Callable[[OSError], None]
     """A directory could not be synced: final for the run."""
 
@@ -80,8 +81,8 @@ class Cleanup:
 
     Source: store format §6.1 (CleanCommitLogService).
 
-    Invariant: the last segment, and all from the first byte on that is not flushed and dispatched,
-    stay.
+    Invariant: the last segment is never deleted, nor any from the first byte that is not flushed
+    and dispatched.
     """
 
     def __init__(
@@ -105,29 +106,29 @@ class Cleanup:
         self._hooks = hooks
         self._marks = marks
         self._archived: frozenset[int] = frozenset()
-        """Starts of the segments that are archived, by the last look."""
+        """Starts of the archived segments, at the last check."""
         self._made = clock.now_ms(), clock.monotonic()
-        """What both clocks said first: a jump during the start counts like any other."""
+        """The first readings of both clocks: a jump during the start counts like any other."""
         self._elapsed = Elapsed(*self._made)
         self._held: list[_Held] = []
         self._warned: set[int] = set()
-        """Starts of the held segments that a line was written about."""
+        """Starts of the segments held by readers that were logged."""
         self._hanged: MappedFile | None = None
         self._hanged_since_s = 0.0
         self._stopped = False
         self.manual_passes = 0
 
     def request(self) -> None:
-        """Delete what is expired at any hour, for the next passes (DELETE_EXPIRED_COMMITLOG)."""
+        """Delete expired segments at any hour, for the next passes (DELETE_EXPIRED_COMMITLOG)."""
         self.manual_passes = MANUAL_PASSES
 
     @property
     def held_bytes(self) -> int:
-        """Space of deleted segments that comes back when their readers let go."""
+        """Space of deleted segments that is freed when their readers are done."""
         return sum(held.file.size for held in self._held)
 
     async def run(self) -> None:
-        """Look at once and then every few seconds, clean by interval; until cancelled."""
+        """Check at once and then every few seconds, clean up periodically; until cancelled."""
         clock = self._clock
         began = clock.monotonic()
         self._elapsed = Elapsed(*self._made, self._log.last_store_timestamp)
@@ -146,7 +147,7 @@ class Cleanup:
         return min(longest, self.config.clean_resource_interval_ms / 1000)
 
     async def look(self) -> None:
-        """Take in both clocks and the disks; whoever waits for space hears of it."""
+        """Check both clocks and the disks, and tell those who wait for space."""
         jump_ms = self._elapsed.look(self._clock.now_ms(), self._clock.monotonic())
         if jump_ms:
             log.warning("cleanup.clock_jumped", jump_ms=jump_ms)
@@ -156,7 +157,7 @@ class Cleanup:
             await self._release()
 
     async def look_at_marks(self) -> None:
-        """Which full segments are archived, and how many still wait for that."""
+        """Check which full segments are archived, and how many are not yet."""
         log, waiting = self._log, self.config.wait_for_archive
         sizes = {file.start: file.size for file in log.queue.files}
         look = partial(self._marks.look, sizes, log.max_offset, make=waiting)
@@ -190,7 +191,9 @@ class Cleanup:
             await self._delete(deletion)
 
     def _must_wait(self, deletion: Deletion) -> bool:
-        """Whether archives are waited for since the plan was made, and this one is missing."""
+        """Whether waitForArchive was set since the plan was made, and this segment is not
+        archived.
+        """
         waits = self.config.wait_for_archive and not self._watch.crowded
         return waits and not (deletion.file.archived or deletion.missed_archive)
 
@@ -221,12 +224,12 @@ class Cleanup:
         )
 
     def _facts(self, files: list[MappedFile]) -> list[LogFile]:
-        """What the plan must know. For a thread; one that cannot be looked at ends the list."""
+        """The input of the plan. For a thread; an unreadable segment ends the list."""
         known: list[LogFile] = []
         try:
             for file, following in zip(files, [*files[1:], None], strict=True):
-                # A record of the next segment comes when this one is full: no earlier than its
-                # last, and all but never later.
+                # A record of the next segment comes when this one is full: never before its last
+                # record.
                 newest_ms = (
                     -1
                     if following is None
@@ -240,7 +243,7 @@ class Cleanup:
         return known
 
     async def _delete(self, deletion: Deletion) -> None:
-        """Out of the log, then off the disk; readers that have it keep it."""
+        """Remove it from the log, then from the disk; its readers keep it."""
         file = self._log.queue.take_first()
         assert file.end <= self._needed_from, (file, "still needed")
         stats = self._stats
@@ -264,11 +267,11 @@ class Cleanup:
             )
 
     async def _unlink(self, file: MappedFile) -> bool:
-        """Take the name away, durably; False leaves it to the next attempt."""
+        """Delete the name, durably; False leaves it to the next attempt."""
         try:
             await self._disk.in_thread(self._remove, file)
         except SyncFailed as error:
-            # Who knows whether the name comes back; the file behind it must be whole then.
+            # The name may come back after a crash; the file behind it must be whole then.
             self._stopped = True
             self._hooks.on_failed(error)
         except OSError as error:
@@ -282,7 +285,7 @@ class Cleanup:
         return True
 
     def _remove(self, file: MappedFile) -> None:
-        """Take the name away, durably; the blocks stay with the handle. For a thread."""
+        """Delete the name, durably; the blocks stay with the handle. For a thread."""
         with contextlib.suppress(FileNotFoundError):
             file.open()
             self._disk.remove(file.path)
@@ -295,7 +298,7 @@ class Cleanup:
             await self._unlink(self._hanged)
 
     def close(self) -> None:
-        """Let go of the segments at hand; views of them stay readable."""
+        """Close the deleted segments; views of them stay readable."""
         for file in (*(held.file for held in self._held), self._hanged):
             if file is not None:
                 file.close()
@@ -303,7 +306,7 @@ class Cleanup:
     # ── Readers ──
 
     async def _release(self) -> None:
-        """Unmap and close what no reader holds any more: that gives its space back."""
+        """Unmap and close deleted segments without readers, which frees their space."""
         held = self._held
         free = await self._disk.in_thread(_release_all, [one.file for one in held])
         self._held = [one for one in held if one.file not in free]
@@ -318,7 +321,7 @@ class Cleanup:
 
 
 def _release_all(files: list[MappedFile]) -> list[MappedFile]:
-    """Those that could be let go of. For a thread."""
+    """The segments that could be closed. For a thread."""
     free = []
     for file in files:
         try:

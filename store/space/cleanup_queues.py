@@ -1,8 +1,8 @@
-"""Consume queues behind the log: minimum offsets rise with it, files in front of them go.
+"""Clean-up of consume queues behind the log: their min offsets rise, files before them are deleted.
 
-In: the first byte of the log that is still there. Out: shorter queues, and for each the range of
-queue offsets whose messages are gone, told to whoever wants to know. Whole queues go only when an
-administrator says so; a queue that goes loses its counter with it, so the next message is number 0.
+In: the first byte of the log. Out: shorter queues, and for each the range of queue offsets whose
+messages are deleted, for the listeners. Whole queues are deleted only when an administrator asks;
+the counter of a queue is deleted with it, so the next message is number 0.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class QueueCleanup:
         runtime: Runtime,
         followers: Sequence[Follower] = (),
     ) -> None:
-        """`followers` are told the new first byte of the log, behind the queues."""
+        """`followers` are called with the new first byte of the log, after the queues."""
         self.config = config
         self._queues = contents.queues
         self._disk = runtime.disk
@@ -65,13 +65,13 @@ class QueueCleanup:
         self._between_flushes = contents.between_flushes
         self._one_at_a_time = trio.Lock()
         self.followed = 0
-        """Where the log began when the queues were last corrected; a start does so as well."""
+        """The begin of the log when the queues were last corrected; a start does so as well."""
         self._followers = followers
         self.on_deleted: list[Callable[[Sequence[DeletedRange]], Awaitable[object]]] = []
-        """Told what consumers can no longer get."""
+        """Called with the ranges of deleted messages."""
 
     async def follow(self, min_offset: int) -> None:
-        """The log begins there now; nothing to do when it did so before."""
+        """Follow the new begin of the log; a no-op when it has not changed."""
         if min_offset == self.followed:
             return
         async with self._one_at_a_time:
@@ -84,7 +84,7 @@ class QueueCleanup:
             await deleted(ranges)
 
     async def _correct(self, min_offset: int) -> tuple[list[DeletedRange], bool]:
-        """All queues; False when some of it must be done again."""
+        """Correct all queues; False when some of it must be retried."""
         ranges: list[DeletedRange] = []
         whole = True
         for batch in _batches(list(self._queues.table.values())):
@@ -120,7 +120,7 @@ class QueueCleanup:
         return not left
 
     def _remove(self, paths: list[Path]) -> list[Path]:
-        """Remove in order; from the first that stays on, they are returned. For a thread."""
+        """Delete in order; returns the files from the first failure on. For a thread."""
         for number, path in enumerate(paths):
             try:
                 self._disk.remove(path, missing_ok=True)
@@ -132,7 +132,7 @@ class QueueCleanup:
     # ── Whole queues ──
 
     async def destroy(self, doomed: Callable[[ConsumeQueue], bool]) -> list[tuple[str, int]]:
-        """Remove queues with files and counters; one that dispatch is not done with stays.
+        """Delete queues with files and counters; one that dispatch has not finished stays.
 
         Returns topic and queue id of each.
         """
@@ -142,7 +142,7 @@ class QueueCleanup:
                 for queue in queues:
                     idle = queue.end_offset == queue.next_offset or queue.stopped
                     if idle and doomed(queue):
-                        # Counter and units go together: the next message makes a new queue.
+                        # Counter and units go together: the next message creates a new queue.
                         key = queue.topic, queue.queue_id
                         del self._queues.table[key]
                         gone.append(key)
@@ -156,19 +156,19 @@ class QueueCleanup:
     async def destroy_expired(
         self, min_offset: int, keep: Callable[[str], bool]
     ) -> list[tuple[str, int]]:
-        """Queues none of whose messages is in the log any more; not those of topics to `keep`."""
+        """Delete queues without messages in the log; not those of topics to `keep`."""
         return await self.destroy(
             lambda queue: 0 <= queue.max_physical_offset <= min_offset and not keep(queue.topic)
         )
 
     async def destroy_unused(self, keep: Callable[[str], bool]) -> list[tuple[str, int]]:
-        """Queues of topics that nobody knows any more."""
+        """Delete queues of unknown topics."""
         return await self.destroy(lambda queue: not keep(queue.topic))
 
     async def destroy_topics(self, topics: Collection[str]) -> list[tuple[str, int]]:
-        """Queues of these topics, to which nothing is put any more. Raises: TimeoutError.
+        """Delete the queues of these topics, which get no more messages. Raises: TimeoutError.
 
-        What dispatch is not done with is waited for, unless it has stopped there for good.
+        Waits until dispatch has finished them, unless it has stopped there for good.
         """
         gone: list[tuple[str, int]] = []
         for _ in range(DISPATCH_WAITS):

@@ -1,4 +1,4 @@
-"""Blocks set aside on a good day, given back on a bad one: a stop on a full disk still has room."""
+"""Reserved blocks that are freed when the disk is full, so that a stop still has space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["RESERVE_BYTES_MAX", "RESERVE_BYTES_MIN", "ReserveFile", "reserve_byt
 
 RESERVE_BYTES_MAX = 64 << 20
 RESERVE_BYTES_MIN = 64 << 10
-"""What would be smaller helps nobody and is not made."""
+"""A smaller reserve would not help and is not created."""
 
 
 def reserve_bytes(segment_bytes: int) -> int:
@@ -23,7 +23,7 @@ def reserve_bytes(segment_bytes: int) -> int:
 
 
 class ReserveFile:
-    """A file that is deleted to make room. All calls are for a thread and may raise OSError."""
+    """A file that is deleted to free space. All calls are for a thread and may raise OSError."""
 
     __slots__ = ("_disk", "held", "path", "size")
 
@@ -32,10 +32,10 @@ class ReserveFile:
         self.path = path
         self.size = size
         self.held = False
-        """Whether the blocks are ours, as far as this run knows."""
+        """Whether the blocks are reserved, as far as this run knows."""
 
     def hold(self) -> None:
-        """Have the file with all its blocks; one that is there already costs next to nothing."""
+        """Create the file with all its blocks; cheap when it exists."""
         with self._disk.open(self.path, create=True) as handle:
             try:
                 self._disk.fill(handle, self.size)
@@ -46,6 +46,6 @@ class ReserveFile:
         self.held = True
 
     def release(self) -> None:
-        """Give the blocks back."""
+        """Free the blocks."""
         self._disk.remove(self.path, missing_ok=True)
         self.held = False

@@ -1,20 +1,20 @@
-"""Which log segments may go: the plan of a clean-up. Pure: what is known flows in, decisions out.
+"""Which log segments are deleted: the plan of a clean-up. Pure.
 
 Oldest first, never the last segment, never one that is not on disk or not dispatched yet; the first
 one that stays ends the plan. A segment is expired when its modification and its newest record are
 *both* older than the retention, so neither a copy that kept old dates nor a store written under a
-wrong clock is enough. What is forced away for space ends where the disk is below its limit again.
-With waitForArchive a segment that is not archived stays, expired or asked for as it may be, until
-the disk is known to be above diskMaxUsedSpaceRatio.
+wrong clock is enough. Forced deletion ends where the disk is below its limit again. With
+waitForArchive a segment that is not archived stays, even if expired or requested, until the disk is
+known to be above diskMaxUsedSpaceRatio.
 
 A jump of the wall clock deletes nothing. `Elapsed` compares it with the monotonic clock at every
-look: time that was skipped is not time that passed, and does not count towards the age of anything
-written before the jump, for the rest of the run. So a real correction (a machine that boots without
-a battery for its clock) costs nothing but space, and a wrong one costs no message. A step back
-takes back earlier steps forward, so an hour there and back leaves nothing. What was written under
-a clock that ran ahead looks younger and stays longer. Time between two runs cannot be compared with
-anything: a start that finds the newest record older than the tolerance distrusts that gap too, but
-only for an hour, in which an operator can correct the clock, and consumers catch up.
+check: skipped time did not pass, and does not count towards the age of anything written before the
+jump, for the rest of the run. So a real correction (a machine that boots without a battery for its
+clock) costs nothing but space, and a wrong one costs no message. A step back cancels earlier steps
+forward, so an hour there and back leaves nothing. What was written under a clock that ran ahead
+looks younger and stays longer. Time between two runs cannot be compared with anything: a start that
+finds the newest record older than the tolerance distrusts that gap too, but only for an hour, in
+which an operator can correct the clock, and consumers catch up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 JUMP_MS = 5_000
-"""How far the two clocks may part between two looks: slewing and busy loops stay below it."""
+"""How far the two clocks may differ between two checks; slewing and busy loops stay below it."""
 START_DISTRUST_S = 3_600.0
 SKIPS_MAX = 64
 HOUR_MS = 3_600_000
@@ -59,22 +59,22 @@ class Level(IntEnum):
 
 
 class Reason(StrEnum):
-    """Why a segment goes."""
+    """Why a segment is deleted."""
 
     EXPIRED = "expired"
     SPACE = "disk_full"
 
 
 class LogFile(NamedTuple):
-    """What the plan must know of a segment."""
+    """The properties of a segment that the plan needs."""
 
     start: int
     size: int
     mtime_ms: int
     newest_ms: int
-    """Store time of its last record, or a little later; −1 when that cannot be told."""
+    """Store time of its last record, or a little later; −1 when unknown."""
     archived: bool = False
-    """Whether a mark says so."""
+    """Whether it has a valid mark."""
 
 
 class Deletion(NamedTuple):
@@ -83,26 +83,27 @@ class Deletion(NamedTuple):
     file: LogFile
     reason: Reason
     missed_archive: bool = False
-    """It was waited for its archive, in vain."""
+    """It was kept for its archive until the disk was too full."""
 
 
 class _Skip(NamedTuple):
-    """The wall clock went forward without time passing."""
+    """The wall clock jumped forward."""
 
     before_ms: int
-    """The latest time it had shown before: what is dated later came after the jump."""
+    """The latest time before the jump: anything with a later date came after it."""
     length_ms: int
 
 
 class Elapsed:
-    """Ages by the wall clock, without the time that it skipped. Looked at every few seconds.
+    """Ages by the wall clock, without skipped time. Called every few seconds.
 
-    Invariant: an age never exceeds the time that passed in this run plus the trusted time before
-    it.
+    Invariant: an age never exceeds the time of this run plus the trusted time before it.
     """
 
     def __init__(self, now_ms: int, monotonic_s: float, last_alive_ms: int = 0) -> None:
-        """`last_alive_ms` is the newest sign of the run before: what lies between is distrusted."""
+        """`last_alive_ms` is the newest time of the run before: the gap since then is
+        distrusted.
+        """
         self._now_ms = now_ms
         self._latest_ms = now_ms
         """The latest time the wall clock showed in this run."""
@@ -113,10 +114,10 @@ class Elapsed:
         self._gap_until_s = monotonic_s + START_DISTRUST_S
 
     def look(self, now_ms: int, monotonic_s: float) -> int:
-        """Take both clocks in; returns by how many ms the wall clock jumped, 0 for none."""
+        """Compare both clocks; returns by how many ms the wall clock jumped, 0 for none."""
         passed_ms = round((monotonic_s - self._monotonic_s) * 1_000)
         jump_ms = now_ms - self._now_ms - passed_ms
-        # The clock may have gone on until just before it jumped.
+        # The clock may have been right until just before it jumped.
         before_ms = max(self._latest_ms, self._now_ms + passed_ms)
         self._now_ms, self._monotonic_s = now_ms, monotonic_s
         if jump_ms > JUMP_MS:
@@ -128,7 +129,7 @@ class Elapsed:
         return jump_ms if abs(jump_ms) > JUMP_MS else 0
 
     def _merge(self) -> None:
-        """Bound the memory of jumps; what is merged counts as if it came with the later one."""
+        """Bound the number of jumps; merged ones count as if they came with the later one."""
         if len(self.skips) > SKIPS_MAX:
             first, second = self.skips[:2]
             length_ms = first.length_ms + second.length_ms
@@ -143,7 +144,7 @@ class Elapsed:
                 self.skips.append(_Skip(last.before_ms, last.length_ms - taken))
 
     def age_ms(self, moment_ms: int) -> int:
-        """How long ago that was; negative for what lies ahead of the wall clock."""
+        """How long ago that was; negative for a time in the future."""
         skips = self.skips
         if self._monotonic_s < self._gap_until_s:
             skips = [self._gap, *skips]
@@ -157,7 +158,7 @@ def hours_of(delete_when: str) -> frozenset[int]:
 
 
 def is_due(config: StoreConfig, level: Level, local_hour: int, *, manual: bool) -> bool:
-    """Whether this pass deletes at all: by the hour, for space, or because someone asked.
+    """Whether this pass deletes at all: by the hour, for space, or on request.
 
     Source: store format §6.1.
     """

@@ -1,6 +1,6 @@
-"""The room on the disk, and everybody who takes or gives it: one part of the store.
+"""Disk space: the part of the store that allocates and deletes.
 
-Allocation and warming of segments, the watch over the disks, the clean-up of log and queues, and
+Allocation and read-ahead of segments, the watch over the disks, the clean-up of log and queues, and
 the reserve are wired here, so that the flag DISK_FULL has one owner.
 """
 
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class StoreSpace:
-    """Segments to come, segments to go, and whether there is room for either."""
+    """Allocation, clean-up, and the state of the disks."""
 
     def __init__(
         self,
@@ -51,7 +51,9 @@ class StoreSpace:
         followers: Sequence[Follower],
         on_failed: Callable[[OSError], None],
     ) -> None:
-        """`followers` are told where the log begins, `on_failed` of a sync that failed: final."""
+        """`followers` are called with the begin of the log, `on_failed` with a failed sync:
+        final.
+        """
         commit_log, disk = contents.commit_log, runtime.disk
         self._log = commit_log
         self._disk = disk
@@ -82,12 +84,12 @@ class StoreSpace:
         )
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Settings that may change while running."""
+        """Apply settings that may change while running."""
         for part in (self.watch, self.warmer, self.queues, self.cleanup):
             part.config = config
 
     async def run(self) -> None:
-        """Allocation, warming, letting go and clean-up, until cancelled."""
+        """Allocation, read-ahead, unmapping and clean-up, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.allocator.run)
             nursery.start_soon(self.warmer.run)
@@ -95,12 +97,12 @@ class StoreSpace:
             nursery.start_soon(self.cleanup.run)
 
     def close(self) -> None:
-        """Let go of segments that were deleted and not yet given back, and of the reserve."""
+        """Close deleted segments that readers still had, and the reserve."""
         self.cleanup.close()
         self._disk.descriptors.release()
 
     async def make_room(self) -> None:
-        """A stop, or whoever must write a little: where the disk is full, the reserve goes."""
+        """Free the reserve if the disk is full, for a stop or another small write."""
         scarce = self.watch.available_bytes < 2 * self.reserve.size
         if self.reserve.held and (scarce or self.watch.starved):
             try:
@@ -111,7 +113,7 @@ class StoreSpace:
                 log.info("store.reserve_released", size_bytes=self.reserve.size)
 
     async def _after_pass(self) -> None:
-        """After each look at the disks: whoever waits for space gets it."""
+        """After each check of the disks: tell those who wait for space."""
         watch, size = self.watch, self.reserve.size
         if watch.starved and watch.available_bytes > self.allocator.segment_bytes:
             self.allocator.retry()

@@ -1,9 +1,9 @@
-"""How full the disks are, and the one owner of what DISK_FULL means.
+"""The usage of the disks, and the one owner of DISK_FULL.
 
-Sends are refused for two causes: the use of a disk is above diskSpaceWarningLevelRatio, or a log
-segment that is needed cannot be made. Each comes and goes by itself; sends are taken again when
-neither holds. Whoever looks tells `DiskWatch`; it tells the flags, in words that clients get.
-Source: store format §6.2.
+Sends are refused for two causes: the usage of a disk is above diskSpaceWarningLevelRatio, or a log
+segment that is needed cannot be allocated. Each comes and goes by itself; sends are accepted again
+when neither holds. `DiskWatch` sets and clears the flag, with the text that clients get. Source:
+store format §6.2.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class Usage(NamedTuple):
 
     level: Level
     used_percent: int
-    """As RocketMQ counts: rounded up; −1 when the system does not say."""
+    """As RocketMQ counts: rounded up; -1 when the system does not say."""
     excess_bytes: int
-    """What must go before nothing is forced any more; 0 below the forcible limit."""
+    """Bytes to delete until deletion is not forced any more; 0 below the forcible limit."""
 
 
 NOTHING_KNOWN = Usage(Level.HIGH, UNKNOWN, 0)
-"""Without an answer only what is expired anyway is deleted."""
+"""Without an answer only expired segments are deleted."""
 
 
 def used_percent(space: Space) -> int:
-    """Used of what ordinary users can use, in whole percent rounded up."""
+    """The used share of the space for unprivileged users, in whole percent rounded up."""
     used = space.total_bytes - space.free_bytes
     return -(-100 * used // max(1, used + space.available_bytes))
 
@@ -75,9 +75,9 @@ def _excess_bytes(space: Space, percent: int, keep_bytes: int) -> int:
 
 
 class DiskWatch:
-    """Looks at the file systems of log and queues, and says when sends must be refused.
+    """Checks the file systems of log and queues, and decides when sends are refused.
 
-    `on_change` gets the cause that holds now, and an empty text when sends may go on.
+    `on_change` gets the present cause, or an empty text when sends are accepted.
     """
 
     def __init__(
@@ -101,11 +101,13 @@ class DiskWatch:
         self.root = NOTHING_KNOWN
         """Of the file system of everything else."""
         self.available_bytes = 0
-        """What the commit log may still take."""
+        """Space left for the commit log."""
 
     @property
     def level(self) -> Level:
-        """Of the fuller one. Without room for a segment a disk is full, whatever the percentage."""
+        """Of the fuller one. A disk without space for a segment is full, whatever the
+        percentage.
+        """
         return Level.FULL if self._no_space else max(self.log.level, self.root.level)
 
     @property
@@ -115,23 +117,23 @@ class DiskWatch:
         return self._no_space or max(known, default=Level.ROOM) >= Level.HIGH
 
     def excess_bytes(self, segment_bytes: int) -> int:
-        """What must go from the log before nothing is forced any more."""
+        """Bytes of the log to delete until deletion is not forced any more."""
         missing = segment_bytes - self.available_bytes if self._no_space else 0
-        # What fills the other file system goes with the queues, segment by segment.
+        # The other file system is freed with the queues, segment by segment.
         return max(missing, self.log.excess_bytes, min(1, self.root.excess_bytes))
 
     @property
     def starved(self) -> bool:
-        """Whether a needed segment could not be made."""
+        """Whether a needed segment could not be allocated."""
         return bool(self._starved)
 
     @property
     def refusing(self) -> bool:
-        """Whether sends are refused for want of space."""
+        """Whether sends are refused for lack of space."""
         return self.starved or self.level is Level.FULL
 
     async def look(self) -> None:
-        """Ask the system, and act on what it says."""
+        """Ask the system, and act on the answer."""
         log_space, root_space = await self._disk.in_thread(self._spaces)
         was = self.refusing
         self.log = self._usage(log_space)
@@ -157,7 +159,7 @@ class DiskWatch:
         return NOTHING_KNOWN if space is None else usage_of(space, self.config)
 
     def no_segment(self, error: OSError) -> None:
-        """A segment that is needed cannot be made."""
+        """Record that a needed segment cannot be allocated."""
         was = self.refusing
         remedy = NO_DESCRIPTOR_REMEDY if error.errno in NONE_LEFT else ""
         self._starved = f"no log segment can be made: {error.strerror or error}{remedy}"
@@ -165,7 +167,7 @@ class DiskWatch:
         self._notify(was)
 
     def segment_again(self) -> None:
-        """The segment that was missing is there."""
+        """Record that the missing segment was allocated."""
         was = self.refusing
         self._starved = ""
         self._no_space = False
@@ -182,7 +184,7 @@ class DiskWatch:
 
     @property
     def cause(self) -> str:
-        """In words; those about a full disk as RocketMQ begins them."""
+        """The cause in words; those about a full disk begin as RocketMQ's."""
         if self._starved and self.level is not Level.FULL:
             return self._starved
         ratios = [usage.used_percent / 100 for usage in (self.log, self.root, self.root)]

@@ -1,1 +1,1 @@
-"""Timers: the wheel, its log and its check file, saved and recovered as one."""
+"""Timers: the wheel, its log and its check file, saved and recovered together."""

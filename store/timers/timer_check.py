@@ -1,4 +1,4 @@
-"""The check file of the timers: read at the start, rewritten by each flush, after everything else.
+"""The check file of the timers: read at the start, rewritten by each save, after everything else.
 
 Source: store format §1.8 (TimerCheckpoint).
 """
@@ -28,7 +28,7 @@ class TimerCheckFile:
         self.value: TimerCheck | None = None
 
     def load(self) -> TimerCheck | None:
-        """Read the file; one that is missing or too short says nothing. Raises: OSError."""
+        """Read the file; one that is missing or too short is ignored. Raises: OSError."""
         self.value = None
         if self._disk.exists(self.path):
             data = self._disk.read(self.path)[: TIMER_CHECK.size]
@@ -41,11 +41,11 @@ class TimerCheckFile:
         disk = self._disk
         disk.mkdir(self.path.parent)
         with disk.open(self.path, create=True) as handle:
-            # One call writes the 4 KiB: a file that was just made never holds half of it.
+            # One call writes the 4 KiB: a new file never has half of it.
             handle.pwrite(TIMER_CHECK.write(value).ljust(TIMER_CHECK_BYTES, b"\0"), 0)
 
     def sync(self) -> None:
-        """File and name on disk. Raises: OSError."""
+        """Sync file and name. Raises: OSError."""
         with self._disk.open(self.path) as handle:
             self._disk.sync(handle)
         self._disk.sync_directory(self.path.parent)

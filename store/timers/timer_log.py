@@ -1,7 +1,7 @@
-"""The timer log: a unit per timer, appended in memory, brought to its files by each flush.
+"""The timer log: a unit per timer, appended in memory, written to its files by each save.
 
 Files are sparse and written through the descriptor, so a full disk is an error and nothing worse.
-What is not in a file yet is read from memory, the rest as all that may be on disk is read.
+Unwritten units are read from memory, the rest like other data that may be on disk.
 
 Invariant: `synced` ≤ `written` ≤ `end`; units never span files. Source: store format §1.1, §1.8.
 """
@@ -28,14 +28,14 @@ __all__ = ["TimerLog", "UnitsToWrite"]
 UNIT_BYTES: Final = TIMER_UNIT.size
 BLANK_ROOM: Final = 16
 BLOCK_BYTES: Final = 1_260 * UNIT_BYTES
-"""Read at once, just under 64 KiB: units of one second often stand near each other."""
+"""The size of a read, just under 64 KiB: units of one second are often adjacent."""
 PREVIOUS_AT: Final = TIMER_UNIT.offset["previous"]
 PREVIOUS_BYTES: Final = 8
 _read_unit = TIMER_UNIT.unpack_from
 
 
 class UnitsToWrite(NamedTuple):
-    """What a flush brings to the files: taken in the loop, carried out in a thread."""
+    """Units to be written by a save: taken in the loop, written in a thread."""
 
     position: int
     data: bytes
@@ -47,20 +47,20 @@ class TimerLog:
     __slots__ = ("_disk", "_known", "_tail", "end", "queue", "read_file", "synced", "written")
 
     def __init__(self, disk: Disk, directory: Path, file_bytes: int, read_file: ReadLog) -> None:
-        """`read_file` is the way to bytes that may be on disk; it may raise NotInMemory."""
+        """`read_file` reads bytes that may be on disk; it may raise NotInMemory."""
         self._disk = disk
         self.queue = MappedFileQueue(disk, directory, file_bytes, setting="mappedFileSizeTimerLog")
         self.read_file = read_file
         self._tail = bytearray()
         self._known = (0, b"")
-        """The block of a file that was read last, and where it begins."""
+        """The block that was read last, and its position."""
         self.written = 0
         self.end = 0
         self.synced = 0
 
     @property
     def begin(self) -> int:
-        """The first position that is still there."""
+        """The first position that still exists."""
         return self.queue.min_offset
 
     @property
@@ -71,13 +71,13 @@ class TimerLog:
     # ── Units ──
 
     def may_be_unit(self, position: int) -> bool:
-        """Whether a unit can stand there, or could when the file was still there. Hot."""
+        """Whether a unit can begin there, or could before the file was deleted. Hot."""
         at = position % self.queue.file_size
         fits = at % UNIT_BYTES == 0 and at <= self.queue.file_size - UNIT_BYTES - BLANK_ROOM
         return fits and 0 <= position <= self.end - UNIT_BYTES
 
     def append(self, unit: TimerUnit) -> int:
-        """Put a unit at the end; its position. Hot."""
+        """Append a unit; returns its position. Hot."""
         file_bytes = self.queue.file_size
         remaining = file_bytes - self.end % file_bytes
         if remaining < UNIT_BYTES + BLANK_ROOM:
@@ -119,7 +119,7 @@ class TimerLog:
         while position < self.end:
             unit = self.unit(position)
             if unit is None:
-                # The blank, or what is no unit: on with the next file.
+                # The blank, or an invalid unit: continue with the next file.
                 position += self.queue.file_size - position % self.queue.file_size
             else:
                 yield position, unit
@@ -140,7 +140,7 @@ class TimerLog:
     # ── The files ──
 
     def load(self) -> None:
-        """Take over the files, all of them counted as full; `cut` follows.
+        """Load the files, all of them counted as full; `cut` follows.
 
         Raises: StoreDamaged naming a file that does not belong here, OSError.
         """
@@ -148,7 +148,7 @@ class TimerLog:
         self._set_end(self.queue.max_offset)
 
     def cut(self, end: int) -> None:
-        """What follows `end` does not count and is zeroed. Raises: OSError."""
+        """Make `end` the end: what follows is zeroed. Raises: OSError."""
         end = max(self.begin, min(end, self.queue.max_offset))
         end -= end % self.queue.file_size % UNIT_BYTES
         if self.queue.files:
@@ -172,12 +172,12 @@ class TimerLog:
         return UnitsToWrite(self.written, bytes(self._tail))
 
     def write(self, units: UnitsToWrite) -> list[MappedFile]:
-        """Bring them to their files; those that had to be made. For a thread. Raises: OSError."""
+        """Write them to their files; returns the new files. For a thread. Raises: OSError."""
         made: list[MappedFile] = []
         try:
             self._write(units.position, memoryview(units.data), made)
         except OSError:
-            # The next save makes them again.
+            # The next save creates them again.
             for file in made:
                 file.close()
             raise
@@ -202,16 +202,16 @@ class TimerLog:
         return MappedFile(self._disk, path, start, size, used=size, handle=handle)
 
     def take_over(self, units: UnitsToWrite, made: list[MappedFile]) -> None:
-        """They are in their files."""
+        """Record that they are in their files."""
         for file in made:
             self.queue.add(file)
         self.written = units.position + len(units.data)
-        # A new object, because a walk may hold the old one.
+        # A new object, because a walk may use the old one.
         self._tail = self._tail[len(units.data) :]
         self._known = (0, b"")
 
     def sync(self, begin: int, end: int) -> None:
-        """The files with these bytes on disk, names included. For a thread. Raises: OSError."""
+        """Sync the files with these bytes, names included. For a thread. Raises: OSError."""
         files = [f for f in self.queue.files if f.start < end and f.end > begin]
         if files and any(file.start >= begin for file in files):
             self._disk.sync_directory(self.queue.directory)
@@ -219,7 +219,7 @@ class TimerLog:
             file.sync()
 
     def expired(self, min_physical_offset: int) -> MappedFile | None:
-        """The first file, if the log has no record of its newest unit any more. It stays.
+        """The first file, if the log has no record of its newest unit any more. It is not removed.
 
         Raises: NotInMemory, OSError.
         """
@@ -231,7 +231,7 @@ class TimerLog:
         return files[0] if gone else None
 
     def relink(self, links: Sequence[tuple[int, int]]) -> None:
-        """Let units lead to others in front of them, or to none, durably; nothing is being saved.
+        """Link units to others in front of them, or to none, durably; no save may run.
 
         `links` are pairs of positions, the one in front first. For a thread. Raises: OSError.
         """
@@ -245,7 +245,7 @@ class TimerLog:
                 continue
             file = self.queue.find(position)
             if file is not None:
-                # Else deleted meanwhile, as the messages of its units.
+                # Otherwise it was deleted meanwhile, as were the messages of its units.
                 file.open().pwrite(data, at - file.start)
                 changed[file] = None
         self._known = (0, b"")
@@ -253,10 +253,10 @@ class TimerLog:
             file.sync()
 
     def drop_first(self) -> None:
-        """The first file is gone from the disk."""
+        """Remove the first file, which was deleted from the disk."""
         self._known = (0, b"")
         self.queue.take_first().close()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self.queue.close()

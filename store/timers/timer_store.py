@@ -1,10 +1,10 @@
-"""Timers in the store: wheel, timer log and check file as one thing that is saved and recovered.
+"""Timers in the store: wheel, timer log and check file, saved and recovered together.
 
-What is due when flows in and out, as physical offsets; messages are not read. `add`, `settle` and
-the two positions move in the loop; a `Save` is a picture of all of it, taken between two awaits and
-brought to disk in this order: timer log, wheel, check file. So the check file speaks only of what
-is there, and a start goes on from it: units behind it are cut, the slots that led to them are set
-back, and the messages they stood for are read again.
+Due times and physical offsets in and out; messages are not read. `add`, `settle` and the two
+positions change in the loop; a `Save` is a snapshot of all of it, taken between two awaits and
+written in this order: timer log, wheel, check file. So the check file refers only to what is on
+disk, and a start continues from it: units behind it are cut, slots that led to them are set back,
+and the messages of those units are read again.
 
 Invariant: every message of the wheel topic before `queue_offset` was delivered, or is in a slot.
 Every slot before `read_time_ms` is empty. Source: store format §1.8; semantics §9.4.
@@ -61,7 +61,7 @@ class Due(NamedTuple):
 
 
 class Chain:
-    """The timers of one slot, walked from the newest to the oldest; `settle` takes them off."""
+    """The timers of one slot, walked from the newest to the oldest; `settle` removes them."""
 
     __slots__ = (
         "_enqueued",
@@ -79,9 +79,9 @@ class Chain:
         self.time_ms = time_ms
         self.last = last
         self.next = last
-        """The unit that the walk looks at next."""
+        """The next unit of the walk."""
         self.settled = 0
-        """How many of the oldest are off the slot."""
+        """How many of the oldest were removed from the slot."""
         self._positions = array("q")
         self._physical_offsets = array("q")
         self._sizes = array("i")
@@ -92,7 +92,7 @@ class Chain:
         return len(self._physical_offsets)
 
     def take(self, position: int, unit: TimerUnit) -> None:
-        """The next older one."""
+        """Add the next older one."""
         self._positions.append(position)
         self._physical_offsets.append(unit.physical_offset)
         self._sizes.append(unit.record_size)
@@ -105,24 +105,24 @@ class Chain:
         return Due(self._physical_offsets[at], self._sizes[at], self._magic[at], self._enqueued[at])
 
     def deletions(self, end: int | None = None) -> list[int]:
-        """Numbers of those before `end` that take others back, the newest first."""
+        """Numbers of the recalls among those before `end`, the newest first."""
         bits = self._magic if end is None else self._magic[len(self._magic) - end :]
         last = (len(self._magic) if end is None else end) - 1
         return [last - at for at, magic in enumerate(bits) if magic & (DELETE | ROLL) == DELETE]
 
     def net(self, begin: int, end: int) -> int:
-        """What these add to the count of their slot."""
+        """The share of these in the count of their slot."""
         newest = len(self._magic)
         bits = self._magic[newest - end : newest - begin]
         return sum(-1 if magic & DELETE else 1 for magic in bits)
 
     def position(self, number: int) -> int:
-        """Where the unit of a timer stands in the timer log."""
+        """The position of a timer's unit in the timer log."""
         return self._positions[len(self._positions) - 1 - number]
 
 
 class Save(NamedTuple):
-    """A picture of the timers."""
+    """A snapshot of the timers."""
 
     units: UnitsToWrite
     slots: list[tuple[int, bytes]]
@@ -132,7 +132,7 @@ class Save(NamedTuple):
 class TimerStore:
     """All timers of a store. Used by one owner, from the loop; `write` and `sync` are for a thread.
 
-    Life: `load`, then anything, then `close`.
+    Use: `load`, then anything, then `close`.
     """
 
     def __init__(
@@ -147,18 +147,18 @@ class TimerStore:
     ) -> None:
         self._disk = disk
         self.precision_ms = precision_ms
-        """Step of the wheel. Timers that wait keep the one they were stored with."""
+        """Step of the wheel. Waiting timers keep the one they were stored with."""
         self.wheel = TimerWheel(
             disk, root / names.TIMER_WHEEL, precision_ms=precision_ms, slots=slots
         )
         self.log = TimerLog(disk, root / names.TIMER_LOG, log_file_bytes, read_file)
         self.check = TimerCheckFile(disk, root / names.CONFIG / names.TIMER_CHECK)
         self.queue_offset = 0
-        """The first message of the wheel topic that nobody has looked at."""
+        """The first unread message of the wheel topic."""
         self.read_time_ms = 0
         """The first time that may have timers."""
         self.waiting = 0
-        """Timers in slots, less what takes some of them back."""
+        """Timers in slots, less recalls of some of them."""
         self._saved_offset = 0
 
     # ── Timers ──
@@ -168,7 +168,7 @@ class TimerStore:
         return time_ms - time_ms % self.precision_ms
 
     def add(self, time_ms: int, now_ms: int, unit: Due, topic_hash: int) -> bool:
-        """Put a timer into the slot of that time; False while its slot has another time. Hot."""
+        """Put a timer into the slot of that time; False while another time uses it. Hot."""
         wheel = self.wheel
         time_ms = self.floor(time_ms)
         slot = wheel.slot(time_ms)
@@ -199,12 +199,12 @@ class TimerStore:
         return True
 
     def chain(self, time_ms: int) -> Chain | None:
-        """What is due in that slot, to be walked; None for an empty one."""
+        """The chain of that slot, to be walked; None for an empty one."""
         slot = self.wheel.slot(time_ms)
         return None if slot is None else Chain(time_ms, slot.last)
 
     def walk(self, chain: Chain, steps: int) -> bool:
-        """Go on with a chain; whether all of it is known. Raises: NotInMemory, OSError.
+        """Continue the walk of a chain; whether it is complete. Raises: NotInMemory, OSError.
 
         A chain ends at the first unit of its slot, and where the timer log begins.
         """
@@ -225,9 +225,9 @@ class TimerStore:
         return False
 
     def settle(self, chain: Chain, done: int) -> bool:
-        """The first `done` timers of a walked chain need nothing more; whether the slot is empty.
+        """Remove the first `done` timers of a walked chain; whether the slot is empty.
 
-        Others may have come into the slot behind them.
+        Others may have been added to the slot since.
         """
         slot = self.wheel.slot(chain.time_ms)
         assert slot is not None, chain.time_ms
@@ -239,18 +239,18 @@ class TimerStore:
         net = chain.net(chain.settled, done)
         chain.settled = done
         self.waiting -= net
-        # The end of the chain need not be one of its units: what stands before it is left out.
+        # The end of the chain need not be one of its units: what is before it is left out.
         first = chain.last + TIMER_UNIT.size if whole else chain.position(done)
         self.wheel.put(chain.time_ms, first, slot.last, slot.timers - net)
         return False
 
     def rest_of(self, chain: Chain, done: int) -> list[tuple[int, int]]:
-        """Links that leave of a chain what is not done, and what takes others of it back."""
+        """Links that reduce a chain to its unfinished timers and the recalls of others in it."""
         kept = map(chain.position, chain.deletions(done))
         return list(pairwise([NO_UNIT, *sorted(kept), chain.position(done)]))
 
     def shorten(self, chain: Chain, done: int) -> None:
-        """The slot begins with what is left of its chain, whose links say so."""
+        """Shorten a slot to the rest of its chain, after relinking."""
         slot = self.wheel.slot(chain.time_ms)
         assert slot is not None, chain.time_ms
         kept = chain.deletions(done)
@@ -264,7 +264,7 @@ class TimerStore:
 
     @property
     def changed(self) -> bool:
-        """Whether the check file does not say how it is."""
+        """Whether there are changes since the last save."""
         return (
             self.queue_offset != self._saved_offset
             or self.log.synced != self.log.end
@@ -272,7 +272,7 @@ class TimerStore:
         )
 
     def begin_save(self, now_ms: int) -> Save:
-        """How it is now. Exactly one of `saved` and `not_saved` follows before the next one."""
+        """Take a snapshot. Exactly one of `saved` and `not_saved` follows before the next one."""
         old = self.check.value or TimerCheck()
         check = TimerCheck(
             self.read_time_ms,
@@ -286,15 +286,15 @@ class TimerStore:
         return Save(self.log.take_unwritten(), self.wheel.take_dirty(), check)
 
     def write(self, save: Save) -> list[MappedFile]:
-        """Bring units to their files; the files that were made. For a thread. Raises: OSError."""
+        """Write units to their files; returns the new files. For a thread. Raises: OSError."""
         return self.log.write(save.units)
 
     def written(self, save: Save, made: list[MappedFile]) -> None:
-        """The units are in their files."""
+        """Record that the units are in their files."""
         self.log.take_over(save.units, made)
 
     def write_slots(self, save: Save) -> None:
-        """Bring slots to their file. For a thread; the units must be on disk. Raises: OSError."""
+        """Write slots to their file. For a thread; the units must be on disk. Raises: OSError."""
         if save.slots:
             self.wheel.write(save.slots)
 
@@ -317,13 +317,13 @@ class TimerStore:
         self.check.sync()
 
     def saved(self, save: Save) -> None:
-        """All of it is on disk."""
+        """Record that all of it is on disk."""
         self.log.synced = save.check.flushed_position
         self.check.value = save.check
         self._saved_offset = save.check.queue_offset
 
     def not_saved(self, save: Save) -> None:
-        """It is not: what it held is part of the next one."""
+        """Record a failure: its changes are part of the next save."""
         self.wheel.give_back(save.slots)
 
     # ── The start ──
@@ -336,9 +336,9 @@ class TimerStore:
         now_ms: int,
         queue_offset_of: Callable[[int], int],
     ) -> None:
-        """Take over what is on disk. `queue` are the offsets that the wheel topic has.
+        """Load the state from disk. `queue` are the offsets of the wheel topic.
 
-        `queue_offset_of` says which offset a record of the commit log has, −1 without one.
+        `queue_offset_of` returns the queue offset of a record of the commit log, −1 without one.
         Raises: StoreRefused with file and remedy in the text, OSError.
         """
         try:
@@ -383,9 +383,9 @@ class TimerStore:
         self.queue_offset = max(queue.start, min(offset, queue.stop))
 
     def _end_of_units(self, check: TimerCheck, queue_offset_of: Callable[[int], int]) -> int:
-        """Where the units end that the check file speaks of, whatever it says itself.
+        """The end of the units that the check file covers, even if it says less.
 
-        Those of all messages before its queue offset are among them, and cut they would be lost.
+        Those of all messages before its queue offset are among them, and would be lost if cut.
         """
         end = max(self.log.begin, min(check.flushed_position, self.log.end))
         end -= end % self.log.queue.file_size % TIMER_UNIT.size
@@ -396,9 +396,9 @@ class TimerStore:
         return end
 
     def _set_back(self, check: TimerCheck) -> bool:
-        """Let slots that were saved after the check file lead to what it knows.
+        """Set slots that were saved after the check file back to its state.
 
-        False when the slots cannot be believed.
+        False when the slots are not plausible.
         """
         end = min(check.flushed_position, self.log.end)
         for time_ms, slot in list(self.wheel.chains()):
@@ -416,9 +416,9 @@ class TimerStore:
         return True
 
     def _keep_precision(self, found_ms: int) -> None:
-        """Timers that wait go on in the steps in which they were stored: chains lead through them.
+        """Keep the step in which waiting timers were stored: their chains depend on it.
 
-        The configured step counts from the first start on that finds none waiting.
+        The configured step applies from the first start without waiting timers.
         """
         if found_ms != self.precision_ms:
             log.warning(
@@ -430,7 +430,7 @@ class TimerStore:
             self.precision_ms = self.wheel.precision_ms = found_ms
 
     def _precision_of_slots(self, begin_ms: int) -> int:
-        """What the wheel was written with: a slot knows its number, its last unit the time."""
+        """The step of the wheel, by the numbers of slots and the times of their last units."""
         for slot in self.wheel.stored():
             if slot.time > 0 and slot.time * PRECISION_MAX_MS >= begin_ms:
                 unit = self.log.unit(slot.last)
@@ -439,7 +439,7 @@ class TimerStore:
         return self.precision_ms
 
     def _precision_of_units(self, begin_ms: int) -> int:
-        """Steps that give every time its own slot, as the chains of the timer log have it."""
+        """The step that gives every time its own slot, by the chains of the timer log."""
         common = latest_ms = 0
         for _, unit in self.log.units(self.log.begin):
             if unit.due_ms >= begin_ms:
@@ -451,7 +451,7 @@ class TimerStore:
         return next(step for step in range(PRECISION_MAX_MS, 0, -1) if not common % step)
 
     def _rebuild(self, begin_ms: int) -> None:
-        """Make the wheel from the timer log."""
+        """Rebuild the wheel from the timer log."""
         wheel = self.wheel
         for position, unit in self.log.units(self.log.begin):
             time_ms = unit.due_ms
@@ -462,6 +462,6 @@ class TimerStore:
         log.warning("timer.wheel_rebuilt", path=str(wheel.path), end=self.log.end)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the files."""
         self.log.close()
         self.wheel.close()

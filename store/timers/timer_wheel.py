@@ -1,11 +1,11 @@
 """The wheel: one slot per step of time, each with the end of its chain in the timer log.
 
-It lives in memory, where only pages with timers cost anything, because slots are touched at random
-and a page that went to disk would stop the loop. The file is an image: `take_dirty` says in the
-loop which blocks changed, `write` puts them there, in a thread. A slot never crosses a sector, so a
-power cut leaves each slot old or new.
+It is in memory, where only pages with timers take space, because slots are accessed at random and a
+page on disk would block the loop. The file is an image: `take_dirty` returns in the loop which
+blocks changed, `write` writes them, in a thread. A slot never crosses a sector, so a power cut
+leaves each slot old or new.
 
-Invariant: a slot is taken for another time only when it is empty. Source: store format §1.8
+Invariant: a slot is reused for another time only when it is empty. Source: store format §1.8
 (TimerWheel).
 """
 
@@ -28,7 +28,7 @@ __all__ = ["TimerWheel"]
 
 BLOCK_BYTES: Final = 4_096
 RUN_BYTES: Final = 1 << 20
-"""Blocks side by side that are written in one call, at most."""
+"""Adjacent blocks that are written in one call, at most."""
 SLOT_BYTES: Final = WHEEL_SLOT.size
 UNIT_BYTES: Final = TIMER_UNIT.size
 _ZERO_SLOT: Final = bytes(SLOT_BYTES)
@@ -67,7 +67,7 @@ class TimerWheel:
         return WheelSlot(*found) if found[0] == step else None
 
     def free_for(self, time_ms: int) -> bool:
-        """Whether that time can have timers: its slot holds no other time."""
+        """Whether that time can have timers: its slot is not used for another time."""
         step = time_ms // self.precision_ms
         return _unpack(self._memory, step % self.slots * SLOT_BYTES)[0] in (0, step)
 
@@ -80,7 +80,7 @@ class TimerWheel:
         self._dirty.add(at // BLOCK_BYTES)
 
     def clear(self, time_ms: int) -> None:
-        """Nothing is due at that time any more; pages without any chain are given back."""
+        """Empty the slot of that time; pages without chains are freed."""
         at = time_ms // self.precision_ms % self.slots * SLOT_BYTES
         self._memory[at : at + SLOT_BYTES] = _ZERO_SLOT
         block = at // BLOCK_BYTES
@@ -92,7 +92,7 @@ class TimerWheel:
             self._memory.madvise(mmap.MADV_DONTNEED, begin, BLOCK_BYTES)
 
     def chains(self) -> Iterator[tuple[int, WheelSlot]]:
-        """Every chain with its time in ms. It is not to be changed meanwhile."""
+        """Every chain with its time in ms. The wheel must not change meanwhile."""
         for begin in range(0, self.size, BLOCK_BYTES):
             block = self._memory[begin : begin + BLOCK_BYTES]
             if block != _ZERO_BLOCK:
