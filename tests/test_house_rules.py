@@ -46,7 +46,7 @@ IMPURE = {
     "anyio", "asyncio", "os", "random", "secrets", "select", "selectors", "shutil", "socket",
     "subprocess", "tempfile", "threading", "time", "trio",
 }  # fmt: skip
-"""What words may not touch: clocks, disks, sockets, threads, chance."""
+"""What pure code may not use: clocks, disks, sockets, threads, randomness."""
 DISK_DOOR = ("store.files.system_clock", "store.files.disk", "store.files.descriptors")
 """Time comes from the first; all calls of the third go through the second."""
 DISK_MODULES = {"fcntl", "os", "random", "shutil", "tempfile", "time"}
@@ -121,7 +121,7 @@ def test_folders_of_the_store_import_one_way() -> None:
             target = MODULES.get(found.target)
             if target is None or target.top != "store" or target.path.name == "__init__.py":
                 continue
-            above = kind_of(target) in (Kind.DECISIONS, Kind.ROOTS) and not target.room
+            above = kind_of(target) in (Kind.HANDLERS, Kind.ASSEMBLY) and not target.room
             if above or (target.room and order[target.room] > order[module.room]):
                 wrong.append(found)
     assert not wrong, lines(*wrong)
@@ -139,11 +139,11 @@ def test_the_two_sides_of_a_connection_do_not_know_each_other() -> None:
     assert not wrong, lines(*wrong)
 
 
-def test_words_touch_no_clock_disk_socket_thread_or_chance() -> None:
+def test_pure_code_uses_no_clock_disk_socket_thread_or_randomness() -> None:
     wrong = [
         found
         for module in MODULES.values()
-        if kind_of(module) is Kind.WORDS
+        if kind_of(module) is Kind.PURE
         for found in module.imports
         if found.top in IMPURE and not found.typing
     ]
@@ -166,14 +166,14 @@ def test_steps_of_the_client_decide_without_input_or_output() -> None:
     assert not wrong, lines(*wrong)
 
 
-def test_decisions_see_no_socket_and_no_file() -> None:
+def test_handlers_see_no_socket_and_no_file() -> None:
     wrong = [
         found
         for module in MODULES.values()
-        if kind_of(module) is Kind.DECISIONS and module.top == "broker"
+        if kind_of(module) is Kind.HANDLERS and module.top == "broker"
         for found in module.imports
         if found.top in {"socket", "os", "mmap", "select", "pathlib", "shutil"}
-        or (found.top == "store" and kind_of(MODULES[found.target]) is Kind.HANDS)
+        or (found.top == "store" and kind_of(MODULES[found.target]) is Kind.IO)
         or below(found.target, ("remoting.server.selector",))
     ]
     assert not [found for found in wrong if not found.typing], lines(*wrong)
@@ -199,7 +199,7 @@ def test_services_read_the_clock_that_they_are_given() -> None:
     wrong = [
         found
         for module in MODULES.values()
-        if kind_of(module) is Kind.CLOCKS
+        if kind_of(module) is Kind.SERVICES
         for found in module.imports
         if found.top in {"time", "datetime", "random"} and not found.typing
     ]

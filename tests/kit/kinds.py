@@ -1,8 +1,8 @@
 """What kind of code each file of the servers is: the rule of imports goes by it.
 
-Words are pure: bytes to values, state to decision; time and chance come in as arguments. Hands do
-input and output and decide nothing. Clocks are what happens by itself, or waits. Decisions answer
-requests. Roots put the others together. A file may import its own kind and those before it.
+Pure code maps bytes to values and state to decisions; time and randomness come in as arguments. I/O
+code decides nothing. Services run in the background, or wait. Handlers answer requests. Assembly
+puts the others together. A file may import its own kind and those before it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["STORE_FOLDERS", "TABLES", "Kind", "kind_of"]
 class Kind(IntEnum):
     """In the order in which they may be imported."""
 
-    WORDS = 0
-    HANDS = 1
-    CLOCKS = 2
-    DECISIONS = 3
-    ROOTS = 4
+    PURE = 0
+    IO = 1
+    SERVICES = 2
+    HANDLERS = 3
+    ASSEMBLY = 4
 
 
 BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
-    Kind.HANDS: {
+    Kind.IO: {
         "metrics": (
             "http",
             "http_app",
@@ -47,7 +47,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "live_settings": ("overlay_file",),
         "saved": ("json_file",),
     },
-    Kind.CLOCKS: {
+    Kind.SERVICES: {
         "consumers": ("member_changes",),
         "core": (
             "housekeeping",
@@ -86,7 +86,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         ),
         "transactions": ("check_service",),
     },
-    Kind.DECISIONS: {
+    Kind.HANDLERS: {
         "admin": (
             "admin",
             "cleanup",
@@ -129,7 +129,7 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "topics": ("topic_processor",),
         "transactions": ("end_transaction",),
     },
-    Kind.ROOTS: {
+    Kind.ASSEMBLY: {
         "": (
             "__main__",
             "broker",
@@ -144,10 +144,10 @@ BROKER: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
         "namesrv": ("role",),
     },
 }
-"""Files of the broker that are no words, by folder."""
+"""Files of the broker that are not pure, by folder."""
 
 STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
-    Kind.HANDS: {
+    Kind.IO: {
         "": ("set_aside",),
         "files": (
             "descriptors",
@@ -200,7 +200,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "timer_wheel",
         ),
     },
-    Kind.CLOCKS: {
+    Kind.SERVICES: {
         "flush": (
             "checkpoint",
             "extents",
@@ -227,7 +227,7 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "watermark",
         ),
     },
-    Kind.DECISIONS: {
+    Kind.HANDLERS: {
         "": ("selection",),
         "index": ("key_index",),
         "messages": (
@@ -247,12 +247,12 @@ STORE: Final[Mapping[Kind, Mapping[str, tuple[str, ...]]]] = {
             "verify",
         ),
     },
-    Kind.ROOTS: {
+    Kind.ASSEMBLY: {
         "": ("message_store",),
         "space": ("store_space",),
     },
 }
-"""Files of the store that are no words, by folder."""
+"""Files of the store that are not pure, by folder."""
 STORE_FOLDERS: Final = (
     "format",
     "files",
@@ -270,9 +270,9 @@ STORE_FOLDERS: Final = (
 
 TABLES: Final = {"broker": BROKER, "store": STORE}
 FOLDERS: Final = {
-    "remoting.wire": Kind.WORDS,
-    "remoting.server": Kind.HANDS,
-    "remoting.client": Kind.HANDS,
+    "remoting.wire": Kind.PURE,
+    "remoting.server": Kind.IO,
+    "remoting.client": Kind.IO,
 }
 """Remoting has one kind for each folder."""
 WORDS_AMONG_HANDS: Final = frozenset(
@@ -289,9 +289,9 @@ WORDS_AMONG_HANDS: Final = frozenset(
 )
 """Files that are purer than their folder."""
 AT_THE_ROOT: Final = {
-    "config": Kind.WORDS,
-    "errors": Kind.WORDS,
-    "stats": Kind.WORDS,
+    "config": Kind.PURE,
+    "errors": Kind.PURE,
+    "stats": Kind.PURE,
 }
 """Modules at the root of remoting that are no roots, so that its other files may import them."""
 
@@ -310,12 +310,12 @@ def kind_of(module: Module) -> Kind | None:
         return None
     if module.top in TABLES:
         if module.path.name == "feature.py":
-            return Kind.ROOTS
-        return _BY_NAME.get(module.name, Kind.WORDS)
+            return Kind.ASSEMBLY
+        return _BY_NAME.get(module.name, Kind.PURE)
     if module.name in WORDS_AMONG_HANDS:
-        return Kind.WORDS
+        return Kind.PURE
     folder, _, name = module.name.rpartition(".")
     for prefix, kind in FOLDERS.items():
         if folder == prefix or folder.startswith(f"{prefix}."):
             return kind
-    return AT_THE_ROOT.get(name, Kind.ROOTS)
+    return AT_THE_ROOT.get(name, Kind.ASSEMBLY)
