@@ -142,7 +142,7 @@ def test_bodies_that_are_none_are_answered(names: RawConnection, body: bytes) ->
     names.call(UNREGISTER, WHO)
 
 
-# -- a name server among enemies -----------------------------------------------------------------
+# ── A name server among enemies ──
 
 
 def topic_of(name: str, queues: int = 4) -> dict[str, Any]:
