@@ -33,7 +33,7 @@ class RequestMode(StrEnum):
 class BrokerOptions:
     """Names, roles, addresses, topics, groups, clients, transactions."""
 
-    # Who we are
+    # Identity
     broker_name: str = setting(
         "brokerName", "DEFAULT_BROKER", pattern=ROOM_AND_NAME, derived="the host name"
     )

@@ -78,7 +78,7 @@ def group_problem(group: str, *, stored: bool = False) -> str | None:
 
 
 def problem(kind: str, name: str, max_chars: int) -> str | None:
-    """The first rule that `name` breaks, in the words of the Java broker."""
+    """The first rule that `name` breaks, with the message of the Java broker."""
     if not name.strip():
         return f"The specified {kind} is blank."
     if ALLOWED.fullmatch(name) is None:

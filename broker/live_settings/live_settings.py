@@ -2,7 +2,7 @@
 
 A change is checked, written to the overlay file, then put into effect: what was acknowledged is
 there after a kill, and what was refused has changed nothing. All parts of the broker hold the same
-objects (`BrokerConfig.store` and so on) and read a setting when they need it; whoever made
+objects (`BrokerConfig.store` and so on) and read a setting when they need it; the code that made
 something of a setting does so again in `when_changed`. Source: configuration §4.2.
 """
 

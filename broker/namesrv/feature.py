@@ -72,7 +72,7 @@ class NamesrvFeature(Feature):
 
 
 def identity(config: BrokerConfig, address: str) -> Identity:
-    """Who this broker is to a name server."""
+    """The identity of this broker in registrations."""
     broker, remoting = config.broker, config.remoting
     ha_port = remoting.listen_port + 1 if remoting.listen_port < 65_535 else 0
     return Identity(

@@ -56,7 +56,7 @@ class NameServer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who this broker is to a name server elsewhere. Addresses are `host:port`."""
+    """The identity of this broker in registrations. Addresses are `host:port`."""
 
     cluster: str
     broker: str

@@ -42,7 +42,7 @@ class TopicQueues:
         self.masterless: set[str] = set()
         """Brokers with an acting master, whose topics may still say that they are writable."""
         self.settling: Iterator[None] | None = None
-        """The pass over the topics that is under way; a request that needs it takes its steps."""
+        """The pass over the topics in progress; a request that needs it runs its steps."""
 
     # ── One topic ──
 

@@ -200,7 +200,7 @@ class AsyncChannel:
             self._check_open()
 
     async def wait_closed(self) -> None:
-        """Return when the connection is gone, whoever closed it."""
+        """Return when the connection is gone, on either side."""
         while self._ended is None:
             await self._progress.wait()
 

@@ -1,7 +1,7 @@
 """The checkpoint of a running store: up to which times log, queues and index are on disk.
 
 Times flow in from those who sync, and the file is written behind them. Only one may write it at a
-time: a round of the queue flush, or whoever holds `between_flushes`. Source: store format §3.3.
+time: a round of the queue flush, or the holder of `between_flushes`. Source: store format §3.3.
 """
 
 from __future__ import annotations

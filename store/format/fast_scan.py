@@ -1,8 +1,8 @@
-"""The fast way through many records: the ordinary ones of queues that are known, in one loop.
+"""Fast decoding of many ordinary records of known queues, in one loop.
 
-Bytes of the log flow in, units flow out, queue by queue. A record is passed only when `parse` would
-find the same in it and its unit is simply the next of its queue; the first one of which that is not
-certain ends the loop, and the caller asks `parse` what it is. So nothing is decided here.
+Bytes of the log in, units out, queue by queue. A record is accepted only when `parse` would return
+the same for it and its unit is simply the next of its queue; the first one of which that is not
+certain ends the loop, and the caller calls `parse` on it. So no rule of the format is decided here.
 Source: store format §1.2, §5.2.
 """
 
@@ -34,7 +34,7 @@ _pack = UNIT.pack
 
 
 class FilledQueue(Protocol):
-    """A queue as it is filled: no unit of it lies behind the records that are scanned."""
+    """A queue being filled: no unit of it is behind the records that are scanned."""
 
     end_offset: int
     """The queue offset the next message must have."""
@@ -50,12 +50,12 @@ def queue_key(topic: str, queue_id: int) -> tuple[bytes, int]:
 
 
 class Scanned(NamedTuple):
-    """How far a fast scan came."""
+    """The end of a fast scan."""
 
     end: int
-    """Where it stopped, as a position in the buffer: something for `parse`, or the end."""
+    """Where it stopped, as a position in the buffer: a record for `parse`, or the end."""
     last: int
-    """Where the last record that was passed begins; −1 without one."""
+    """Where the last accepted record begins; −1 without one."""
     records: int
 
 

@@ -1,7 +1,7 @@
-"""What stands in the log where no whole record does: one vocabulary for all who read it.
+"""What the log has where no whole record is: one vocabulary for all readers.
 
-`record.parse` gives a `NoRecord`, `walk.fault_at` the same in words. Recovery, dispatch, the index,
-the tools and Spark's readers decide by `kind`; reports of `aerobee store` and Spark show it.
+`record.parse` returns a `NoRecord`, `walk.fault_at` the same in words. Recovery, dispatch, the
+index, the tools and Spark's readers decide by `kind`; reports of `aerobee store` and Spark show it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = [
 ]
 
 BAD_MAGIC: Final = "badMagic"
-"""Neither a record nor the blank begins so."""
+"""Neither a record nor the blank begins like this."""
 BAD_SIZE: Final = "badSize"
 """Less than a record has, or more than is left."""
 WRONG_OFFSET: Final = "wrongOffset"
-"""It names another physical offset: a record of elsewhere."""
+"""It has another physical offset: a record from elsewhere."""
 BAD_LENGTHS: Final = "badLengths"
-"""The parts do not add up to the size, or the topic is none."""
+"""The parts do not add up to the size, or the topic is invalid."""
 CRC: Final = "crc"
-"""A whole record whose body is not the one that was written."""
+"""A whole record whose body does not match its CRC."""
 TIME_BACKWARDS: Final = "timeBackwards"
 """A record that was stored before the one in front of it."""
 QUEUE_GAP: Final = "queueGap"
@@ -50,7 +50,7 @@ QUEUE_GAP: Final = "queueGap"
 CQ_MISSING: Final = "cqMissing"
 """A message without a unit in its consume queue."""
 CQ_MISMATCH: Final = "cqMismatch"
-"""A unit that leads elsewhere than to its message, or to none."""
+"""A unit that leads elsewhere than to its message, or nowhere."""
 CQ_TAG_MISMATCH: Final = "cqTagMismatch"
 """A unit with another tags code than its message."""
 TAIL: Final = "tail"
@@ -58,7 +58,7 @@ TAIL: Final = "tail"
 ZEROS: Final = "zeros"
 """Nothing was written here: no damage at the end of the log."""
 BLANK: Final = "blank"
-"""The segment ends here; the log goes on in the next one."""
+"""The segment ends here; the log continues in the next one."""
 MORE: Final = "more"
 """The buffer ends too early to tell."""
 END: Final = ""
@@ -68,7 +68,7 @@ END: Final = ""
 IN_THE_LOG: Final = frozenset({BAD_MAGIC, BAD_SIZE, WRONG_OFFSET, BAD_LENGTHS, CRC})
 """Damage of the log itself."""
 IN_THE_QUEUES: Final = frozenset({QUEUE_GAP, CQ_MISSING, CQ_MISMATCH, CQ_TAG_MISMATCH})
-"""Consume queues and log that do not say the same."""
+"""Contradictions between consume queues and log."""
 
 
 class NoRecord(msgspec.Struct, frozen=True, gc=False):
@@ -76,7 +76,7 @@ class NoRecord(msgspec.Struct, frozen=True, gc=False):
 
     kind: str
     size: int = 0
-    """What the record says its size is, where only its parts do not add up; else 0."""
+    """The size that the record claims, where only its parts do not add up; else 0."""
 
 
 class Fault(NamedTuple):

@@ -1,9 +1,8 @@
-"""What consume queues must say of the log: each number and each unit judged, for whoever looks.
+"""Faults of consume queues: compares queue offsets and units with the log.
 
-A record's queue offset, or the unit that the log asks for and the one that is there, flow in; the
-kind of what is wrong flows out, END for nothing. Which findings count (a broker that still has to
-write, a topic that was deleted) is for the caller.
-Source: store format §1.3, §5.2.
+A record's queue offset, or the unit that the log implies and the one that is stored, in; the kind
+of the fault out, END for none. The caller decides which findings count (a broker that still has to
+write, a topic that was deleted). Source: store format §1.3, §5.2.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ __all__ = ["number_fault", "unit_detail", "unit_fault"]
 
 
 def number_fault(expected: int | None, queue_offset: int) -> str:
-    """QUEUE_GAP for a record that has not the next number; `expected` None: it is the first seen.
+    """QUEUE_GAP for a record without the next number; `expected` None: it is the first one.
 
-    Numbers begin anew at 0 where a topic was deleted and made again.
+    Numbers start again at 0 where a topic was deleted and created again.
     """
     fine = queue_offset >= 0 and (expected in (None, queue_offset) or queue_offset == 0)
     return END if fine else QUEUE_GAP
@@ -38,7 +37,7 @@ def number_fault(expected: int | None, queue_offset: int) -> str:
 def unit_fault(
     topic: str, wanted: Unit, found: Unit, *, stored_ms: int = 0, extended: bool = False
 ) -> str:
-    """What is wrong with the unit of a message; `wanted` has the hash of its tags.
+    """The fault of a message's unit; `wanted` has the hash of its tags.
 
     `stored_ms` is when it was stored; `extended`: codes may be addresses in consumequeue_ext.
     """
@@ -47,7 +46,7 @@ def unit_fault(
         fine = (
             code == wanted.tags_code
             or (extended and code <= EXT_ADDRESS_MAX)
-            # By a table of levels that we do not know.
+            # By a table of levels that is unknown here.
             or (topic == SCHEDULE_TOPIC and is_due_time(code) and code >= stored_ms)
         )
         return END if fine else CQ_TAG_MISMATCH

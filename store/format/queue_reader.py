@@ -1,10 +1,9 @@
-"""The files of consume queues as they lie in a directory, and the units in them, at any number.
+"""Reads the files of consume queues in a directory, units at any number.
 
-How directories are listed and files opened flows in as functions, so that this reads the files of
-a store, of a running broker and of a copy, whoever may open them. Nothing is written or locked:
-what is listed may be gone when it is wanted. Files are sparse, and what no file holds reads as
-zeros, which are no units.
-Source: store format §1.3.
+Listing and opening are passed in as functions, so that this reads the files of a store, of a
+running broker and of a copy. Nothing is written or locked: a listed file may be deleted before it
+is opened. Files are sparse, and missing parts read as zeros, which are not units. Source: store
+format §1.3.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ QUEUE_FILE_BYTES: Final = 6_000_000
 
 
 class Listing(Protocol):
-    """Who may look into directories; one that is not there is empty. Raises: OSError."""
+    """Lists directories; a missing one is empty. Raises: OSError."""
 
     def folders(self, path: str, /) -> list[str]:
         """Names of the directories in a directory, sorted."""
@@ -58,7 +57,7 @@ class Queue(NamedTuple):
         return (self.starts[-1] + self.file_bytes) // UNIT_SIZE if self.starts else 0
 
     def pieces(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of [begin, end), in queue offsets, that lie in a file."""
+        """The parts of [begin, end), in queue offsets, that are in a file."""
         for start in self.starts:
             first = max(begin, start // UNIT_SIZE)
             behind = min(end, (start + self.file_bytes) // UNIT_SIZE)
@@ -69,9 +68,9 @@ class Queue(NamedTuple):
 def queues_below(
     top: str, listing: Listing, wanted: Callable[[str], bool] = lambda _topic: True
 ) -> list[tuple[Queue, Mapping[str, int]]]:
-    """The queues of the wanted topics, sorted, each with all that its directory holds by length.
+    """The queues of the wanted topics, sorted, each with its files.
 
-    A file belongs to its queue when it begins where one of the size that most have can begin.
+    A file belongs to its queue when its name fits the size that most files have.
     Raises: OSError.
     """
     found = [
@@ -104,13 +103,13 @@ def usual_size(sizes: Iterable[int], default: int) -> int:
 
 
 class QueueReader:
-    """Units of one queue. Keeps the file open that was read last."""
+    """Reads units of one queue. Keeps the last file open."""
 
     def __init__(self, queue: Queue, opened: Callable[[str], SparseFile]) -> None:
         """`opened` opens the file of a path, or raises FileNotFoundError, OSError."""
         self.queue = queue
         self.gone = False
-        """Whether a file that was listed was not there when it was wanted."""
+        """Whether a listed file was deleted before it was opened."""
         self._opened = opened
         self._file: SparseFile | None = None
         self._start = -1
@@ -134,7 +133,7 @@ class QueueReader:
             try:
                 self._file = self._opened(f"{self.queue.path}/{segment_name(start)}")
             except FileNotFoundError:
-                # Deleted since the listing, as the log that it leads to.
+                # Deleted since the listing, like the log that it leads to.
                 self.gone = True
                 return None
             self._start = start
@@ -166,9 +165,10 @@ class QueueReader:
     def first_at(self, physical_offset: int, begin: int, end: int) -> int:
         """The first queue offset of [begin, end) whose unit leads there or further; or `end`.
 
-        By halving: right when the units ascend, as those of a queue in order do. Raises: OSError.
+        By binary search: correct when the units ascend, as those of a sound queue do. Raises:
+        OSError.
         """
-        # Often the first one does, and says so.
+        # Often it is the first one.
         middle = begin
         while begin < end:
             place, size, _ = UNIT.unpack_from(self.read(middle, 1))

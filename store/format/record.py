@@ -1,8 +1,8 @@
-"""A commit-log record, written and read; batch bodies; the blank that ends a file.
+"""A commit-log record, encoded and decoded; batch bodies; the blank that ends a file.
 
-Words only: values in, bytes out, and back. Nothing here knows a file. A record is 91 bytes + body +
-topic + properties (V1, two IPv4 hosts), 12 more per IPv6 host, 1 more as V2.
-Source: store format §1.2, §5.2 (MessageExtEncoder, CommitLog.checkMessageAndReturnSize).
+Pure: values in, bytes out, and back. A record is 91 bytes + body + topic + properties (V1, two IPv4
+hosts), 12 more per IPv6 host, 1 more as V2. Source: store format §1.2, §5.2 (MessageExtEncoder,
+CommitLog.checkMessageAndReturnSize).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Head(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a record and the blank have in common."""
+    """The common fields of a record and the blank."""
 
     size: i32
     magic: u32
@@ -150,10 +150,10 @@ _HEADS_BY_HOSTS = {
 
 
 class MessageDraft(msgspec.Struct):
-    """A message on its way into the log: everything but what only the log knows.
+    """A message to be stored: all fields but those that the log assigns.
 
-    Hosts are packed address and i32 port (8 or 20 bytes); times in ms. `tags_code` travels along
-    for the consume queue and is not part of the record.
+    Hosts are packed address and i32 port (8 or 20 bytes); times in ms. `tags_code` is for the
+    consume queue and not part of the record.
     """
 
     topic: str
@@ -171,7 +171,7 @@ class MessageDraft(msgspec.Struct):
 
 
 class Record(NamedTuple):
-    """One record as read; `body` is a slice of what it was read from."""
+    """One decoded record; `body` is a slice of the buffer."""
 
     size: int
     magic: int
@@ -273,7 +273,7 @@ def blank(remaining: int) -> bytes:
 
 
 class RecordHeader(msgspec.Struct, gc=False):
-    """What dispatch, recovery and the tools need of a whole record."""
+    """The fields of a whole record that dispatch, recovery and the tools need."""
 
     size: int
     topic: str
@@ -317,7 +317,7 @@ def parse(
 ) -> RecordHeader | NoRecord:
     """The header of the whole record at `buffer[at]`, or why there is none.
 
-    `physical_offset` is the one that the record must name. Never reads beyond the buffer and never
+    `physical_offset` is the one that the record must have. Never reads beyond the buffer and never
     raises, whatever the bytes. Hot.
     """
     try:
@@ -377,7 +377,9 @@ def _short(buffer: Buffer, at: int) -> NoRecord:
 
 
 def _topic(raw: bytes) -> str | None:
-    """A topic from its bytes, remembered; None for what no broker ever stored (a torn record)."""
+    """A topic from its bytes, cached; None for one that no broker can have stored (a torn
+    record).
+    """
     if not raw or 0 in raw:
         return None
     try:
@@ -409,7 +411,7 @@ def read(buffer: Buffer, at: int = 0) -> Record:
     body = buffer[body_at : body_at + head[-1]]
     if isinstance(body, bytearray):
         body = bytes(body)
-    # As Record(…) does it, for half of its time.
+    # As Record(…) does it, in half of its time.
     return _new(Record, (*head[:-1], body, found.topic, found.properties))
 
 

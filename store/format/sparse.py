@@ -1,7 +1,7 @@
-"""Files with holes: where their data are, and where these end.
+"""Sparse files: where their data is, and where it ends.
 
-What the system says of a file flows in, by functions; ranges of positions flow out. A hole reads as
-zeros, so what is asked of one is asked of the file as if it were full.
+The system's calls are passed in as functions; ranges of positions out. A hole reads as zeros, so
+results are the same as for a full file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["NOT_SUPPORTED", "SparseFile", "data_ranges", "used_end"]
 
 NOT_SUPPORTED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
-"""What a system says that does not know a call, or not for this kind of file."""
+"""Errors of a system that does not support a call, or not for this kind of file."""
 READ_BYTES: Final = 1 << 18
 _ZEROS: Final = bytes(READ_BYTES)
 
@@ -39,7 +39,8 @@ class SparseFile(Protocol):
 def data_ranges(
     next_data: Callable[[int], int], next_hole: Callable[[int], int], begin: int, end: int
 ) -> Iterator[tuple[int, int]]:
-    """The parts of [begin, end) that may hold other bytes than zeros: all where nobody can tell.
+    """The parts of [begin, end) that may hold other bytes than zeros: all where the system cannot
+    tell.
 
     `next_data` and `next_hole` are lseek with SEEK_DATA and SEEK_HOLE. Raises: OSError.
     """
@@ -63,12 +64,12 @@ def used_end(file: SparseFile, begin: int, end: int) -> int:
 
     Raises: OSError.
     """
-    # Reading makes holes look like data to whoever asks later, so all is asked first.
+    # Reading makes holes look like data to later calls, so all ranges are asked for first.
     for low, high in reversed(list(file.data_ranges(begin, end))):
         while low < high:
             first = max(low, high - READ_BYTES)
             piece = file.pread(high - first, first)
-            # Comparing is ten times as fast as looking for anything else.
+            # Comparing is ten times as fast as searching.
             if piece != _ZEROS[: len(piece)]:
                 return first + len(piece.rstrip(b"\0"))
             high = first

@@ -21,7 +21,7 @@ class SqlInvalid(ValueError):
 
 
 class Kind(Enum):
-    """What a token is; words of the language and signs are told apart by their text."""
+    """What a token is; keywords and signs are told apart by their text."""
 
     KEYWORD = auto()
     NAME = auto()

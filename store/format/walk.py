@@ -1,10 +1,10 @@
-"""Walks the log: whole records one behind the other, and what is there when no further one is.
+"""Walks the log: whole records in order, and the reason where they end.
 
-Bytes of a segment flow in; record headers flow out, then a `Stop`. Nothing here reads a file: the
-commit log, the index, the tools and Spark bring the bytes. For many records at once there are
-`fast_scan`, which fills consume queues, and `record_arrays`, which fills columns; both stop where
-`record.parse` must be asked, so all of them see the same records.
-Source: store format §1.2 (CommitLog.checkMessageAndReturnSize).
+Bytes of a segment in; record headers out, then a `Stop`. Nothing here reads a file: the commit log,
+the index, the tools and Spark bring the bytes. For many records at once there are `fast_scan`,
+which fills consume queues, and `record_arrays`, which fills columns; both stop where `record.parse`
+must decide, so all of them see the same records. Source: store format §1.2
+(CommitLog.checkMessageAndReturnSize).
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ __all__ = [
 HEAD_BYTES_MAX = 112
 """The fixed fields in front of the body, with IPv6 hosts."""
 CANDIDATE_BYTES = 36
-"""What `candidates` looks at of a record."""
+"""The bytes of a record that `candidates` needs."""
 SMALL_BYTES = 64 << 10
 TEXT_BYTES_MAX = 1 << 17
 """More than topic and properties can have."""
 SEARCH_BYTES = 1 << 20
 SEARCH_FIRST_BYTES = 16 << 10
-"""Less at first: mostly the next record is near."""
+"""The first read is small: mostly the next record is near."""
 _ZEROS = bytes(SEARCH_BYTES + CANDIDATE_BYTES)
 _MAGIC = MAGIC_V1.to_bytes(4, "big")[:3]
-"""What both versions of a record have behind their size."""
+"""The bytes after the size that both versions of a record have."""
 _LAST_OF_MAGIC = (MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF)
 _start_at = START.unpack_from
 _offset_at = Struct(">q").unpack_from
@@ -126,7 +126,7 @@ class Walk:
 
 
 def resumes_at(stop: Stop, readable_end: int, segment_end: int) -> int:
-    """Where the next record may begin, for those who pass over what is none.
+    """Where the next record may begin, for a caller that skips damage.
 
     `readable_end` is the physical offset behind the last byte written to the segment.
     """
@@ -152,9 +152,9 @@ def _needed(data: Buffer, at: int, physical_offset: int, segment_end: int) -> in
 
 
 def claimed_size(data: Buffer, at: int, physical_offset: int, segment_end: int) -> int:
-    """How many bytes from `data[at]` on it takes to tell whether a whole record is there.
+    """How many bytes from `data[at]` on are needed to tell whether a whole record is there.
 
-    0 when the first 91 bytes tell already. A wrong size must not make anybody read a GiB.
+    0 when the first 91 bytes tell already. A wrong size must not cause a read of a GiB.
     """
     left = len(data) - at
     if left < FIXED_BYTES:
@@ -257,13 +257,13 @@ def candidates_in(file: SparseFile, begin: int, end: int, start: int) -> Iterato
     Raises: OSError.
     """
     step = SEARCH_FIRST_BYTES
-    # Reading makes holes look like data to whoever asks later, so all is asked first.
+    # Reading makes holes look like data to later calls, so all ranges are asked for first.
     for low, high in list(file.data_ranges(begin, end)):
         at = low
         while at < high:
             size = min(step, high - at)
             piece = file.pread(size + CANDIDATE_BYTES - 1, at)
-            # Comparing is ten times as fast as looking for anything else.
+            # Comparing is ten times as fast as searching.
             if piece != _ZEROS[: len(piece)]:
                 yield from candidates(piece, start + at)
             at += size

@@ -188,7 +188,7 @@ class Dispatcher:
                             request.properties,
                         )
             except CONTENT_ERRORS as error:
-                # A waiter for this message hears of it with the next one.
+                # A waiter for this message is notified with the next one.
                 location = Location(queue.topic, queue.queue_id, queue_offset, physical)
                 self.aside.take("dispatch", location, error)
         self.last_position = last

@@ -1,7 +1,7 @@
 """Extents of consume queues at their last sync, so that a start need not read each file.
 
 An extent is valid as long as its file has the same length, inode and time of change (ctime), which
-nobody can set back. So a queue that was written later, by whomever, is read as if it had no extent.
+nobody can set back. So a queue that was written later is read as if it had no extent.
 The file is ours alone, and valid only while the recovery point has its checksum: one that is
 damaged, older or of another directory is ignored. A change just before the extent was taken could
 be followed by another one with the same time, so such an extent is not trusted.

@@ -367,7 +367,7 @@ class QueueUnits(QueueFiles):
         self._end_at(self._first_at_or_after(physical_offset) * UNIT_SIZE, zero=True)
 
     def _first_at_or_after(self, physical_offset: int, low: int | None = None) -> int:
-        """The first queue offset whose message lies there or later; the end when none does."""
+        """The first queue offset whose message is there or later; the end if none is."""
         if low is None:
             low = next(iter(self._paths), self.min_offset * UNIT_SIZE) // UNIT_SIZE
         high = self.end_offset

@@ -41,7 +41,7 @@ SEGMENT_BYTES = 1 << 30
 
 
 class ReadOnlyDisk(Disk):
-    """Opens files for reading only, whoever asks."""
+    """Opens files for reading only."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> Handle:
         assert not create, path

@@ -11,7 +11,7 @@ __all__ = ["CheckClientConfigBody"]
 
 
 class CheckClientConfigBody(Body, msgspec.Struct, rename="camel", kw_only=True):
-    """Who wants to subscribe to what."""
+    """The client, its group and the subscription to check."""
 
     client_id: str = ""
     group: str = ""

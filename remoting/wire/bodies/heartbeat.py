@@ -1,4 +1,4 @@
-"""Who a client is and what it consumes: HEART_BEAT.
+"""A client, its groups and subscriptions: HEART_BEAT.
 
 Enums are their names. C++ clients send ordinals and leave sets out, Go clients send the hash codes
 as texts, Node clients name no expression type; all of it reads the same here. The hash codes are
