@@ -45,7 +45,7 @@ I32_MAX: Final = (1 << 31) - 1
 Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Millis = Id
 
-log = structlog.stdlib.get_logger("aerobee.broker")
+log = structlog.stdlib.get_logger(__name__)
 
 
 class CustomizedRetry(msgspec.Struct):
