@@ -34,7 +34,7 @@ def get(names: tuple[str, ...], broker: str | None, connection: Connection, outp
     proper = {canon(name): name for name in known}
     unknown = [name for name in names if canon(name) not in proper]
     if unknown:
-        raise click.ClickException(f"the broker has no setting {', '.join(unknown)}")
+        raise click.UsageError(f"the broker has no setting {', '.join(unknown)}")
     wanted = [proper[canon(name)] for name in names] or sorted(known)
     output.rows({"key": name, "value": known[name]} for name in wanted)
 

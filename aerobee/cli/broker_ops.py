@@ -9,6 +9,7 @@ import click
 from aerobee.cli.connection import Connection, connection_options
 from aerobee.cli.options import dry_run_option, yes_option
 from aerobee.cli.output import Output, output_options
+from aerobee.errors import BrokerNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,13 +55,15 @@ def clean(
     whose messages are all gone) or topics (queues of topics that are deleted).
     """
     with connection.admin() as admin:
+        brokers = admin.cluster_info().brokers
         names = [
-            one.name
-            for one in admin.cluster_info().brokers
-            if one.is_master and broker in (None, one.name, one.address)
+            one.name for one in brokers if one.is_master and broker in (None, one.name, one.address)
         ]
         if not names:
-            raise click.ClickException(f"the name server knows no master of {broker or 'anything'}")
+            there = ", ".join(one.name for one in brokers) or "none"
+            wanted = broker or "any broker"
+            text = f"the name server knows no master of {wanted}; it knows: {there}"
+            raise BrokerNotFoundError(text)
         where = ", ".join(names)
         if not (dry_run or yes):
             click.confirm(f"delete {WHAT[what]} on {where}?", abort=True, err=True)

@@ -89,7 +89,7 @@ def explain(names: tuple[str, ...], file: Path | None, output: Output) -> None:
     try:
         found = [explained(settings, name) for name in names]
     except ValueError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.BadParameter(str(error), param_hint="KEY") from error
     if output.for_programs:
         output.rows(found)
         return

@@ -49,7 +49,11 @@ def list_contexts(output: Output) -> None:
 @click.option("--tls", is_flag=True, help="Encrypted connections.")
 @click.option("--ca-file", type=FILE, help="Whom to trust; else whom the system trusts.")
 @click.option("--cert-file", type=FILE, help="What to show; with --key-file.")
-@click.option("--key-file", type=FILE)
+@click.option(
+    "--key-file",
+    type=FILE,
+    help="The private key of --cert-file.",
+)
 @click.option("--server-hostname", help="The name in the servers' certificates.")
 @click.option("--use", "use_it", is_flag=True, help="Use it from now on.")
 def add(name: str, namesrv: str, use_it: bool, tls: bool, **profile: str | None) -> None:

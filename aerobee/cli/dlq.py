@@ -33,7 +33,14 @@ def dlq() -> None:
 
 @dlq.command("list")
 @click.argument("group", required=False)
-@click.option("--max", "most", type=click.IntRange(1), default=100, show_default=True)
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="At most so many letters.",
+)
 @connection_options
 @output_options
 def list_letters(group: str | None, most: int, connection: Connection, output: Output) -> None:

@@ -155,7 +155,13 @@ def lag_rows(found: ConsumerLag) -> list[dict[str, Any]]:
 
 @group.command()
 @click.argument("name", shell_complete=group_names)
-@click.option("--retries", type=click.IntRange(0), default=16, show_default=True)
+@click.option(
+    "--retries",
+    type=click.IntRange(0),
+    default=16,
+    show_default=True,
+    help="Tries after the first one, before a message is a dead letter.",
+)
 @click.option("--orderly", is_flag=True, help="Its members consume queue by queue, in order.")
 @click.option("--disabled", is_flag=True, help="It may not consume.")
 @connection_options

@@ -87,7 +87,14 @@ def members(found: ReceivedMessage) -> dict[str, Any]:
 @click.option("--tag", help="Only these tags: A or 'A || B'.")
 @click.option("--since", help="Stored from this time on: 2025-01-31T12:00, '10m ago', epoch ms.")
 @click.option("--until", help="Stored before this time.")
-@click.option("--max", "most", type=click.IntRange(1, FOUND_MAX), default=32, show_default=True)
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(1, FOUND_MAX),
+    default=32,
+    show_default=True,
+    help="At most so many messages.",
+)
 @format_option
 @connection_options
 @output_options
@@ -132,7 +139,14 @@ def show(found: Iterable[ReceivedMessage], style: str, output: Output) -> None:
 
 @message.command()
 @click.argument("topic", shell_complete=topic_names)
-@click.option("-c", "--count", type=click.IntRange(1, FOUND_MAX), default=10, show_default=True)
+@click.option(
+    "-c",
+    "--count",
+    type=click.IntRange(1, FOUND_MAX),
+    default=10,
+    show_default=True,
+    help="So many of the newest messages.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Then wait for new ones until Ctrl-C.")
 @format_option
 @connection_options

@@ -61,9 +61,10 @@ class Output:
         if self.for_programs:
             write_json(members)
             return
-        width = max((len(title(name)) for name in members), default=0)
-        for name, value in members.items():
-            click.echo(f"{title(name):<{width}}  {shown(value)}")
+        titles = [title(name) for name in members]
+        width = max(map(len, titles), default=0)
+        for name, value in zip(titles, members.values(), strict=True):
+            click.echo(f"{name:<{width}}  {shown(value)}")
 
     def say(self, text: str) -> None:
         """Print a remark for people."""
@@ -90,8 +91,8 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def title(name: str) -> str:
-    """A member's name as people read it."""
-    return name.replace("_", " ")
+    """A member's name as people read it: snake_case gets spaces, any other text is escaped."""
+    return name.replace("_", " ") if name.isidentifier() else escaped(name)
 
 
 def shown(value: Any) -> str:

@@ -35,7 +35,13 @@ Row = dict[str, Any]
 @click.option(
     "--interval", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds."
 )
-@click.option("--view", type=click.Choice(list(SORTED_BY)), default="groups", show_default=True)
+@click.option(
+    "--view",
+    type=click.Choice(list(SORTED_BY)),
+    default="groups",
+    show_default=True,
+    help="What is shown below the brokers.",
+)
 @click.option("--sort", metavar="COLUMN", default="", help="Else what is most at the top.")
 @click.option("--filter", "pattern", metavar="TEXT", default="", help="Only rows with this text.")
 @click.option("--once", is_flag=True, help="Print it once and end; so in a pipe.")

@@ -23,7 +23,14 @@ __all__ = ["why"]
 @click.argument("message_id", metavar="[ID|QUEUE@OFFSET]", required=False)
 @click.option("--topic", shell_complete=topic_names, help="Where it was sent to.")
 @click.option("--key", help="Instead of an id: the newest messages of --topic with this key.")
-@click.option("--max", "most", type=click.IntRange(1, 32), default=5, show_default=True)
+@click.option(
+    "--max",
+    "most",
+    type=click.IntRange(1, 32),
+    default=5,
+    show_default=True,
+    help="With --key: at most so many messages, the newest.",
+)
 @connection_options
 @output_options
 def why(

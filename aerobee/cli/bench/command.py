@@ -90,7 +90,11 @@ def sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 consumers_option = click.option(
-    "--consumers", type=click.IntRange(1, 1_000), default=4, show_default=True
+    "--consumers",
+    type=click.IntRange(1, 1_000),
+    default=4,
+    show_default=True,
+    help="How many consumers there are.",
 )
 
 

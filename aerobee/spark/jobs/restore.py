@@ -175,7 +175,13 @@ def make_topic(name_server: str, name: str, queues: int) -> None:
 @click.command("restore", short_help="Messages of an archive back into topics.")
 @namesrv_option
 @click.option("--archive", required=True, metavar="PATH", help="The --output of `archive`.")
-@click.option("--archive-format", "kind", type=click.Choice(list(KINDS)), default="parquet")
+@click.option(
+    "--archive-format",
+    "kind",
+    type=click.Choice(list(KINDS)),
+    default="parquet",
+    help="The files of the archive.",
+)
 @click.option("--manifest", metavar="PATH", help="Where its entries are; else below --archive.")
 @topic_option
 @since_option

@@ -102,7 +102,7 @@ def test_a_key_without_effect_is_explained_with_the_reason() -> None:
 
 def test_a_key_that_does_not_exist_is_told_with_what_was_meant() -> None:
     code, said = explain("flush_disc_type")
-    assert code == 1
+    assert code == 2
     assert "no such setting: flush_disc_type; did you mean flush_disk_type?" in said
 
 

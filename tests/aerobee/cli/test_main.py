@@ -1,6 +1,7 @@
 """The trunk of the command line: help, version, what each command is called."""
 
 import subprocess
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -58,6 +59,25 @@ def test_every_command_is_where_the_table_says(name: str) -> None:
     found = getattr(import_module(module), attribute)
     assert isinstance(found, click.Command)
     assert cli.get_command(click.Context(cli), name) is found
+
+
+def options_of(one: click.Command, *path: str) -> Iterator[tuple[str, click.Option]]:
+    """Each option below a command, with the words that lead to it."""
+    for option in one.params:
+        if isinstance(option, click.Option):
+            yield " ".join((*path, option.opts[0])), option
+    if isinstance(one, click.Group):
+        context = click.Context(one)
+        for name in one.list_commands(context):
+            found = one.get_command(context, name)
+            assert found is not None
+            yield from options_of(found, *path, name)
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    options = dict(options_of(cli))
+    assert len(options) > 100
+    assert [where for where, option in options.items() if not option.help] == []
 
 
 @pytest.mark.parametrize("arguments", [("no-such-command",), ("--no-such-option",), ("topic", "x")])

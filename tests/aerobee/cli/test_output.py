@@ -32,6 +32,16 @@ def test_programs_get_one_document_or_one_per_line(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == ""
 
 
+def test_names_that_others_chose_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().record({"per_s": 1, "header UNIQ_KEY": "a", "header \x1b[2J": "b"})
+    said = capsys.readouterr().out
+    assert said.splitlines() == [
+        "per s            1",
+        "header UNIQ_KEY  a",
+        "header \\x1b[2J   b",
+    ]
+
+
 def test_a_terminal_gets_a_table_and_obeys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
