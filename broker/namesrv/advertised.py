@@ -1,9 +1,9 @@
-"""`advertised`: which address of the broker in its process the name server tells, by who asks.
+"""`advertised`: the address of the broker in this process that the name server gives to a client.
 
-Behind a container or a second network card one address does not fit all: the first rule whose
-network holds the asking client wins; then an address given explicitly; else the one that the client
-reached us at. Text form of the rules: `10.0.0.0/8=broker.lan:10911;…`, the port optional. A client
-of IPv4 that came to a listener of IPv6 is in the networks of IPv4.
+Behind a container or a second network card one address does not fit all clients. The first rule
+whose network contains the client wins; then an address that was set explicitly; else the address
+that the client connected to. Text form of the rules: `10.0.0.0/8=broker.lan:10911;…`, the port
+optional. An IPv4 client of an IPv6 listener is matched against the IPv4 networks.
 Source: configuration §2.5.
 """
 

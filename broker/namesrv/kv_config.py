@@ -28,7 +28,7 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 
 
 class KvConfigTable:
-    """What administrators stored under names. A namespace stays when its last key goes."""
+    """Values stored by administrators. A namespace remains when its last key is deleted."""
 
     def __init__(
         self, *, max_entries: int = 100_000, on_change: Callable[[], None] = lambda: None

@@ -1,7 +1,8 @@
-"""Tells the brokers of one name that the smallest id among them is another: the acting master.
+"""Notifies the brokers of one name that the smallest id among them, the acting master, changed.
 
-Over connections of its own to the addresses that they registered, one way and once: who cannot be
-reached learns it from the name server when it asks. Source: nameserver §3.3 (RouteInfoManager).
+A one-way request to each registered address, over a connection of its own, without a retry: a
+broker that cannot be reached learns of the change when it next asks the name server. Source:
+nameserver §3.3 (RouteInfoManager).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["MinIdNotices"]
 
 WAITING_MAX: Final = 1_000
-"""Changes that wait to be told; more are left out."""
+"""Changes that wait to be sent; more are dropped."""
 AT_ONCE: Final = 16
-"""Brokers that are told at the same time."""
+"""Brokers that are notified at the same time."""
 WITHIN_S: Final = 3.0
-"""How long one of them may take."""
+"""How long the notice to one broker may take."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -39,7 +40,7 @@ class MinIdNotices:
         self.send, self.receive = trio.open_memory_channel(WAITING_MAX)
 
     def tell(self, change: MinIdChange) -> None:
-        """Have the brokers of the change told soon; left out when too many changes wait."""
+        """Queue the notices of a change; dropped when too many changes wait."""
         try:
             self.send.send_nowait(change)
         except trio.WouldBlock:
@@ -48,7 +49,7 @@ class MinIdNotices:
     async def run(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> NoReturn:
-        """Tell until cancelled."""
+        """Send notices until cancelled."""
         task_status.started()
         async for change in self.receive:
             header, limiter = notice(change), trio.CapacityLimiter(AT_ONCE)
@@ -61,7 +62,7 @@ class MinIdNotices:
 async def tell_one(
     address: str, header: NotifyMinBrokerIdChange, limiter: trio.CapacityLimiter
 ) -> None:
-    """Tell one broker, in its turn; nothing when it cannot be reached."""
+    """Notify one broker; a log line when it cannot be reached."""
     async with limiter:
         with trio.move_on_after(WITHIN_S):
             try:
@@ -72,7 +73,7 @@ async def tell_one(
 
 
 def notice(change: MinIdChange) -> NotifyMinBrokerIdChange:
-    """What the brokers are told."""
+    """The notice of a change."""
     smallest = min(change.addresses)
     return NotifyMinBrokerIdChange(
         min_broker_id=smallest,

@@ -1,4 +1,4 @@
-"""A connection of ours to a name server or broker elsewhere, as long as it is needed."""
+"""An outgoing connection to a name server or broker elsewhere, open while it is in use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["connected"]
 
 @dataclass(frozen=True, slots=True)
 class NameServerLink:
-    """A channel as the registration sees it."""
+    """A channel with the two calls that registration needs."""
 
     channel: AsyncChannel
 
@@ -32,7 +32,7 @@ class NameServerLink:
         return await self.channel.call(header, body, timeout_s)
 
     async def tell(self, header: Header) -> None:
-        """Send what is not answered. Raises: ChannelClosed."""
+        """Send a one-way request. Raises: ChannelClosed."""
         await self.channel.oneway(header)
 
 
@@ -56,14 +56,14 @@ async def connected(address: str, *, connect_timeout_s: float) -> AsyncIterator[
                 await channel.aclose()
                 nursery.cancel_scope.cancel()
     except ExceptionGroup as group:
-        # What is raised in a nursery leaves it wrapped, and callers wait for the thing itself.
+        # A nursery raises errors wrapped in a group; callers expect the error itself.
         if len(group.exceptions) > 1:
             raise
         raise group.exceptions[0] from None
 
 
 async def watch(channel: AsyncChannel, watching: trio.CancelScope) -> None:
-    """Tell of the end of a channel that nobody asked for. Raises: ChannelClosed."""
+    """Wait until the peer closes the channel. Raises: ChannelClosed."""
     with watching:
         await channel.wait_closed()
         if not watching.cancel_called:

@@ -43,7 +43,7 @@ LEAVE_S: Final = 3.0
 """How long unregistering may take."""
 BOTH: Final = PERM_READ | PERM_WRITE
 TOPICS_AT_ONCE: Final = 200
-"""Topics that are told anew in one step of the loop."""
+"""Topics that are registered again in one step of the loop."""
 
 log = structlog.stdlib.get_logger(__name__)
 

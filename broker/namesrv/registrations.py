@@ -1,4 +1,6 @@
-"""What brokers say of themselves to a name server, and what it keeps of that beside their topics.
+"""Registrations of brokers: the fields of the request, and what a name server stores of them.
+
+Topics and queues are in `topic_queues`.
 
 Source: nameserver §3 (RegisterBrokerRequestHeader, BrokerData, BrokerLiveInfo).
 """
@@ -40,16 +42,16 @@ __all__ = [
 MASTER_ID: Final = 0
 DEFAULT_TIMEOUT_MS: Final = 120_000
 TIMEOUTS_MS: Final = 1_000, 3_600_000
-"""The least and the most that a broker may say."""
+"""The shortest and the longest heartbeat timeout that a broker may set."""
 QUEUES_MAX: Final = 16_384
 """Queues of one topic on one broker, to read and to write."""
 NAME_MAX: Final = 255
-"""Characters of a name or an address that is kept."""
+"""Characters of a stored name or address."""
 FILTER_SERVERS_MAX: Final = 100
 NAME: Final = re.compile(r"[^\x00-\x1f\x7f/\\]+")
 ADDRESS: Final = re.compile(r"[^\x00-\x20\x7f/\\;,@]+:(\d{1,5})", re.ASCII)
 SHOWN: Final = 60
-"""Characters of a wrong value that are repeated to the peer."""
+"""Characters of a wrong value that are quoted in the answer."""
 
 
 class BrokerConnection(Protocol):
@@ -62,7 +64,7 @@ class BrokerConnection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says of itself. `enable_acting_master` None: it is too old to know."""
+    """A registration request. `enable_acting_master` None: an older broker without that field."""
 
     cluster: str
     broker: str
@@ -80,7 +82,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a slave learns by registering: where its master is, if that is alive."""
+    """The answer to a registration: for a slave, the addresses of its master if that is alive."""
 
     ha_address: str | None = None
     master_address: str | None = None
@@ -98,7 +100,7 @@ class Broker:
 
 
 class LiveKey(NamedTuple):
-    """What a registration is known by."""
+    """The key of a registration."""
 
     cluster: str
     address: str
@@ -120,7 +122,7 @@ class SystemNames(NamedTuple):
 
 @dataclass(slots=True)
 class Live:
-    """One address that registered, and when it was last seen."""
+    """One registered address, and the time of its last heartbeat."""
 
     broker: str
     version: DataVersion
@@ -132,9 +134,10 @@ class Live:
 
 
 class MinIdChange(NamedTuple):
-    """The smallest id under a broker name is another: who is told, and why.
+    """A change of the smallest broker id under a broker name, and the addresses to be notified.
 
-    `addresses`: id → address of all that are there now. `offline`: who left, if one did.
+    `addresses`: id → address of all brokers of that name now. `told`: the addresses to notify.
+    `offline`: the address that left, if one did.
     """
 
     addresses: dict[int, str]
@@ -144,13 +147,13 @@ class MinIdChange(NamedTuple):
 
 
 def timeout_ms(said: int | None) -> int:
-    """How long a broker may be silent, by what it says of that."""
+    """The heartbeat timeout of a broker: the value that it sent, within the limits, or 120 s."""
     least, most = TIMEOUTS_MS
     return max(least, min(said, most)) if said else DEFAULT_TIMEOUT_MS
 
 
 def check_shape(request: Registration) -> None:
-    """What a registration says beside its topics, by itself. Raises: Refused, LimitReached."""
+    """Check the fields of a registration other than its topics. Raises: Refused, LimitReached."""
     for key, name in (("clusterName", request.cluster), ("brokerName", request.broker)):
         if not NAME.fullmatch(name) or not name.strip():
             raise wrong(key, name, "a name without slashes and control characters")
@@ -173,18 +176,18 @@ def check_shape(request: Registration) -> None:
 
 
 def port_of(address: str) -> int:
-    """The port of `host:port`; -1 for what is no address."""
+    """The port of `host:port`; -1 if the text is not an address."""
     found = ADDRESS.fullmatch(address)
     return int(found[1]) if found else -1
 
 
 def wrong(key: str, value: str, wanted: str) -> Refused:
-    """A field of a registration that is not what it should be."""
+    """The error for an invalid field of a registration."""
     return Refused(ResponseCode.SYSTEM_ERROR, f"{key} is {value[:SHOWN]!r}, not {wanted}")
 
 
 def check_queues(topic: str, read: int, write: int) -> None:
-    """The name of a topic that is registered, and its queues. Raises: Refused."""
+    """Check the name and the queue counts of a registered topic. Raises: Refused."""
     if not 0 <= min(read, write) <= max(read, write) <= QUEUES_MAX:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,

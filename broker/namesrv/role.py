@@ -1,4 +1,4 @@
-"""The name server: its tables, what it answers, what it does by itself. In a broker, or alone.
+"""The name server: its tables, request handlers and services. Inside a broker, or alone.
 
 Source: nameserver §7 (NamesrvController).
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["NamesrvRole"]
 
 SETTLE_S: Final = 0.5
-"""How long a broker that left may still take memory, and an acting master seem writable."""
+"""The period of `settle`, which removes the queue entries of brokers that left."""
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -1,7 +1,7 @@
-"""What a name server answers: routes, clusters, registration of brokers, the KV table.
+"""The request handlers of a name server: routes, clusters, registration of brokers, the KV table.
 
-What an answer says about the broker of this process follows the asking connection (`advertised`).
-An answer that the KV table was changed leaves when it is on disk.
+The address of the broker of this process in an answer depends on the client (`advertised`). A
+change of the KV table is answered when it is on disk.
 Source: nameserver §3–4 (DefaultRequestProcessor, ClientRequestProcessor).
 """
 
@@ -283,7 +283,7 @@ class RouteProcessor:
         return DONE
 
     def connection_closed(self, connection: BrokerConnection) -> None:
-        """What was registered over this connection leaves with it."""
+        """Remove the brokers that registered over a connection that closed."""
         for address in self.routes.connection_closed(connection.id):
             log.info("broker.lost", address=address)
 

@@ -1,10 +1,11 @@
-"""What a name server knows: which broker serves which topic, at which address. Memory only.
+"""The routes of a name server: which broker serves which topic, at which address. Memory only.
 
-Brokers elsewhere register and must keep doing so; the broker of this process is written in directly
-and never expires. One broker name is one broker, whatever cluster it says it is in. What touches
-every topic goes on in steps: a topic's route is always whole, the topics of a broker follow one
-another. Who leaves is in no route from then on; `settle` clears away what its topics still say.
-`now_ms` is a clock that never goes back. Long because its four tables belong together.
+Brokers elsewhere register and send heartbeats; the broker of this process is entered directly and
+never expires. A broker name stands for one broker, whatever cluster it reports. Work on all topics
+runs in steps: the route of a topic is complete at any time, the topics of a broker are updated one
+after the other. A broker that left appears in no route from then on; `settle` removes its entries
+from the topics later. `now_ms` is a monotonic clock. The module is long because its four tables
+belong together.
 Source: nameserver §1, §3 (RouteInfoManager).
 """
 
@@ -44,13 +45,14 @@ __all__ = ["RouteTable"]
 ADDRESSES_MAX: Final = 100
 """Addresses under one broker name, and those registered over one connection."""
 UNFINISHED: Final = -1
-"""The counter of a data version not all of whose topics are here: no broker has it."""
+"""The counter of a data version whose topics are not all stored yet; no broker sends it."""
 
 
 class RouteTable:
     """topic → broker name → queues; broker name → addresses; (cluster, address) → liveness.
 
-    Invariant: every broker has an address, and every queue entry a broker, or one that is gone.
+    Invariant: every broker has an address; every queue entry names a broker of the table, or one in
+    `queues.gone`.
     """
 
     def __init__(
@@ -80,9 +82,9 @@ class RouteTable:
         address: str,
         topics: Iterable[TopicConfig],
     ) -> None:
-        """Write in the broker of this process: nothing displaces, unregisters or expires it.
+        """Enter the broker of this process: nothing replaces, unregisters or expires it.
 
-        `topics` and those of later updates come with the permissions that clients are to see.
+        `topics`, here and in later updates, have the permissions that clients are to see.
         """
         self.own = OwnBroker(broker, broker_id)
         entry = self.brokers.setdefault(broker, Broker(cluster, broker))
@@ -90,18 +92,18 @@ class RouteTable:
         self.update_own(topics)
 
     def update_own(self, topics: Iterable[TopicConfig]) -> None:
-        """Topics of our own broker that are new or changed."""
-        assert self.own is not None, "our own broker has not been written in"
+        """Store new or changed topics of our own broker."""
+        assert self.own is not None, "our own broker has not been entered"
         for config in topics:
             self.queues.put(self.own.name, config, config.perm)
 
     def delete_own(self, topic: str) -> None:
-        """A topic that our own broker no longer has."""
+        """Remove a topic that our own broker no longer has."""
         if self.own is not None:
             self.queues.drop(topic, {self.own.name})
 
     def leave_own(self) -> None:
-        """Our own broker stops: take it out of every route."""
+        """Remove our own broker from every route, because it stops."""
         if self.own is not None:
             own, self.own = self.own, None
             self.drop_address(own.name, self.brokers[own.name].addresses[own.broker_id])
@@ -109,17 +111,19 @@ class RouteTable:
     # ── Registration ──
 
     def register(self, request: Registration, now_ms: int) -> Generator[None, None, Registered]:
-        """Take in a broker and its topics. Raises: Refused when it must not be taken in.
+        """Register a broker and its topics. Raises: Refused when it may not register.
 
-        Topics are read again only when the data version differs from the stored one, and those
-        that are missing from the request stay. Others may run at each yield: its data version is
-        stored with the last topic, and when it leaves before, the rest is dropped.
+        Topics are stored again only when the data version differs from the stored one; topics
+        missing from the request are kept. Other requests may run at each yield: the data version is
+        stored after the last topic, and if the broker leaves before, the remaining topics are
+        dropped.
         Source: nameserver §3.1.
         """
         check_shape(request)
         yield from self.settle()
         yield from self.queues.check(request.topics)
-        # No yield from here to the broker's entry: what is cleared away under its name is older.
+        # No yield from here until the broker is in the table: `settle` may only remove entries of
+        # an earlier broker with this name.
         yield from self.settle()
         self.check(request)
         key = LiveKey(request.cluster, request.address)
@@ -134,7 +138,7 @@ class RouteTable:
         broker.zone_name = request.zone_name
         known = self.live.get(key)
         if known is not None and known.broker != request.broker:
-            # It has another name now, and nobody would ever take it out under the old one.
+            # The broker changed its name; its entry under the old name would never be removed.
             self.drop_address(known.broker, request.address)
         first = self.place(broker, request)
         all_of_them = first or known is None or known.version != request.version
@@ -154,7 +158,7 @@ class RouteTable:
         return self.master_of(broker, request)
 
     def check(self, request: Registration) -> None:
-        """What must hold before anything is changed. Raises: Refused, LimitReached."""
+        """Check a registration before anything is changed. Raises: Refused, LimitReached."""
         broker = self.brokers.get(request.broker)
         if (request.broker, request.broker_id) == self.own:
             raise Refused(
@@ -162,7 +166,7 @@ class RouteTable:
                 f"broker {request.broker} with id {request.broker_id} runs in this process already:"
                 " give the other one another brokerName or brokerId",
             )
-        # A first registration with one topic is taken for an increment that came too early.
+        # A first registration with a single topic is an incremental one that came too early.
         known = broker is not None and request.broker_id in broker.addresses
         if not known and len(request.topics) == 1:
             raise Refused(ResponseCode.SYSTEM_ERROR, "register broker failed")
@@ -171,7 +175,7 @@ class RouteTable:
         self.check_addresses(broker, request)
 
     def check_addresses(self, broker: Broker | None, request: Registration) -> None:
-        """How many addresses there would be. Raises: LimitReached."""
+        """Check the limits on addresses. Raises: LimitReached."""
         new = LiveKey(request.cluster, request.address) not in self.live
         if new and len(self.live) >= self.max_brokers:
             raise LimitReached("broker address", self.max_brokers)
@@ -184,7 +188,7 @@ class RouteTable:
             raise LimitReached(f"address of broker {request.broker}", ADDRESSES_MAX)
 
     def is_outdated(self, broker: Broker, request: Registration) -> bool:
-        """Whether its id is held by another address that is alive and of a later state."""
+        """Whether another live address holds the broker id and has a later state version."""
         holder = broker.addresses.get(request.broker_id)
         if holder is None or holder == request.address:
             return False
@@ -192,7 +196,7 @@ class RouteTable:
         return live is not None and live.version.state_version > request.version.state_version
 
     def place(self, broker: Broker, request: Registration) -> bool:
-        """Put the address under its id and take it from any other; whether the id was free."""
+        """Store the address under its id and remove it from other ids; True if the id was free."""
         for broker_id, address in list(broker.addresses.items()):
             # A slave that became master, or the reverse, keeps its address.
             moved = address == request.address and broker_id != request.broker_id
@@ -209,7 +213,7 @@ class RouteTable:
         return first
 
     def gives_topics(self, broker: Broker, request: Registration) -> bool:
-        """Whether its topics count: a master's do, and those of the smallest id without one."""
+        """Whether its topics are stored: it is the master, or may act as master (smallest id)."""
         if request.broker_id == MASTER_ID:
             return True
         knows_acting_master = request.enable_acting_master is not None
@@ -218,15 +222,15 @@ class RouteTable:
     def take_topics(
         self, broker: Broker, request: Registration, live: Live, *, all_of_them: bool
     ) -> Iterator[None]:
-        """Write the queues of its topics, as far as they may have changed. Raises: LimitReached.
+        """Store the queues of its topics that may have changed. Raises: LimitReached.
 
-        No more of them once the broker has left, or has registered anew.
+        Stops early when the broker has left, or has registered again.
         """
         acting = request.broker_id != MASTER_ID and broker.enable_acting_master
         for number, (topic, config) in enumerate(request.topics.items(), 1):
             queues = self.queues.of(topic)
             if all_of_them or broker.name not in queues:
-                # Others came in between.
+                # Other registrations may have run since the check.
                 self.queues.check_room(not queues)
                 self.queues.put(
                     broker.name, config, config.perm & ~PERM_WRITE if acting else config.perm
@@ -238,9 +242,10 @@ class RouteTable:
                     return
 
     def register_topic(self, topic: str, queues: Sequence[QueueData]) -> None:
-        """A topic of brokers that registered; nothing if one of them is not here.
+        """Store a topic of registered brokers; nothing if one of them is not registered.
 
-        What our own broker has it says itself. Raises: Refused, LimitReached.
+        Entries for our own broker are ignored: it reports its topics itself. Raises: Refused,
+        LimitReached.
         """
         for queue in queues:
             check_queues(topic, queue.read_queue_nums, queue.write_queue_nums)
@@ -259,7 +264,7 @@ class RouteTable:
         return address if alive else None
 
     def master_of(self, broker: Broker, request: Registration) -> Registered:
-        """Where the master is, for a slave."""
+        """The master's addresses, for the answer to a slave."""
         address = broker.addresses.get(MASTER_ID)
         if request.broker_id == MASTER_ID or address is None:
             return Registered()
@@ -267,12 +272,12 @@ class RouteTable:
         return Registered(live.ha_address, address) if live else Registered()
 
     def stored_version(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
-        """The data version that a broker registered with last; asking counts as a sign of life."""
+        """The data version of a broker's last registration; the query counts as a heartbeat."""
         live = self.seen(cluster, address, now_ms)
         return None if live is None else live.version
 
     def seen(self, cluster: str, address: str, now_ms: int) -> Live | None:
-        """A sign of life of a broker, if it registered."""
+        """Record a heartbeat; returns the broker's entry, None if it is not registered."""
         live = self.live.get(LiveKey(cluster, address))
         if live is not None:
             live.last_update_ms = now_ms
@@ -281,11 +286,11 @@ class RouteTable:
     # ── Leaving ──
 
     def unregister(self, cluster: str, address: str) -> bool:
-        """A broker unregisters; whether it was there. Ours stays as it is."""
+        """Unregister a broker; returns whether it was registered. Our own broker stays."""
         return bool(self.leave({LiveKey(cluster, address)} & self.live.keys()))
 
     def connection_closed(self, connection_id: int) -> list[str]:
-        """Take out what last registered over this connection; the addresses that went."""
+        """Remove the brokers that last registered over this connection; returns their addresses."""
         return self.leave(
             key
             for key, live in self.live.items()
@@ -293,7 +298,7 @@ class RouteTable:
         )
 
     def expire(self, now_ms: int) -> list[BrokerConnection]:
-        """Take out who was silent for too long; the connections that are to be closed."""
+        """Remove brokers without a heartbeat in time; returns the connections to be closed."""
         silent = {
             key: live
             for key, live in self.live.items()
@@ -303,14 +308,14 @@ class RouteTable:
         return [live.connection for live in silent.values() if live.connection is not None]
 
     def leave(self, keys: Iterable[LiveKey]) -> list[str]:
-        """Take out live entries with their addresses."""
+        """Remove live entries with their addresses; returns the addresses."""
         gone = {key: self.live.pop(key) for key in list(keys)}
         for key, live in gone.items():
             self.drop_address(live.broker, key.address)
         return [key.address for key in gone]
 
     def drop_address(self, name: str, address: str) -> None:
-        """An address less; with the last one the broker and its queues go."""
+        """Remove an address of a broker; with the last one also the broker and its queues."""
         broker = self.brokers.get(name)
         if broker is None:
             return
@@ -330,16 +335,16 @@ class RouteTable:
     # ── What administrators change ──
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, or only what the brokers of `cluster` have of it."""
+        """Remove a topic, or only its queues on the brokers of `cluster`."""
         brokers = self.brokers if cluster is None else self.brokers_of(cluster)
         self.queues.drop(topic, list(brokers))
 
     def wipe_write_perm(self, broker: str) -> Generator[None, None, int]:
-        """Take the write bit from every topic of a broker; how many topics it has."""
+        """Clear the write bit of every topic of a broker; returns the number of topics."""
         return self.queues.change_permissions(broker, unwritable)
 
     def add_write_perm(self, broker: str) -> Generator[None, None, int]:
-        """Make every topic of a broker readable and writable; how many topics it has."""
+        """Make every topic of a broker readable and writable; returns the number of topics."""
         # RocketMQ sets 6 whatever was there before, so a template loses its inherit bit.
         return self.queues.change_permissions(broker, lambda _: PERM_READ | PERM_WRITE)
 
@@ -348,7 +353,7 @@ class RouteTable:
     def route(self, topic: str, own_address: str | None = None) -> TopicRouteData | None:
         """Brokers and queues of a topic in a stable order, None if no broker has it.
 
-        `own_address` is what this answer gives as the address of our own broker.
+        `own_address` is the address of our own broker in this answer.
         """
         queues = self.queues.of(topic)
         names = sorted(name for name in queues if name in self.brokers)
@@ -361,7 +366,7 @@ class RouteTable:
         )
 
     def broker_data(self, name: str, own_address: str | None) -> BrokerData:
-        """One broker as it goes out."""
+        """The entry of one broker in an answer."""
         broker = self.brokers[name]
         addresses = dict(sorted(broker.addresses.items()))
         if own_address is not None and self.own is not None and self.own.name == name:
@@ -399,7 +404,7 @@ class RouteTable:
         return [name for name, broker in self.brokers.items() if broker.cluster == cluster]
 
     def topics(self, cluster: str | None = None) -> Generator[None, None, list[str]]:
-        """Every topic, or those that a broker of `cluster` has; sorted unless they are many."""
+        """Every topic, or those on a broker of `cluster`; a very long list is not sorted."""
         if cluster is None:
             return self.queues.names(lambda queues: True)
         brokers = set(self.brokers_of(cluster))

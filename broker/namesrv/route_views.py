@@ -1,4 +1,4 @@
-"""What a route looks like to those who ask for their zone, or for acting masters.
+"""Views of a route: only the brokers of a zone, and slaves that act as masters.
 
 Source: nameserver §3.4 (ZoneRouteRPCHook, RouteInfoManager).
 """
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["of_zone", "with_acting_masters"]
 
 MEMBERS_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""By such a topic brokers of one name look for each other, and must see who is who."""
+"""Brokers of one name find each other by such a topic; its route shows the true ids."""
 
 
 def of_zone(route: TopicRouteData, zone: str) -> None:
-    """Leave the brokers of this zone, and those without a master: their slaves serve all zones."""
+    """Keep the brokers of this zone, and those without a master, whose slaves serve all zones."""
     route.broker_datas = [
         data
         for data in route.broker_datas
@@ -38,7 +38,7 @@ def of_zone(route: TopicRouteData, zone: str) -> None:
 
 
 def with_acting_masters(route: TopicRouteData, topic: str) -> None:
-    """Show the smallest id as the master where that is away and nothing may be written."""
+    """Show the smallest id as the master where the master left and the topic is not writable."""
     if topic.startswith(MEMBERS_PREFIX):
         return
     closed = {queue.broker_name for queue in route.queue_datas if not queue.perm & PERM_WRITE}

@@ -1,7 +1,8 @@
-"""Which brokers have which queues of a topic, as they registered. What touches all goes in steps.
+"""The queues of each topic on each broker, as registered. Work on all topics runs in steps.
 
-A broker of 80,000 topics leaves at once, and its topics name it for a while: answers
-leave it out. Where a master left its acting slave, the topics are not written to from then on.
+A broker with 80,000 topics is removed at once; its queue entries are removed later, in steps, and
+until then answers leave them out. When a master left and a slave acts for it, its topics are shown
+as not writable from then on.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ __all__ = ["SORTED_MAX", "TOPICS_STEP", "TopicQueues", "unwritable"]
 TOPICS_STEP: Final = 500
 """Topics that are read, or written, in one step."""
 SORTED_MAX: Final = 10_000
-"""Longer lists are given in the order in which the topics came: sorting them cannot be cut up."""
+"""Longer lists are in order of registration: one sort of them would take too long for a step."""
 
 
 class TopicQueues:
-    """Invariant: what the topics say of a broker in `gone` is older than its leaving."""
+    """topic → broker name → queues.
+
+    Invariant: queue entries of a broker in `gone` were stored before it left.
+    """
 
     def __init__(self, *, max_topics: int, max_pairs: int) -> None:
         self.table: dict[str, dict[str, QueueData]] = {}
@@ -37,8 +41,9 @@ class TopicQueues:
         self.max_topics = max_topics
         self.max_pairs = max_pairs
         self.pairs = 0
-        """At least as many as there are of topic and broker: counted again at the limit."""
+        """An upper bound of the pairs of topic and broker; counted exactly at the limit."""
         self.gone: set[str] = set()
+        """Brokers that left, whose queue entries may not be removed yet."""
         self.masterless: set[str] = set()
         """Brokers with an acting master, whose topics may still say that they are writable."""
         self.settling: Iterator[None] | None = None
@@ -51,13 +56,13 @@ class TopicQueues:
         return self.table.get(topic, {})
 
     def shown(self, queue: QueueData) -> QueueData:
-        """The queues of a topic on one broker as they go out."""
+        """The queues of a topic on one broker, with the permissions that an answer shows."""
         if queue.broker_name not in self.masterless:
             return queue
         return msgspec.structs.replace(queue, perm=unwritable(queue.perm))
 
     def put(self, broker: str, config: TopicConfig, perm: int) -> None:
-        """The queues of one topic on one broker."""
+        """Store the queues of one topic on one broker."""
         self.put_data(
             config.topic_name,
             QueueData(
@@ -70,13 +75,13 @@ class TopicQueues:
         )
 
     def put_data(self, topic: str, queue: QueueData) -> None:
-        """The same, as it goes out."""
+        """Store the queues of one topic on one broker, in the form of an answer."""
         brokers = self.table.setdefault(topic, {})
         self.pairs += queue.broker_name not in brokers
         brokers[queue.broker_name] = queue
 
     def drop(self, topic: str, brokers: Iterable[str]) -> None:
-        """One topic less on these brokers; without a broker the topic goes."""
+        """Remove a topic from these brokers; the topic itself when no broker is left."""
         queues = self.table.get(topic)
         if queues is None:
             return
@@ -88,7 +93,7 @@ class TopicQueues:
     # ── Limits ──
 
     def check(self, topics: Mapping[str, TopicConfig]) -> Iterator[None]:
-        """That all of these can be taken in, from one broker. Raises: Refused, LimitReached."""
+        """Check that all topics of a broker can be stored. Raises: Refused, LimitReached."""
         new = 0
         for number, (topic, config) in enumerate(topics.items(), 1):
             if number % TOPICS_STEP == 0:
@@ -102,12 +107,12 @@ class TopicQueues:
                 raise LimitReached("topic of a broker in the name server", self.max_pairs)
 
     def check_room(self, new: int) -> None:
-        """That there may be so many more topics. Raises: LimitReached."""
+        """Check that there is room for `new` more topics. Raises: LimitReached."""
         if new and len(self.table) + new > self.max_topics:
             raise LimitReached("topic in the name server", self.max_topics)
 
     def count_pairs(self) -> Iterator[None]:
-        """Count them again."""
+        """Count the pairs of topic and broker exactly."""
         pairs = 0
         for number, topic in enumerate(list(self.table), 1):
             pairs += len(self.of(topic))
@@ -120,7 +125,7 @@ class TopicQueues:
     def names(
         self, wanted: Callable[[Mapping[str, QueueData]], bool]
     ) -> Generator[None, None, list[str]]:
-        """The topics whose queues, by broker name, are such; sorted unless they are many."""
+        """The topics whose queues (broker name → queues) are `wanted`; a long list is unsorted."""
         yield from self.settle()
         found = []
         for number, topic in enumerate(list(self.table), 1):
@@ -134,7 +139,7 @@ class TopicQueues:
     def change_permissions(
         self, broker: str, change: PermissionChange
     ) -> Generator[None, None, int]:
-        """Apply `change` to every topic of a broker; how many it has. Others may run at yields."""
+        """Apply `change` to every topic of a broker; returns the number of topics, in steps."""
         count = 0
         for number, topic in enumerate(list(self.table), 1):
             queues = self.table.get(topic, {})
@@ -147,16 +152,17 @@ class TopicQueues:
         return count
 
     def settle(self) -> Iterator[None]:
-        """Clear away what the topics still say of who has left. Others may run at each yield."""
+        """Remove the queue entries of brokers that left, in steps."""
         while self.gone or self.masterless:
             if self.settling is None:
                 self.settling = self.clear_away()
-            # Not `yield from`: who closes these steps must not close those that others take.
+            # Not `yield from`: closing this generator must not close the pass that other requests
+            # run as well.
             for _ in self.settling:
                 yield
 
     def clear_away(self) -> Iterator[None]:
-        """One pass over the topics, for all who had left when it began."""
+        """One pass over the topics, for all brokers that had left when it began."""
         gone, masterless = set(self.gone), set(self.masterless)
         for number, topic in enumerate(list(self.table), 1):
             self.drop(topic, gone)
@@ -177,5 +183,5 @@ class PermissionChange(Protocol):
 
 
 def unwritable(perm: int) -> int:
-    """Permissions without that to write."""
+    """The permissions without the write bit."""
     return perm & ~PERM_WRITE
